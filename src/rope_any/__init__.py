@@ -1,0 +1,20 @@
+"""
+One exact rotary position embedding (RoPE) for every array library.
+
+Examples
+--------
+>>> import numpy as np
+>>> import rope_any as ra
+>>> q = np.ones((1, 32, 6, 128), dtype=np.float32)  # (batch, heads, seq, head_dim)
+>>> k = np.ones((1, 8, 6, 128), dtype=np.float32)
+>>> rope = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
+>>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
+"""
+
+from rope_any._frequencies import frequencies
+from rope_any._rope import Rope
+from rope_any._rotate import rotate
+from rope_any._table import Table, cos_sin
+
+__all__ = ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate"]
+__version__ = "0.1.0"

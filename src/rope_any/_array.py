@@ -1,0 +1,263 @@
+"""
+What an array can do: its library, its device, its dtypes, whether it can be written, where its memory is.
+
+Libraries are named here (and nowhere else) so that all other code can ask for a capability.
+"""
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+
+Array: TypeAlias = Any
+"""An array of any library that speaks the Python array API."""
+
+_PLAIN = (int, float, str, range, tuple, list, type(None))  # known at sight, and without a word to torch.compile
+
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+def namespace(**arrays: Array) -> Any:
+    """
+    Return the one array-API namespace of the named arrays, on one device; None is passed over.
+
+    Raises
+    ------
+    TypeError
+        If one is no array, or they come from several libraries.
+    ValueError
+        If they lie on several devices.
+    """
+    given = {name: array for name, array in arrays.items() if array is not None}
+    xp = _common_namespace(given)
+    first, place = "", None
+    for name, array in given.items():
+        here = _place(array)
+        if place is None:
+            first, place = name, here
+        elif here is not None and here != place:
+            msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
+            raise ValueError(msg)
+    return xp
+
+
+def is_array(x: object) -> bool:
+    """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
+    if isinstance(x, _PLAIN):
+        return False
+    return _is_torch(x) or (compat.is_array_api_obj(x) and not isinstance(x, np.generic))
+
+
+def require_array(name: str, x: object) -> None:
+    """Say that `name` must be an array unless `x` is one that keeps its meaning in every operation."""
+    if not is_array(x):
+        msg = f"{name} must be an array (NumPy, CuPy, PyTorch, JAX, ...); got {type(x).__name__}"
+        raise TypeError(msg)
+    if isinstance(x, np.matrix | np.ma.MaskedArray):
+        msg = f"{name} must be a plain array; got {type(x).__name__}"
+        raise TypeError(msg)
+
+
+def library(x: Array) -> str:
+    """Return the name of the library that `x` comes from, for a message."""
+    return type(x).__module__.partition(".")[0]
+
+
+def creation(x: Array) -> dict[str, Any]:
+    """Return the keywords that make a creation function put its array where `x` is."""
+    if _is_torch(x):
+        return {"device": x.device}
+    # JAX and Dask place new arrays by themselves, MLX has no `device`, NumPy has one.
+    if compat.is_numpy_array(x) or compat.is_jax_array(x) or compat.is_dask_array(x) or _is_mlx(x):
+        return {}
+    return {"device": x.device}
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return ``"float32"`` for every library's way of naming it."""
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+
+
+def require_floating(name: str, x: Array) -> None:
+    """Say that `name` must be a floating-point array unless it is."""
+    if dtype_name(x.dtype) not in FLOATING:
+        msg = f"{name} must be floating-point ({', '.join(FLOATING)}); got {dtype_name(x.dtype)}"
+        raise TypeError(msg)
+
+
+def compute_dtype(xp: Any, x: Array) -> Any:
+    """Return the dtype that `x` is turned in: float64 if it is float64, else float32."""
+    return xp.float64 if dtype_name(x.dtype) == "float64" else xp.float32
+
+
+def has_float64(xp: Any, x: Array) -> bool:
+    """Whether float64 is there, with a cosine to match, where `x` is (not on JAX without x64, MPS, MLX)."""
+    if _is_mlx(x):  # has the dtype, and casts to float32 inside its cosine
+        return False
+    device = None if compat.is_dask_array(x) else getattr(x, "device", None)
+    if not _is_torch(x) and compat.is_jax_array(x):
+        device = None  # under jit a device is not known, and all of JAX's are alike in this
+    return "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
+
+
+def cast(xp: Any, x: Array, dtype: Any) -> Array:
+    """Return `x` in `dtype`, itself if it has it."""
+    return x if x.dtype == dtype else xp.astype(x, dtype)
+
+
+def is_compiling(x: Array) -> bool:
+    """Whether a compiler is tracing `x`: then intermediate arrays cost nothing, and memory has no address."""
+    if _is_torch(x):
+        import torch
+
+        return torch.compiler.is_compiling()
+    return False
+
+
+def is_chunked(x: Array) -> bool:
+    """Whether `x` is a lazy array made of chunks."""
+    return not _is_torch(x) and compat.is_dask_array(x)
+
+
+def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
+    """
+    Return ``function(x, *tables)``, chunk by chunk, for a chunked x; nothing is computed now.
+
+    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last,
+    which it sees in one piece. Chunks come out as they went in.
+    """
+    import dask.array as da
+
+    feature, pair = x.ndim - 1, x.ndim  # names of axes: those of x by number, and one that the tables end in
+    axes = tuple(range(x.ndim))
+    arguments: list[Any] = [x.rechunk({feature: -1}), axes]
+    for table in tables:
+        arguments += [table.rechunk({table.ndim - 1: -1}), (*axes[x.ndim - table.ndim : feature], pair)]
+    turned = da.blockwise(function, axes, *arguments, dtype=x.dtype, meta=x._meta, concatenate=True)
+    return turned.rechunk(x.chunks)
+
+
+def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apart: dict[str, Array]) -> None:
+    """
+    Say that `name` cannot take a result unless `x` can.
+
+    Its elements must be assignable and at addresses of their own; it must be `onto` itself (the same elements
+    at the same addresses) or not overlap it, and must not overlap the arrays of `apart`.
+    """
+    if not _is_torch(x) and (compat.is_lazy_array(x) or not compat.is_writeable_array(x)):
+        which = "is read-only" if compat.is_numpy_array(x) else f"{library(x)} cannot write"
+        msg = f"{name} must be an array that can be written; got one that {which}"
+        raise ValueError(msg)
+    target = _memory(x)
+    if target is None:
+        return
+    if _folds(target):
+        msg = f"{name} must have an address for each element; got a broadcast or self-overlapping view"
+        raise ValueError(msg)
+    source = _memory(onto)
+    if source is not None and not _identical(target, source) and _overlap(target, source):
+        msg = f"{name} must be {onto_name} itself or not overlap it; got a view that overlaps it in part"
+        raise ValueError(msg)
+    for other, array in apart.items():
+        if (source := _memory(array)) is not None and _overlap(target, source):
+            msg = f"{name} must not overlap {other}; got arrays that share memory"
+            raise ValueError(msg)
+
+
+def require_not_recording(name: str, *arrays: Array) -> None:
+    """Say that `name` cannot be written into while gradients are recorded through the arrays."""
+    if not all(_is_torch(array) for array in arrays):
+        return
+    import torch
+
+    if torch.is_grad_enabled() and any(array.requires_grad for array in arrays):
+        msg = (
+            f"{name} must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
+        )
+        raise ValueError(msg)
+
+
+def _common_namespace(arrays: dict[str, Array]) -> Any:
+    # torch first and by hand: array_namespace memoises in a way that torch.compile warns about at every call.
+    if all(_is_torch(array) for array in arrays.values()):
+        import array_api_compat.torch as xp
+
+        return xp
+    for name, array in arrays.items():
+        require_array(name, array)
+    try:
+        return compat.array_namespace(*arrays.values())
+    except TypeError:
+        found = ", ".join(f"{name} of {library(array)}" for name, array in arrays.items())
+        msg = f"{' and '.join(arrays)} must come from one array library; got {found}"
+        raise TypeError(msg) from None
+
+
+def _is_torch(x: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def _is_mlx(x: Array) -> bool:
+    return library(x) == "mlx"
+
+
+def _place(x: Array) -> Any:
+    """Return where `x` has been put, to be compared, or None for an array that goes anywhere."""
+    if not _is_torch(x) and compat.is_jax_array(x):
+        import jax
+
+        placed = not isinstance(x, jax.core.Tracer) and x.committed
+        return frozenset(x.devices()) if placed else None
+    return getattr(x, "device", None)
+
+
+def _shown(place: Any) -> str:
+    return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
+
+
+def _memory(x: Array) -> np.ndarray[Any, Any] | None:
+    """Return a NumPy array at the addresses of `x`, never to be read; None where they cannot be known."""
+    if not _is_torch(x) and compat.is_numpy_array(x):
+        return np.asarray(x)
+    if _is_torch(x) and not is_compiling(x):
+        try:
+            pointer = x.data_ptr()
+        except RuntimeError:  # a wrapper of vmap, grad or a fake tensor
+            return None
+        size = x.element_size()
+        strides = tuple(size * step for step in x.stride())
+    elif not _is_torch(x) and compat.is_cupy_array(x):
+        pointer, size, strides = x.data.ptr, x.itemsize, x.strides
+    else:
+        return None
+    interface = {"version": 3, "data": (pointer, False), "typestr": f"|V{size}", "shape": tuple(x.shape)}
+    return np.asarray(SimpleNamespace(__array_interface__={**interface, "strides": strides})) if pointer else None
+
+
+def _identical(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have each element at the same address."""
+    return (
+        a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
+    )
+
+
+def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays share an address; yes where finding out would take too long."""
+    try:
+        return np.shares_memory(a, b, max_work=1_000_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _folds(x: np.ndarray[Any, Any]) -> bool:
+    """Whether elements of `x` may share memory: its strides, from small to large, don't step over each other."""
+    extent = x.itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(x.strides, x.shape) if length > 1):
+        if step < extent:
+            return x.size > 0
+        extent = step * (length - 1) + extent
+    return False

@@ -1,0 +1,134 @@
+"""Frequencies: how far each pair of features turns per position. Host numbers; imports only `math`."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import TypeAlias
+
+Row: TypeAlias = tuple[float, ...]
+"""One frequency per pair, in radians per position."""
+
+Frequencies: TypeAlias = Row | tuple[Row, ...]
+"""What a `Rope` holds: one row, or one row for each axis of the positions."""
+
+# Far above any frequency in use; below it, frequency / 2π keeps 64 bits of its fraction (see `_table`).
+_LARGEST = 2.0**100
+
+
+def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
+    """
+    Return the frequencies of the paper, ``base ** (-2i / rotary_dim)``.
+
+    Parameters
+    ----------
+    rotary_dim : int
+        How many features turn; even and positive. There is one frequency for each pair of them.
+    base : float, optional
+        What others call ``theta`` or ``rope_theta``; positive and finite.
+
+    Returns
+    -------
+    tuple of float
+        ``rotary_dim // 2`` frequencies in radians per position, from fast (1) to slow.
+
+    Raises
+    ------
+    TypeError
+        If `rotary_dim` is not an integer or `base` is not a real number.
+    ValueError
+        If `rotary_dim` is odd or not positive, or `base` is not positive and finite.
+
+    Notes
+    -----
+    From Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864,
+    section 3.2.2 (there ``θᵢ``, counted from 1). Elsewhere called ``inv_freq`` or ``freqs``.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies
+    >>> frequencies(8)
+    (1.0, 0.1, 0.01, 0.001)
+    """
+    dim = integer("rotary_dim", rotary_dim)
+    if dim < 2 or dim % 2:
+        msg = f"rotary_dim must be even and at least 2; got {dim}"
+        raise ValueError(msg)
+    b = positive("base", base)
+    try:
+        # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
+        return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
+    except OverflowError:
+        msg = f"base is too small for frequencies that a float can hold; got {base}"
+        raise ValueError(msg) from None
+
+
+def integer(name: str, value: object) -> int:
+    """Return `value` as an int, or say that `name` must be one."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        msg = f"{name} must be an integer; got {_shown(value)}"
+        raise TypeError(msg)
+    return int(value)
+
+
+def real(name: str, value: object) -> float:
+    """Return `value` as a float, or say that `name` must be a real number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        msg = f"{name} must be a real number; got {_shown(value)}"
+        raise TypeError(msg)
+    return float(value)
+
+
+def positive(name: str, value: object) -> float:
+    """Return `value` as a float, or say that `name` must be positive and finite."""
+    number = real(name, value)
+    if not 0 < number < math.inf:
+        msg = f"{name} must be positive and finite; got {number}"
+        raise ValueError(msg)
+    return number
+
+
+def as_row(values: Sequence[object]) -> Row:
+    """Return one row of frequencies as floats, or say what is wrong with it."""
+    row = tuple(real("frequencies", value) for value in values)
+    for f in row:
+        if not abs(f) < _LARGEST:
+            msg = f"frequencies must be finite numbers of radians per position, below 2**100; got {f}"
+            raise ValueError(msg)
+    if not row:
+        msg = "frequencies must have at least one pair; got none"
+        raise ValueError(msg)
+    return row
+
+
+def as_frequencies(values: object) -> Frequencies:
+    """Return host frequencies, one row or several of the same length, as tuples of floats."""
+    if not isinstance(values, tuple | list):
+        msg = (
+            f"frequencies must be a tuple of floats, or of one such row per axis; got {_shown(values)} "
+            "(learned frequencies, an array, go through cos_sin and rotate)"
+        )
+        raise TypeError(msg)
+    if not any(isinstance(value, tuple | list) for value in values):
+        return as_row(values)
+    for value in values:
+        if not isinstance(value, tuple | list):
+            msg = f"frequencies must be all numbers or all rows of numbers; got {_shown(value)} among rows"
+            raise TypeError(msg)
+    rows = tuple(as_row(value) for value in values)
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1:
+        msg = f"frequencies must have rows of the same length, one per axis; got lengths {lengths}"
+        raise ValueError(msg)
+    return rows
+
+
+def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
+    """Return frequencies as rows, a single row being a W of one axis."""
+    return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # one or the other, by the test
+
+
+def _shown(value: object) -> str:
+    """Return a value, or its type where the value would be long, for an error message."""
+    text = repr(value)
+    kind = type(value).__name__
+    return f"{kind} {text}" if len(text) <= 40 and "\n" not in text else kind

@@ -1,0 +1,291 @@
+"""Rope: a recipe for a rotation, and the alignment of tokens, tables and axes."""
+
+from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral
+from typing import Any, TypeVar
+
+from rope_any import _array
+from rope_any._array import Array
+from rope_any._frequencies import Frequencies, as_frequencies, integer, positive
+from rope_any._pairing import Pairing, as_pairing
+from rope_any._rotate import check, turn
+from rope_any._table import Positions, Table, Turns, consecutive, table, turns
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True, repr=False)
+class Rope:
+    """
+    A rotary position embedding: which pairs turn, and how far per position.
+
+    A recipe of host numbers, not a module: it holds no array, is hashable and comparable, and stays static under
+    ``jax.jit`` and ``torch.compile``.
+
+    Parameters
+    ----------
+    frequencies : tuple of float, or tuple of such rows
+        Radians per position, one for each pair; or one row for each axis of the positions.
+    pairing : {"half", "interleaved"}
+        Which features turn together: i and i + pairs, or 2i and 2i + 1, counted from `start`.
+    attention_factor : float, optional
+        Multiplies cosine and sine (YaRN, LongRoPE).
+    start : int, optional
+        The first feature that turns; those before it, and those behind the pairs, pass through.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind; an array of learned frequencies goes through `cos_sin` and `rotate`.
+    ValueError
+        If the pairing is unknown, a number is not finite or out of range, or rows differ in length.
+
+    Notes
+    -----
+    Wherever positions go, there may go:
+
+    - None, an int or a 0-d integer array: consecutive positions from there (0), on every axis;
+    - a range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, each length 1 or that of x; with frequencies
+      of n rows, ``(seq, n)`` or ``(batch, seq, n)``;
+    - a `Table` of such positions, made once by `table` and used in every layer.
+
+    The tokens stand along `seq_axis` of x, the batch along the first other axis. Tables are made in float64
+    for float64 arrays, else in float32.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import Rope, frequencies
+    >>> rope = Rope(frequencies(64), pairing="half")
+    >>> rope
+    Rope(<32 frequencies from 1 to 0.000133352>, pairing='half')
+    >>> q, k = np.ones((1, 8, 10, 64)), np.ones((1, 2, 10, 64))
+    >>> q, k = rope(q, k)
+    >>> table = rope.table(np.arange(10), like=q)
+    >>> q, k = rope(q, k, table)
+    """
+
+    frequencies: Frequencies
+    _: KW_ONLY
+    pairing: Pairing
+    attention_factor: float = 1.0
+    start: int = 0
+    _turns: Turns = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if _array.is_array(self.frequencies):
+            msg = (
+                f"frequencies must be a tuple of floats; got an array of {_array.library(self.frequencies)} "
+                "(learned frequencies go through cos_sin and rotate)"
+            )
+            raise TypeError(msg)
+        start = integer("start", self.start)
+        if start < 0:
+            msg = f"start must not be negative; got {start}"
+            raise ValueError(msg)
+        frequencies = as_frequencies(self.frequencies)
+        fields = {
+            "frequencies": frequencies,
+            "pairing": as_pairing(self.pairing),
+            "attention_factor": positive("attention_factor", self.attention_factor),
+            "start": start,
+            "_turns": turns(frequencies),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        rows = self._turns.rows
+        axes = "" if self._turns.axes is None else f"{len(rows)} axes of "
+        fast, slow = max(map(max, rows)), min(map(min, rows))
+        parts = [f"<{axes}{len(rows[0])} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
+        if self.attention_factor != 1:
+            parts.append(f"attention_factor={self.attention_factor!r}")
+        if self.start:
+            parts.append(f"start={self.start}")
+        return f"Rope({', '.join(parts)})"
+
+    def __call__(
+        self,
+        q: X,
+        k: X,
+        /,
+        positions: Positions | Table | None = None,
+        *,
+        seq_axis: int = -2,
+        out: tuple[X, X] | None = None,
+    ) -> tuple[X, X]:
+        """
+        Turn queries and keys.
+
+        Parameters
+        ----------
+        q, k : array
+            ``(batch, heads, seq, head_dim)``, or any axes of which `seq_axis` is the tokens' and the last the
+            features'. The numbers of heads may differ, and q may be shorter than k.
+        positions : positions or Table, optional
+            Of the keys. A shorter q stands at their end, as in decoding with a cache.
+        seq_axis : int, optional
+            The axis of q and of k along which the tokens stand.
+        out : pair of arrays, optional
+            Where to write: q and k themselves, or arrays like them.
+
+        Returns
+        -------
+        q, k : array
+            Turned, each of the shape, dtype, library and device it came with.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
+        """
+        q_axis, k_axis = _seq_axis("q", q, seq_axis), _seq_axis("k", k, seq_axis)
+        xp = _array.namespace(q=q, k=k)
+        queries, keys = q.shape[q_axis], k.shape[k_axis]
+        if queries > keys:
+            msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
+            raise ValueError(msg)
+        like = q if _array.compute_dtype(xp, q) == xp.float64 else k
+        of_keys = self._table_of(xp, like, positions, keys)
+        of_queries = of_keys if queries == keys else _last(of_keys, queries, keys)
+        q_table = _aligned(xp, of_queries, "q", q, q_axis)
+        k_table = _aligned(xp, of_keys, "k", k, k_axis)
+        q_out, k_out = _pair(out)
+        how = {"pairing": self.pairing, "start": self.start}
+        check(q, *q_table, **how, out=q_out, name="q", apart={"k": k})
+        check(k, *k_table, **how, out=k_out, name="k", apart={"the out of q": q_out})
+        return turn(xp, q, *q_table, **how, out=q_out), turn(xp, k, *k_table, **how, out=k_out)
+
+    def apply(
+        self,
+        x: X,
+        /,
+        positions: Positions | Table | None = None,
+        *,
+        seq_axis: int = -2,
+        inverse: bool = False,
+        out: X | None = None,
+    ) -> X:
+        """
+        Turn one array.
+
+        Parameters
+        ----------
+        x : array
+            ``(..., seq, features)``, or with the tokens along another axis.
+        positions : positions or Table, optional
+            Of the tokens.
+        seq_axis : int, optional
+            The axis of x along which the tokens stand.
+        inverse : bool, optional
+            Undo: turn backwards, and divide by the attention factor that turning forwards multiplied by.
+        out : array, optional
+            Where to write: x itself, or an array like it.
+
+        Returns
+        -------
+        array
+            Turned, of the shape, dtype, library and device of x.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rotate`; or if the positions don't fit the tokens.
+        """
+        axis = _seq_axis("x", x, seq_axis)
+        xp = _array.namespace(x=x)
+        cos, sin = _aligned(xp, self._table_of(xp, x, positions, x.shape[axis]), "x", x, axis)
+        if inverse and self.attention_factor != 1:
+            # (A R)⁻¹ = Rᵀ / A, and the table holds A R
+            cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
+        how = {"pairing": self.pairing, "start": self.start}
+        check(x, cos, sin, **how, out=out)
+        return turn(xp, x, cos, sin, **how, inverse=inverse, out=out)
+
+    def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
+        """
+        Make the table of some positions, to be used in every layer.
+
+        Parameters
+        ----------
+        positions : array, int, range or sequence of numbers
+            ``(seq,)`` or ``(batch, seq)`` for the calls of a `Rope`; with frequencies of n rows, one more
+            axis of length n. Numbers that are no array need `like`.
+        like : array, optional
+            Names library and device, and float64 by being float64.
+        dtype : dtype, optional
+            Of the table, if not float32 (or float64 for a `like` of float64).
+
+        Returns
+        -------
+        Table
+            The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `cos_sin`.
+        """
+        return table(positions, self._turns, attention_factor=self.attention_factor, dtype=dtype, like=like)
+
+    def _table_of(self, xp: Any, x: Array, positions: Positions | Table | None, tokens: int) -> Table:
+        """Return the table of whatever may stand for the positions of the tokens of x."""
+        if isinstance(positions, Table):
+            return positions
+        if positions is None:
+            positions = 0
+        if isinstance(positions, Integral) or (_array.is_array(positions) and positions.ndim == 0):
+            positions = consecutive(positions, tokens, like=x)
+            if self._turns.axes is not None:
+                positions = xp.stack([positions] * self._turns.axes, axis=-1)
+        return self.table(positions, like=x)
+
+
+def _seq_axis(name: str, x: Array, seq_axis: int) -> int:
+    """Return `seq_axis` counted from the front."""
+    _array.require_array(name, x)
+    axis = integer("seq_axis", seq_axis)
+    if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
+        msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
+        raise ValueError(msg)
+    return axis % x.ndim
+
+
+def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
+    """Return a table ``(seq, pairs)`` or ``(batch, seq, pairs)`` that broadcasts to ``x.shape[:-1]``."""
+    batch = 0 if seq else 1
+    given = tuple(table.cos.shape[:-1])
+    axes = (batch, seq)[2 - len(given) :] if len(given) in (1, 2) else ()
+    fits = axes and all(axis < x.ndim - 1 and n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+    if not fits:
+        msg = (
+            f"positions must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
+            f"along axis {seq}, each length 1 or that of {name}; got {given}"
+        )
+        raise ValueError(msg)
+
+    def align(part: Array) -> Array:
+        if axes == (1, 0):
+            part = xp.permute_dims(part, (1, 0, 2))
+        for axis in range(min(axes) + 1, x.ndim - 1):
+            part = part if axis in axes else xp.expand_dims(part, axis=axis - min(axes))
+        return part
+
+    return Table(align(table.cos), align(table.sin))
+
+
+def _last(table: Table, queries: int, keys: int) -> Table:
+    """Return the rows of the last tokens of a table for all keys."""
+    if table.cos.ndim < 2 or table.cos.shape[-2] != keys:
+        return table
+    return Table(*(part[..., keys - queries :, :] for part in table))
+
+
+def _pair(out: Any) -> tuple[Array | None, Array | None]:
+    if out is None:
+        return None, None
+    if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
+        msg = f"out must be a pair of arrays, for q and for k; got {type(out).__name__}"
+        raise TypeError(msg)
+    return out[0], out[1]
