@@ -95,11 +95,12 @@ def compute_dtype(xp: Any, x: Array) -> Any:
 
 def has_float64(xp: Any, x: Array) -> bool:
     """Whether float64 is there, with a cosine to match, where `x` is (not on JAX without x64, MPS, MLX)."""
-    if _is_mlx(x):  # has the dtype, and casts to float32 inside its cosine
+    if _is_torch(x):
+        device = x.device
+    elif _is_mlx(x):  # has the dtype, and casts to float32 inside its cosine
         return False
-    device = None if compat.is_dask_array(x) else getattr(x, "device", None)
-    if not _is_torch(x) and compat.is_jax_array(x):
-        device = None  # under jit a device is not known, and all of JAX's are alike in this
+    else:  # JAX's and Dask's devices are alike in this, and unknown under jit
+        device = None if compat.is_jax_array(x) or compat.is_dask_array(x) else x.device
     return "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
 
 

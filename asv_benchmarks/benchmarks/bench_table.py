@@ -1,0 +1,67 @@
+"""Tables: how long they take, and how wrong they are."""
+# ruff: noqa: PLC0415
+
+from .common import LIBRARIES, load, once
+
+ROTARY_DIM = 128
+
+
+class CosSin:
+    """Tables of random positions below a million."""
+
+    param_names = ("library", "positions")
+    params = (LIBRARIES, [4096, 32768])
+
+    @once
+    def setup(self, name, length):
+        import numpy as np
+        import rope_any as ra
+
+        library = load(name)
+        frequencies = ra.frequencies(ROTARY_DIM)
+        positions = library.array(np.random.default_rng(0).integers(0, 10**6, length), "int32")
+        self.call = library.prepared(lambda p: ra.cos_sin(p, frequencies), positions)
+
+    def time_cos_sin(self, *_):
+        self.call()
+
+
+class CosSinError:
+    """Tables of positions up to 2**31, against 60 digits."""
+
+    param_names = ("library",)
+    params = LIBRARIES
+    unit = "absolute error"
+
+    def setup(self, name):
+        import rope_any as ra
+
+        library = load(name)
+        frequencies = ra.frequencies(ROTARY_DIM)
+        positions = telling_positions()
+        cos_sin = library.compiled(lambda p: ra.cos_sin(p, frequencies))
+        self.table = [library.to_numpy(part) for part in cos_sin(library.array(positions, "int32"))]
+        self.exact = exact_table(positions, frequencies)
+
+    def track_largest_error(self, _):
+        return max(float(abs(part - exact).max()) for part, exact in zip(self.table, self.exact, strict=True))
+
+
+def telling_positions():
+    """Return positions of both signs: small, about each power of two, the last below 2**31, and random."""
+    import numpy as np
+
+    powers = 2 ** np.arange(31)
+    edges = [powers - 1, powers, powers + 1, 2**31 - 1 - np.arange(64)]
+    random = np.random.default_rng(0).integers(-(2**31) + 1, 2**31, 256)
+    return np.unique(np.concatenate([np.arange(64), *edges, *(-edge for edge in edges), random]))
+
+
+def exact_table(positions, frequencies):
+    """Return cosine and sine in float64, computed with 60 digits from the frequencies as given."""
+    import mpmath
+    import numpy as np
+
+    with mpmath.workdps(60):
+        exact = [[mpmath.cos_sin(p * mpmath.mpf(f)) for f in frequencies] for p in positions.tolist()]
+    return np.moveaxis(np.asarray(exact, dtype=np.float64), -1, 0)

@@ -1,0 +1,45 @@
+"""How the documentation is built: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
+
+import rope_any
+
+project = "rope_any"
+author = "The rope_any authors"
+release = version = rope_any.__version__
+html_title = f"rope_any {release}"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "precision_table.md"]  # the table is a part of precision.md
+html_theme = "furo"
+html_math_renderer = "mathml"  # see setup
+html_static_path: list[str] = []
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+myst_update_mathjax = False
+
+autodoc_typehints = "none"  # the docstrings say more than `Any`, which is what an array's type is
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+
+
+def inline_math(self: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula in a line."""
+    self.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
+    """Write a formula on lines of its own, which scroll where they are too wide."""
+    formula = tex2mathml(node.astext(), as_block=True)
+    self.body.append(f'<div class="math" style="overflow-x: auto">{formula}</div>\n')
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Turn formulas into MathML, which browsers show by themselves: MathJax would be fetched from elsewhere."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))

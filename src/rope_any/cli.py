@@ -1,0 +1,269 @@
+"""The command line: ``rope-any check`` and ``rope-any rotate``."""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from rope_any import Rope, __version__, frequencies
+from rope_any._array import Array, namespace
+from rope_any._engines import ENGINES, Engine, find, version
+
+try:
+    import mpmath
+    import typer
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Column
+    from rich.table import Table as Grid
+except ModuleNotFoundError as error:
+    sys.exit(f'rope-any: {error.name} is missing; install the command line by: pip install "rope-any[cli]"')
+
+# The job of `check`: the shapes and base of Llama-3.1-8B.
+QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
+# Largest error that is let pass, of the table and of a turned pair relative to its length. The latter is one
+# rounding of each number beyond the table's own: 2⁻²⁴ in float32, 2⁻⁹ in bfloat16, times two and √2.
+TABLE_BOUND = 1.2e-7
+TURN_BOUNDS = {"float32": 4e-7, "bfloat16": 6e-3}
+REPEATS = 5
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    *, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
+) -> None:
+    """Rotary position embeddings (RoPE), exactly, on every array library."""
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+# --- check ------------------------------------------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """Positions and their exact table, in 60 digits rounded to float64."""
+
+    positions: np.ndarray[Any, Any]
+    cos: np.ndarray[Any, Any]
+    sin: np.ndarray[Any, Any]
+
+
+@app.command()
+def check() -> None:
+    """
+    Rotate the queries and keys of a Llama-3.1-8B on each library and device found, and show how exactly.
+
+    The error is measured against 60-digit arithmetic, over all pairs, at positions of the job and others up to
+    2³¹. Exits with 1 if it breaks a bound.
+    """
+    out = Console(width=max(Console().width, 88))
+    rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
+    found = {name: module for name in ENGINES if (module := find(name)) is not None}
+    places = [(name, *place) for name, module in found.items() for place in ENGINES[name].devices(module).items()]
+    rows: list[tuple[str, ...]] = []
+    broken = 0
+    with _progress(2 * len(places) + 2) as step:
+        rng = np.random.default_rng(0)
+        job = _exact(np.sort(rng.choice(TOKENS, 80, replace=False)) + OFFSET, rope.frequencies)
+        step("60-digit arithmetic")
+        ends = np.asarray([0, 1, 2**31 - 1, -(2**31) + 1])
+        far = _exact(np.concatenate([ends, rng.integers(-(2**31) + 1, 2**31, 76)]), rope.frequencies)
+        step("60-digit arithmetic")
+        q, k = (
+            rng.standard_normal((1, heads, TOKENS, HEAD_DIM), dtype=np.float32) for heads in (QUERY_HEADS, KEY_HEADS)
+        )
+        for name, label, device in places:
+            for dtype in ("float32", "bfloat16"):
+                measured = _measure(ENGINES[name], found[name], device, dtype, rope, (q, k), job, far)
+                if measured is not None:
+                    figures, good = measured
+                    rows.append((name, version(found[name]), label, dtype, *figures))
+                    broken += not good
+                step(f"{name} on {label}")
+    heads = ("library", "version", "device", "dtype", "table err", "q, k err", "time", "x copy")
+    grid = Grid(*(Column(head, no_wrap=True) for head in heads), box=None, padding=(0, 1, 0, 0))
+    for row in rows:
+        grid.add_row(*row)
+    out.print(
+        f"q (1, {QUERY_HEADS}, {TOKENS}, {HEAD_DIM}), k (1, {KEY_HEADS}, {TOKENS}, {HEAD_DIM}), base {BASE:.0f}, "
+        f"from position {OFFSET}; errors against 60 digits over {2 * (far.cos.size + job.cos.size)} table entries"
+    )
+    out.print(grid)
+    for name in ENGINES:
+        if name not in {place for place, *_ in places}:
+            why = "installed, but finds no GPU" if name in found else "not found"
+            extra = ENGINES[name].extra
+            out.print(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")', markup=False)
+    if broken:
+        typer.echo(f"rope-any: a bound is broken: tables {TABLE_BOUND}, q and k {TURN_BOUNDS}", err=True)
+        raise typer.Exit(1)
+
+
+def _measure(
+    engine: Engine,
+    module: Any,
+    device: Any,
+    dtype: str,
+    rope: Rope,
+    job_qk: tuple[np.ndarray[Any, Any], ...],
+    job: Sample,
+    far: Sample,
+) -> tuple[tuple[str, ...], bool] | None:
+    """Do the job in one dtype on one device: figures, and whether the bounds hold; None without that dtype."""
+    arrays = [engine.put(module, x, device) for x in job_qk]
+    xp = namespace(x=arrays[0])
+    if not hasattr(xp, dtype):
+        return None
+    q, k = (xp.astype(x, getattr(xp, dtype)) for x in arrays)
+    given = [engine.get(module, xp.astype(x, xp.float32)) for x in (q, k)]
+    table_error = max(_table_error(engine, module, device, rope, sample) for sample in (job, far))
+    turned = [engine.get(module, xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
+    turn_error = max(_turn_error(x, y, job) for x, y in zip(given, turned, strict=True))
+    table = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
+    ours, copy = _times(
+        lambda: [engine.wait(module, x) for x in rope(q, k, table)],
+        lambda: [engine.wait(module, engine.copy(module, x)) for x in (q, k)],
+    )
+    good = table_error <= TABLE_BOUND and turn_error <= TURN_BOUNDS[dtype]
+    figures = f"{table_error:.1e}", f"{turn_error:.1e}", f"{1e3 * ours:.1f} ms", f"{ours / copy:.1f}"
+    return figures, good
+
+
+def _exact(positions: np.ndarray[Any, Any], frequencies: Any) -> Sample:
+    with mpmath.workdps(60):
+        angles = [[mpmath.mpf(int(p)) * mpmath.mpf(f) for f in frequencies] for p in positions]
+        cos, sin = (np.asarray([[float(f(a)) for a in row] for row in angles]) for f in (mpmath.cos, mpmath.sin))
+    return Sample(positions, cos, sin)
+
+
+def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: Sample) -> float:
+    positions = engine.put(module, sample.positions.astype(np.int32), device)
+    cos, sin = (engine.get(module, part).astype(np.float64) for part in rope.table(positions))
+    return float(max(np.abs(cos - sample.cos).max(), np.abs(sin - sample.sin).max()))
+
+
+def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
+    """Return the largest distance of a turned pair from where it should be, relative to its length."""
+    rows = sample.positions - OFFSET
+    z, w = (part[..., : HEAD_DIM // 2] + 1j * part[..., HEAD_DIM // 2 :] for part in (x[0, :, rows], turned[0, :, rows]))
+    exact = z.astype(np.complex128) * (sample.cos + 1j * sample.sin)[:, None, :]
+    return float((np.abs(w - exact) / np.abs(exact)).max())
+
+
+def _times(*jobs: Callable[[], object]) -> list[float]:
+    """Return the median time of each job in seconds, taken in turn after an untimed round."""
+    seconds: list[list[float]] = [[] for _ in jobs]
+    for _ in range(REPEATS + 1):
+        for job, times in zip(jobs, seconds, strict=True):
+            begin = perf_counter()
+            job()
+            times.append(perf_counter() - begin)
+    return [median(times[1:]) for times in seconds]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar on the terminal; call what it gives when a step is done."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("check", total=total)
+        yield lambda done: bar.update(task, advance=1, description=done)
+
+
+# --- rotate -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def rotate(
+    files: Annotated[
+        list[Path], typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False)
+    ],
+    *,
+    pairing: Annotated[str, typer.Option(help="half or interleaved: as the model was trained.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results, under the same names.")],
+    base: Annotated[float, typer.Option(help="Also called rope_theta.")] = 10_000.0,
+    positions: Annotated[str, typer.Option(help="An offset, or a .npy file of positions of the (last) array.")] = "0",
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    seq_axis: Annotated[int, typer.Option(help="The axis along which tokens stand.")] = -2,
+    inverse: Annotated[bool, typer.Option("--inverse", help="Turn backwards.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
+) -> None:
+    """Rotate queries and keys from .npy files."""
+    try:
+        targets = _targets(files, output, overwrite=overwrite)
+        arrays = [_load(file) for file in files]
+        dim = arrays[-1].shape[-1] if rotary_dim is None and arrays[-1].ndim else rotary_dim
+        sign = -1 if inverse else 1
+        turning = tuple(sign * f for f in frequencies(dim, base=base))  # type: ignore[arg-type]  # it says what is wrong
+        rope = Rope(turning, pairing=pairing)  # type: ignore[arg-type]  # it says which there are
+        with Console(stderr=True).status(f"rotating {', '.join(map(str, files))}"):
+            where = _positions(positions)
+            if len(arrays) == 1:
+                turned: tuple[Array, ...] = (rope.apply(arrays[0], where, seq_axis=seq_axis),)
+            else:
+                turned = rope(*arrays, where, seq_axis=seq_axis)  # type: ignore[call-arg,arg-type]  # two of them
+            _save(targets, turned)
+    except (OSError, TypeError, ValueError) as error:
+        typer.echo(f"rope-any: {error}", err=True)
+        raise typer.Exit(2) from None
+    for target, array in zip(targets, turned, strict=True):
+        typer.echo(f"{target}: {array.shape} {array.dtype}")
+
+
+def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
+    """Return where the results go, having made sure that nothing is lost there."""
+    if len(files) > 2:
+        msg = f"give one array, or q and k; got {len(files)} files"
+        raise ValueError(msg)
+    targets = [output / file.name for file in files]
+    if len(set(targets)) < len(targets):
+        msg = f"results would overwrite each other: both are called {targets[0].name}"
+        raise ValueError(msg)
+    for target in targets:
+        if target.exists() and not overwrite:
+            msg = f"{target} exists; choose another folder, or --overwrite"
+            raise ValueError(msg)
+    return targets
+
+
+def _load(file: Path) -> np.ndarray[Any, Any]:
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        msg = f"{file} must hold one array (.npy); got an archive"
+        raise TypeError(msg)
+    return array
+
+
+def _positions(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    if not text.endswith(".npy"):
+        msg = f"positions must be an integer or a .npy file; got {text}"
+        raise ValueError(msg)
+    return np.asarray(_load(Path(text)))
+
+
+def _save(targets: list[Path], arrays: tuple[Array, ...]) -> None:
+    """Write all arrays, or none: first beside the targets, and in place when all are whole."""
+    folder = targets[0].parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".rope-any-") as scratch:
+        for target, array in zip(targets, arrays, strict=True):
+            np.save(Path(scratch) / target.name, array)
+        for target in targets:
+            (Path(scratch) / target.name).replace(target)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="rope-any")

@@ -1,0 +1,164 @@
+"""The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass
+class Library:
+    """One array library on one device, with its data going in and out through NumPy."""
+
+    name: str
+    xp: Any
+    put: Callable[[np.ndarray], Any]
+    get: Callable[[Any], np.ndarray]
+    dtypes: tuple[str, ...] = DTYPES
+    writes: bool = True
+    compile: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    integers: tuple[str, ...] = field(default=("int8", "int16", "int32", "int64", "uint8"))
+
+    def __call__(self, data: Any, dtype: str | None = None) -> Any:
+        """Return data as an array of this library, in the dtype named."""
+        host = np.asarray(data)
+        if dtype == "bfloat16":
+            return self.put(host.astype(ml_dtypes.bfloat16))
+        return self.put(host if dtype is None else host.astype(dtype))
+
+    def dtype(self, name: str) -> Any:
+        """Return the library's own dtype of that name."""
+        numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
+        return getattr(self.xp, name, numpy)
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether tables are made with float64 here."""
+        return "float64" in self.dtypes
+
+
+def _numpy() -> Iterator[Library]:
+    yield Library("numpy", np, put=np.array, get=np.asarray, integers=(*_INTEGERS, "uint16", "uint32", "uint64"))
+
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+
+
+def _torch(device: str) -> Iterator[Library]:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA GPU")
+
+    def put(a: np.ndarray) -> Any:
+        if a.dtype == ml_dtypes.bfloat16:
+            return torch.tensor(a.astype(np.float32), device=device).to(torch.bfloat16)
+        return torch.tensor(a, device=device)
+
+    def get(x: Any) -> np.ndarray:
+        x = x.detach().cpu()
+        return x.float().numpy().astype(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+
+    yield Library(f"torch-{device}", torch, put, get, compile=lambda f: torch.compile(f, fullgraph=True))
+
+
+def _jax(*, x64: bool) -> Iterator[Library]:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    dtypes = DTYPES if x64 else DTYPES[:3]
+    integers = (*_INTEGERS, "uint16", "uint32", *(["uint64"] if x64 else []))
+    with jax.enable_x64(x64):
+        name = "jax-x64" if x64 else "jax"
+        integers = integers if x64 else tuple(i for i in integers if i != "int64")
+        put = jax.numpy.asarray if x64 else lambda a: jax.numpy.asarray(_narrow(a))
+        yield Library(name, jax.numpy, put, np.asarray, dtypes, writes=False, compile=jax.jit, integers=integers)
+
+
+def _narrow(a: np.ndarray) -> np.ndarray:
+    """Return data in the 32-bit type that a library without 64-bit types would take it in."""
+    return a.astype({"float64": "float32", "int64": "int32"}.get(a.dtype.name, a.dtype))
+
+
+def _dask() -> Iterator[Library]:
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+
+    def put(a: np.ndarray) -> Any:  # in chunks, so that they are met everywhere
+        return da.from_array(a, chunks=tuple(max(1, -(-n // 2)) for n in a.shape))
+
+    yield Library("dask", da, put, lambda x: x.compute(scheduler="sync"), writes=False)
+
+
+def _strict(device: str) -> Iterator[Library]:
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    place, cpu = strict.Device(device), strict.Device("CPU_DEVICE")
+    flags = {"boolean_indexing": False, "data_dependent_shapes": False, "enabled_extensions": ()}
+    without = {"no_float64": ("float64",), "no_x64": ("float64", "int64")}.get(device, ())
+
+    def put(a: np.ndarray) -> Any:
+        return strict.asarray(_narrow(a) if without else a, device=place, copy=True)
+
+    with strict.ArrayAPIStrictFlags(**flags):
+        yield Library(
+            f"array-api-strict-{device}",
+            strict,
+            put,
+            lambda x: np.from_dlpack(x.to_device(cpu)),
+            tuple(d for d in DTYPES[2:] if d not in without),
+            integers=tuple(i for i in (*_INTEGERS, "uint32", "uint64") if i not in without and i != "uint64"),
+        )
+
+
+def _mlx() -> Iterator[Library]:
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
+
+    def put(a: np.ndarray) -> Any:
+        if a.dtype == ml_dtypes.bfloat16:
+            return mx.array(a.astype(np.float32)).astype(mx.bfloat16)
+        return mx.array(_narrow(a))
+
+    def get(x: Any) -> np.ndarray:
+        return np.array(x.astype(mx.float32)).astype(ml_dtypes.bfloat16) if x.dtype == mx.bfloat16 else np.array(x)
+
+    yield Library("mlx", mx, put, get, DTYPES[:3], compile=mx.compile)
+
+
+def _cupy() -> Iterator[Library]:
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+    if not cupy.cuda.is_available():
+        pytest.skip("cupy finds no CUDA GPU")
+
+    yield Library("cupy", cupy, cupy.asarray, cupy.asnumpy, ("float16", "float32", "float64"))
+
+
+LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
+    "numpy": _numpy,
+    "torch-cpu": lambda: _torch("cpu"),
+    "torch-cuda": lambda: _torch("cuda"),
+    "jax": lambda: _jax(x64=False),
+    "jax-x64": lambda: _jax(x64=True),
+    "dask": _dask,
+    "array-api-strict": lambda: _strict("CPU_DEVICE"),
+    "array-api-strict-device1": lambda: _strict("device1"),
+    "array-api-strict-no_float64": lambda: _strict("no_float64"),
+    "array-api-strict-no_x64": lambda: _strict("no_x64"),
+    "mlx": _mlx,
+    "cupy": _cupy,
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
+    """Each library and device in turn."""
+    yield from LIBRARIES[request.param]()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in each run."""
+    return np.random.default_rng(20260401)

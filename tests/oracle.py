@@ -1,0 +1,47 @@
+"""A second opinion: the paper's formula with scalar numbers in 60 digits. Imports nothing of rope_any."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+
+DIGITS = 60
+
+
+def cos_sin(positions: Any, frequencies: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosine and sine of position x frequency, (*positions.shape, pairs), rounded once to float64."""
+    positions = np.asarray(positions)
+    with mpmath.workdps(DIGITS):
+        turned = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
+        flat = np.asarray([[float(z.real), float(z.imag)] for z in turned]).reshape(*positions.shape, -1, 2)
+    return flat[..., 0], flat[..., 1]
+
+
+def rotate(
+    x: np.ndarray,
+    positions: Any,
+    frequencies: Sequence[float],
+    *,
+    pairing: str,
+    start: int = 0,
+    attention_factor: float = 1.0,
+) -> np.ndarray:
+    """Return x (..., features), each row turned by its position; positions broadcast to x.shape[:-1]."""
+    out = np.array(x, dtype=np.float64)
+    positions = np.broadcast_to(positions, out.shape[:-1])
+    n = len(frequencies)
+    with mpmath.workdps(DIGITS):
+        for row in np.ndindex(positions.shape):
+            for i, f in enumerate(frequencies):
+                first, second = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
+                first, second = (*row, start + first), (*row, start + second)
+                z = mpmath.mpc(float(out[first]), float(out[second]))
+                w = attention_factor * z * _turn(positions[row].item(), f)
+                out[first], out[second] = float(w.real), float(w.imag)
+    return out
+
+
+def _turn(position: float, frequency: float) -> mpmath.mpc:
+    """Return e^(i m θ)."""
+    return mpmath.expj(mpmath.mpf(position) * mpmath.mpf(frequency))

@@ -1,0 +1,329 @@
+"""
+Real peers: models of transformers, small and at random, whose rotary embedding is replaced by rope_any.
+
+Llama turns halves and groups its queries, GPT-NeoX turns the first quarter of each head, GPT-J turns adjacent
+features. Each must say the same of a real text as before; and the functions that were replaced are held
+against ours directly.
+"""
+
+import codecs
+import io
+from collections import Counter
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import pytest
+
+from rope_any import Rope, Table, frequencies
+
+REASON = "the peers are models of transformers (5 or later), which run on torch"
+torch = pytest.importorskip("torch", reason=REASON)
+transformers = pytest.importorskip("transformers", minversion="5", reason=REASON)
+llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=REASON)
+gpt_neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox", reason=REASON)
+gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason=REASON)
+
+LAYERS = 2
+SMALL = {"vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
+# Weights ten times the usual size: attention that is almost uniform would not notice a rotation.
+LARGE_WEIGHTS = {"initializer_range": 0.2}
+
+
+def other(pairing):
+    return "interleaved" if pairing == "half" else "half"
+
+
+def text(rows, tokens):
+    """Return the bytes of the Zen of Python, some rows of tokens."""
+    with redirect_stdout(io.StringIO()):
+        this = import_module("this")
+    zen = codecs.decode(this.s, "rot13").encode()
+    return torch.tensor(list(zen[: rows * tokens])).reshape(rows, tokens)
+
+
+# --- the models, and how rope_any gets into them ---------------------------------------------------------
+
+
+class Peer(NamedTuple):
+    """A model, the rotation that it should have, and how to replace its own by a `Rope`."""
+
+    model: Any
+    rope: Rope
+    replace: Callable[[pytest.MonkeyPatch, Rope], Counter]
+    calls: Counter
+    """How often a forward pass asks for a table, and how often it turns something."""
+
+
+def built(model_class, config):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return model_class(config).eval()
+
+
+def llama_peer():
+    config = transformers.LlamaConfig(
+        **SMALL,
+        **LARGE_WEIGHTS,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+    )
+    rope = Rope(frequencies(16, base=500_000.0), pairing="half")
+    calls = Counter(table=1, turn=LAYERS)
+    return Peer(built(transformers.LlamaForCausalLM, config), rope, replace_in_llama, calls)
+
+
+def gpt_neox_peer():
+    config = transformers.GPTNeoXConfig(
+        **SMALL,
+        **LARGE_WEIGHTS,
+        hidden_size=96,
+        intermediate_size=128,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=3,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25},
+    )
+    rope = Rope(frequencies(8), pairing="half")  # 8 of the 32 features of a head
+    calls = Counter(table=1, turn=LAYERS)
+    return Peer(built(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
+
+
+def gptj_peer():
+    config = transformers.GPTJConfig(
+        **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
+    )
+    rope = Rope(frequencies(8), pairing="interleaved")  # 8 of the 16 features of a head
+    calls = Counter(table=LAYERS, turn=2 * LAYERS)
+    return Peer(built(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
+
+
+def replace_in_llama(monkeypatch, rope):
+    return replace_table_and_turn(monkeypatch, llama, llama.LlamaRotaryEmbedding, rope)
+
+
+def replace_in_gpt_neox(monkeypatch, rope):
+    return replace_table_and_turn(monkeypatch, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding, rope)
+
+
+def replace_table_and_turn(monkeypatch, module, embedding, rope):
+    """Let the embedding make a `Table` of the positions, and the layers hand it to the `Rope`."""
+    calls = Counter()
+
+    def forward(_self, x, position_ids):
+        calls["table"] += 1
+        return rope.table(position_ids, like=x)
+
+    def apply_rotary_pos_emb(q, k, cos, sin):
+        calls["turn"] += 1
+        return rope(q, k, Table(cos, sin))
+
+    monkeypatch.setattr(embedding, "forward", forward)
+    monkeypatch.setattr(module, "apply_rotary_pos_emb", apply_rotary_pos_emb)
+    return calls
+
+
+def replace_in_gptj(monkeypatch, rope):
+    """Let each layer look its positions up in a `Table` of all, as it does in its own; it turns q and k apart."""
+    calls = Counter()
+
+    def all_positions(self, position_ids):
+        calls["table"] += 1
+        cos, sin = rope.table(torch.arange(self.max_positions))
+        return torch.cat([sin, cos], dim=-1).expand(len(position_ids), -1, -1)
+
+    def apply_rotary_pos_emb(tensor, sin, cos):  # of shape (batch, seq, heads, rotary_dim)
+        calls["turn"] += 1
+        return rope.apply(tensor, Table(cos, sin), seq_axis=1)
+
+    monkeypatch.setattr(gptj.GPTJAttention, "_get_embed_positions", all_positions)
+    monkeypatch.setattr(gptj, "apply_rotary_pos_emb", apply_rotary_pos_emb)
+    return calls
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt_neox", "gptj"])
+def peer(request):
+    return {"llama": llama_peer, "gpt_neox": gpt_neox_peer, "gptj": gptj_peer}[request.param]()
+
+
+# --- the same logits -------------------------------------------------------------------------------------
+
+# The peers' float32 angles are off by some 2e-5 at position 300, which two layers make 4e-5 in logits of up to
+# 8; the float32 rounding of all else is 1e-5. A wrong rotation is off by more than 2.
+LOGITS = {"rtol": 0, "atol": 2e-4}
+
+
+def prefill(model, tokens, positions=None):
+    """Return the logits of all tokens at once."""
+    with torch.no_grad():
+        mask = torch.ones_like(tokens)  # else positions with gaps would be taken for several texts in one row
+        return model(tokens, attention_mask=mask, position_ids=positions).logits
+
+
+def token_by_token(model, tokens):
+    """Return the logits of one token after the other, with the keys and values of those before in the cache."""
+    cache, logits = None, []
+    with torch.no_grad():
+        for token in tokens.split(1, dim=1):
+            answer = model(token, past_key_values=cache, use_cache=True)
+            cache = answer.past_key_values
+            logits.append(answer.logits)
+    return torch.cat(logits, dim=1)
+
+
+def test_logits_in_prefill_are_those_of_the_peer(peer, monkeypatch):
+    tokens = text(2, 300)
+    expected = prefill(peer.model, tokens)
+    calls = peer.replace(monkeypatch, peer.rope)
+    torch.testing.assert_close(prefill(peer.model, tokens), expected, **LOGITS)
+    assert calls == peer.calls  # so it was ours that turned
+
+
+def test_logits_token_by_token_through_the_cache_are_those_of_the_peer(peer, monkeypatch):
+    """Keys are turned once, when they enter the cache; their own prefill is what the logits are held against."""
+    tokens = text(2, 300)
+    expected = prefill(peer.model, tokens)
+    calls = peer.replace(monkeypatch, peer.rope)
+    torch.testing.assert_close(token_by_token(peer.model, tokens), expected, **LOGITS)
+    assert calls == Counter({name: 300 * n for name, n in peer.calls.items()})
+
+
+def test_logits_at_positions_of_each_row_are_those_of_the_peer(peer, monkeypatch):
+    """One row from 500 on, one with gaps: positions (batch, seq) that no counting from 0 would guess."""
+    tokens = text(2, 200)
+    positions = torch.stack([torch.arange(500, 700), 3 * torch.arange(200) + 7])
+    expected = prefill(peer.model, tokens, positions)
+    calls = peer.replace(monkeypatch, peer.rope)
+    # At 700 the peers' angles have lost more: Llama's logits differ by 2.4e-4, of which 2e-5 are ours.
+    torch.testing.assert_close(prefill(peer.model, tokens, positions), expected, rtol=0, atol=1e-3)
+    assert calls == peer.calls
+    assert (prefill(peer.model, tokens) - expected)[1].abs().max() > 1  # the gaps do matter
+
+
+@pytest.mark.parametrize("wrong", ["pairing", "frequencies"])
+def test_the_logits_would_notice_a_wrong_rotation(peer, monkeypatch, wrong):
+    """What the other tests compare differs by thousands of their tolerances where it should."""
+    tokens = text(2, 300)
+    expected = prefill(peer.model, tokens)
+    right = peer.rope
+    wrong_ropes = {
+        "pairing": Rope(right.frequencies, pairing=other(right.pairing)),
+        "frequencies": Rope(tuple(0.9 * f for f in right.frequencies), pairing=right.pairing),
+    }
+    peer.replace(monkeypatch, wrong_ropes[wrong])
+    assert (prefill(peer.model, tokens) - expected).abs().max() > 1
+
+
+def test_logits_at_a_million_are_those_at_0_with_ours_and_drift_with_the_peers(monkeypatch):
+    """Only distances count, in a whole model; Llama alone, as the others have no positions so far out."""
+    peer, tokens = llama_peer(), text(2, 200)
+    far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
+    theirs_near, theirs_far = prefill(peer.model, tokens), prefill(peer.model, tokens, far)
+    peer.replace(monkeypatch, peer.rope)
+    torch.testing.assert_close(prefill(peer.model, tokens, far), theirs_near, **LOGITS)
+    assert (theirs_far - theirs_near).abs().max() > 0.1
+
+
+# --- the same functions ----------------------------------------------------------------------------------
+
+TOKENS, HEADS, GROUPS, FEATURES, ROTARY = 64, 8, 2, 64, 16
+
+
+def random(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def some_positions():
+    """Return positions (2, TOKENS) between 0 and 4095, in no order."""
+    return torch.randint(0, 4096, (2, TOKENS), generator=torch.Generator().manual_seed(2))
+
+
+def scores(q, k):
+    """Return the attention scores of (batch, heads, seq, features), queries grouped over the heads of keys."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+
+
+def llama_tables(positions):
+    config = transformers.LlamaConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS)
+    return llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
+
+
+def gpt_neox_tables(positions):
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": ROTARY / FEATURES}
+    config = transformers.GPTNeoXConfig(
+        hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope
+    )
+    return gpt_neox.GPTNeoXRotaryEmbedding(config)(torch.zeros(1), positions)
+
+
+def gptj_tables(positions):
+    sin, cos = gptj.create_sinusoidal_positions(4096, ROTARY)[positions].chunk(2, dim=-1)
+    return cos, sin
+
+
+def gptj_turn(x, cos, sin):
+    """Turn (batch, heads, seq, features) as GPTJAttention does, which has heads behind seq and cuts features."""
+    x = x.transpose(1, 2)
+    turned = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
+    return torch.cat([turned, x[..., ROTARY:]], dim=-1).transpose(1, 2)
+
+
+def theirs(kind, q, k, cos, sin):
+    """Turn q and k by the peer's function, with a table as wide as it wants."""
+    if kind == "gptj":
+        return gptj_turn(q, cos, sin), gptj_turn(k, cos, sin)
+    return {"llama": llama, "gpt_neox": gpt_neox}[kind].apply_rotary_pos_emb(q, k, cos, sin)
+
+
+KINDS = {
+    "llama": (llama_tables, Rope(frequencies(FEATURES), pairing="half")),
+    "gpt_neox": (gpt_neox_tables, Rope(frequencies(ROTARY), pairing="half")),
+    "gptj": (gptj_tables, Rope(frequencies(ROTARY), pairing="interleaved")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rope_is_the_peers_function_given_the_same_table(kind):
+    """To float32's last digits, at any position: the peer is handed our table."""
+    _, rope = KINDS[kind]
+    positions = some_positions()
+    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
+    table = rope.table(positions, like=q)
+    wide = table if kind == "gptj" else Table(*(torch.cat([part, part], dim=-1) for part in table))
+    expected = theirs(kind, q, k, *wide)
+    for ours, peers in zip(rope(q, k, table), expected, strict=True):
+        torch.testing.assert_close(ours, peers, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rope_is_the_peers_function_and_table_as_far_as_float32_angles_go(kind):
+    """
+    The peer's p x f is off by up to 4 units in the last place of float32, p x 2⁻²² radians, and so are pairs.
+
+    Ours are exact: what is left is the peer's error, which grows with the position.
+    """
+    tables, rope = KINDS[kind]
+    positions = some_positions()
+    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
+    our_q, our_k = rope(q, k, positions)
+    their_q, their_k = theirs(kind, q, k, *tables(positions))
+    angle_error = positions[:, None, :, None] * 2.0**-22 + 1e-6
+    for x, ours, peers in ((q, our_q, their_q), (k, our_k, their_k)):
+        assert ((ours - peers).abs() <= angle_error * x.abs().max()).all()
+    # A score sums such errors of both, with random signs; the scores are about 1.
+    torch.testing.assert_close(scores(our_q, our_k), scores(their_q, their_k), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_peers_function_would_notice_the_wrong_pairing(kind):
+    tables, rope = KINDS[kind]
+    positions = some_positions()
+    q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
+    wrong = Rope(rope.frequencies, pairing=other(rope.pairing))
+    difference = scores(*wrong(q, k, positions)) - scores(*theirs(kind, q, k, *tables(positions)))
+    assert difference.abs().max() > 1

@@ -1,0 +1,219 @@
+"""`Rope`: a recipe that is compared and hashed, and the alignment of positions, tables and axes."""
+
+import copy
+import pickle
+
+import numpy as np
+import oracle
+import pytest
+
+import rope_any as ra
+
+F = ra.frequencies(8, base=100.0)
+ROPE = ra.Rope(F, pairing="half")
+ATOL = 1.5e-6
+
+
+@pytest.fixture
+def qk(rng):
+    """Grouped-query shapes: 4 query heads, 2 key heads."""
+    return tuple(rng.uniform(-2, 2, (2, heads, 6, 8)).astype(np.float32) for heads in (4, 2))
+
+
+def turned(x, positions, axis=-2):
+    """Return the oracle's x for positions (seq,) or (batch, seq) along an axis."""
+    moved = np.moveaxis(x, axis, -2)
+    positions = np.asarray(positions)
+    if positions.ndim == 2:
+        positions = positions.reshape(len(positions), *[1] * (moved.ndim - 3), -1)
+    return np.moveaxis(oracle.rotate(moved, positions, F, pairing="half"), -2, axis)
+
+
+def close(lib, got, want):
+    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        (None, range(6)),
+        (7, range(7, 13)),
+        (-3, range(-3, 3)),
+        (np.int64(7), range(7, 13)),
+        (2**31 - 7, range(2**31 - 7, 2**31 - 1)),
+        (range(0, 12, 2), range(0, 12, 2)),
+        ([5, 3, 1, 0, -9, 70_000], [5, 3, 1, 0, -9, 70_000]),
+        ([4], [4] * 6),
+        ([0.5, 1.5, 2.5, 3.5, 4.5, 5.25], [0.5, 1.5, 2.5, 3.5, 4.5, 5.25]),
+        ([[0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 0, -2]], [[0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 0, -2]]),
+        ([[0, 1, 2, 3, 4, 5]], [[0, 1, 2, 3, 4, 5]] * 2),
+        ([[3], [8]], [[3] * 6, [8] * 6]),
+    ],
+)
+def test_what_positions_mean(lib, qk, given, means):
+    q, k = map(lib, qk)
+    got = ROPE(q, k, given)
+    for x, y in zip(qk, got, strict=True):
+        close(lib, y, turned(x, means))
+    close(lib, ROPE.apply(k, given), turned(qk[1], means))
+    if isinstance(given, list):
+        array = np.asarray(given, dtype=np.float32 if isinstance(np.ravel(given)[0], float) else np.int32)
+        close(lib, ROPE.apply(q, lib(array)), turned(qk[0], means))
+        close(lib, ROPE(q, k, ROPE.table(lib(array)))[1], turned(qk[1], means))
+
+
+def test_a_zero_dimensional_array_is_an_offset(lib, qk):
+    for dtype in ("int32", "int8"):
+        close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), turned(qk[0], range(100, 106)))
+
+
+def test_small_integer_offsets_do_not_wrap(lib, rng):
+    x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
+    close(lib, ROPE.apply(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
+
+
+@pytest.mark.parametrize("seq_axis", [-2, -3, 0, 1, 2])
+def test_tokens_along_any_axis(lib, rng, seq_axis):
+    x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
+    n = x.shape[seq_axis]
+    close(lib, ROPE.apply(lib(x), 5, seq_axis=seq_axis), turned(x, range(5, 5 + n), seq_axis))
+    # the batch is the first other axis: with tokens in front it is the second
+    batch = 3 if seq_axis == 0 else 2
+    p = rng.integers(-99, 99, (batch, n))
+    want = turned(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
+    close(lib, ROPE.apply(lib(x), lib(p, "int32"), seq_axis=seq_axis), want if seq_axis else np.swapaxes(want, 0, 1))
+    close(lib, ROPE.apply(lib(x), ROPE.table(lib(p, "int32")), seq_axis=seq_axis), want if seq_axis else np.swapaxes(want, 0, 1))
+
+
+def test_packed_tokens(lib, rng):
+    x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
+    p = [0, 1, 2, 0, 1, 0, 1]  # three documents
+    close(lib, ROPE.apply(lib(x), p, seq_axis=-3), turned(x, p, 0))
+
+
+def test_one_axis_positions_are_of_tokens_even_where_the_batch_has_that_length(lib, rng):
+    x = rng.uniform(-2, 2, (6, 2, 6, 8)).astype(np.float32)
+    p = [3, 1, 4, 1, 5, 9]
+    close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
+
+
+def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
+    q, k = qk
+    for n in (1, 2, 5, 0):
+        short = q[:, :, 6 - n :] if n else q[:, :, :0]
+        for positions in (None, 50, [5, 3, 1, 0, -9, 70_000], [4], [[3] * 6, [1, 2, 3, 4, 5, 6]]):
+            means = positions if isinstance(positions, list) else range(positions or 0, (positions or 0) + 6)
+            got, _ = ROPE(lib(short), lib(k), positions)
+            assert tuple(got.shape) == short.shape
+            if n:
+                close(lib, got, turned(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else turned(short, means))
+
+
+def test_decoding_token_by_token_is_prefill(lib, qk):
+    q, k = map(lib, qk)
+    all_q, all_k = ROPE(q, k, 1000)
+    for i in range(6):
+        one_q, one_k = ROPE(q[:, :, i : i + 1, :], k[:, :, i : i + 1, :], 1000 + i)
+        close(lib, one_q, lib.get(all_q)[:, :, i : i + 1])
+        close(lib, one_k, lib.get(all_k)[:, :, i : i + 1])
+
+
+def test_several_axes(lib, rng):
+    rows = ((*F[:2], 0.0, 0.0), (0.0, 0.0, *F[:2]))
+    rope = ra.Rope(rows, pairing="half")
+    x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
+    grid = np.asarray([[0, 5], [1, 4], [2, 3], [3, 2]])
+
+    def want(p):
+        once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
+        return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
+
+    close(lib, rope.apply(lib(x), lib(grid, "int32")), want(grid))
+    close(lib, rope.apply(lib(x), grid.tolist()), want(grid))
+    batch = np.stack([grid, grid[::-1] + 7])
+    close(lib, rope.apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
+    # consecutive positions count alike on every axis, and then it is plain RoPE of the sum of the rows
+    count = np.stack([np.arange(9, 13)] * 2, -1)
+    close(lib, rope.apply(lib(x), 9), want(count))
+    close(lib, rope.apply(lib(x), lib(9, "int32")), want(count))
+
+
+def test_float64_arrays_get_float64_tables(lib, rng):
+    if not lib.has_float64:
+        pytest.skip(f"{lib.name} has no float64 tables")
+    x = rng.uniform(-2, 2, (3, 8))
+    q32, k64 = lib(x, "float32"), lib(x)
+    for positions, means in [
+        (None, range(3)),
+        (70_000, range(70_000, 70_003)),
+        ([1, 2, 3], [1, 2, 3]),
+        (lib([1, 2, 3], "int32"), [1, 2, 3]),
+    ]:
+        want = turned(x, means)
+        np.testing.assert_allclose(lib.get(ROPE.apply(k64, positions)), want, atol=3e-15, rtol=0)
+        q, k = ROPE(q32, k64, positions)
+        assert (q.dtype, k.dtype) == (q32.dtype, k64.dtype)
+        np.testing.assert_allclose(lib.get(k), want, atol=3e-15, rtol=0)
+        close(lib, q, want)
+        np.testing.assert_allclose(lib.get(ROPE(k64, q32, positions)[0]), want, atol=3e-15, rtol=0)
+
+
+def test_attention_factor_and_its_true_inverse(lib, rng):
+    rope = ra.Rope(F, pairing="interleaved", attention_factor=1.5)
+    x = rng.uniform(-2, 2, (5, 8)).astype(np.float32)
+    y = rope.apply(lib(x), 30)
+    want = oracle.rotate(x, range(30, 35), F, pairing="interleaved", attention_factor=1.5)
+    np.testing.assert_allclose(lib.get(y), want, atol=3e-6, rtol=0)
+    close(lib, rope.apply(y, 30, inverse=True), x)
+    close(lib, rope.apply(y, rope.table([30, 31, 32, 33, 34], like=y), inverse=True), x)
+
+
+def test_partial_and_start(lib, rng):
+    rope = ra.Rope(F, pairing="interleaved", start=3)
+    x = rng.uniform(-2, 2, (5, 12)).astype(np.float32)
+    close(lib, rope.apply(lib(x), 30), oracle.rotate(x, range(30, 35), F, pairing="interleaved", start=3))
+
+
+def test_out_is_a_pair(lib, qk):
+    if not lib.writes:
+        pytest.skip(f"{lib.name} does not write into arrays")
+    q, k = map(lib, qk)
+    got = ROPE(q, k, 5, out=(q, k))
+    assert got[0] is q
+    assert got[1] is k
+    for x, y in zip(qk, got, strict=True):
+        close(lib, y, turned(x, range(5, 11)))
+
+
+def test_nothing_is_written_before_all_is_found_good(qk):
+    q, k = (x.copy() for x in qk)
+    for bad in (np.empty((1, 2, 6, 8), np.float32), k.astype(np.float64), q[:, :2], np.broadcast_to(k[:1], k.shape)):
+        with pytest.raises((TypeError, ValueError), match="out"):
+            ROPE(q, k, 5, out=(q, bad))
+        assert (q == qk[0]).all()
+        assert (k == qk[1]).all()
+
+
+def test_a_rope_is_a_value():
+    same = ra.Rope(list(F), pairing="half", attention_factor=1)
+    assert same == ROPE
+    assert hash(same) == hash(ROPE)
+    others = [
+        ra.Rope(F, pairing="interleaved"),
+        ra.Rope(F, pairing="half", attention_factor=1.1),
+        ra.Rope(F, pairing="half", start=1),
+        ra.Rope(F[:3], pairing="half"),
+        ra.Rope((F,), pairing="half"),
+    ]
+    assert len({ROPE, same, *others}) == 6
+    assert pickle.loads(pickle.dumps(ROPE)) == copy.deepcopy(ROPE) == ROPE
+    with pytest.raises(AttributeError):
+        ROPE.start = 1
+
+
+def test_its_repr_says_what_it_is():
+    assert repr(ROPE) == "Rope(<4 frequencies from 1 to 0.0316228>, pairing='half')"
+    rope = ra.Rope((F, F), pairing="interleaved", attention_factor=1.5, start=2)
+    assert repr(rope) == (
+        "Rope(<2 axes of 4 frequencies from 1 to 0.0316228>, pairing='interleaved', attention_factor=1.5, start=2)"
+    )

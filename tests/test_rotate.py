@@ -1,0 +1,179 @@
+"""`rotate` on every library: right to the last bits, whatever the dtype, the shape, the strides and where it writes."""
+
+import numpy as np
+import oracle
+import pytest
+
+import rope_any as ra
+
+# Largest error of an entry of a turned pair of length up to about 4, per dtype: the table's error and two
+# roundings of the products, then one rounding to the dtype itself.
+TOLERANCE = {"float16": 3e-3, "bfloat16": 2e-2, "float32": 1.5e-6, "float64": 3e-15}
+PAIRINGS = ["half", "interleaved"]
+F = ra.frequencies(16, base=100.0)
+
+
+def table(lib, positions, dtype="float32", frequencies=F):
+    """Return an exact table, from the oracle and not from `cos_sin`."""
+    cos, sin = oracle.cos_sin(positions, frequencies)
+    wide = "float64" if dtype == "float64" else "float32"
+    return lib(cos, wide), lib(sin, wide)
+
+
+def draw(rng, shape):
+    return np.clip(rng.standard_normal(shape), -2.5, 2.5)
+
+
+def check(lib, got, x, want, dtype):
+    assert type(got) is type(x)
+    assert got.dtype == x.dtype
+    assert tuple(got.shape) == tuple(x.shape)
+    np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_every_dtype(lib, rng, dtype, pairing):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    x, p = lib(draw(rng, (2, 3, 5, 16)), dtype), np.asarray([0, 1, 2, 40, 1000])
+    before = lib.get(x).copy()
+    got = ra.rotate(x, *table(lib, p, dtype), pairing=pairing)
+    check(lib, got, x, oracle.rotate(before, p, F, pairing=pairing), dtype)
+    assert (lib.get(x) == before).all()
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize(("features", "start"), [(17, 0), (17, 1), (24, 8), (40, 3), (16, 0)])
+def test_only_some_features_turn(lib, rng, features, start, pairing):
+    x, p = draw(rng, (3, features)).astype(np.float32), np.asarray([3, 1, -7])
+    got = ra.rotate(lib(x), *table(lib, p), pairing=pairing, start=start)
+    check(lib, got, lib(x), oracle.rotate(x, p, F, pairing=pairing, start=start), "float32")
+    passing = np.r_[0:start, start + 16 : features]
+    assert (lib.get(got)[:, passing] == x[:, passing]).all()
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_inverse_undoes(lib, rng, pairing):
+    x, (cos, sin) = draw(rng, (4, 16)).astype(np.float32), table(lib, np.asarray([5, 6, 700, -8]))
+    turned = ra.rotate(lib(x), cos, sin, pairing=pairing)
+    assert np.abs(lib.get(turned) - x).max() > 0.5
+    check(lib, ra.rotate(turned, cos, sin, pairing=pairing, inverse=True), lib(x), x, "float32")
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ((16,), ()),  # one vector
+        ((5, 16), (5,)),
+        ((2, 3, 5, 16), (5,)),  # heads before tokens
+        ((2, 5, 3, 16), (5, 1)),  # tokens before heads
+        ((2, 3, 5, 16), (2, 1, 5)),  # each row of a batch by itself
+        ((2, 3, 5, 16), (2, 3, 5)),  # each head by itself
+        ((2, 1, 2, 1, 3, 16), (1, 1, 3)),
+        ((4, 16), (1,)),
+        ((0, 16), (0,)),  # no token
+        ((0, 3, 16), (3,)),  # no batch
+        ((2, 0, 16), (1,)),
+    ],
+)
+def test_any_leading_axes(lib, rng, shape, rows, pairing):
+    x, p = draw(rng, shape).astype(np.float32), rng.integers(-50, 50, rows)
+    if x.size:
+        got = ra.rotate(lib(x), *table(lib, p), pairing=pairing)
+        check(lib, got, lib(x), oracle.rotate(x, p, F, pairing=pairing), "float32")
+    else:
+        nothing = lib(np.zeros((*rows, 8)), "float32")
+        got = ra.rotate(lib(x), nothing, nothing, pairing=pairing)
+        assert tuple(got.shape) == shape
+        assert got.dtype == lib.dtype("float32")
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_out_and_in_place(lib, rng, pairing):
+    x, (cos, sin) = draw(rng, (2, 3, 16)).astype(np.float32), table(lib, np.asarray([4, 5, 6]))
+    want = oracle.rotate(x, [4, 5, 6], F, pairing=pairing)
+    if not lib.writes:
+        with pytest.raises(ValueError, match=r"out must be an array that can be written"):
+            ra.rotate(lib(x), cos, sin, pairing=pairing, out=lib(x))
+        return
+    given, out = lib(x), lib(np.full_like(x, np.nan))
+    assert ra.rotate(given, cos, sin, pairing=pairing, out=out) is out
+    check(lib, out, given, want, "float32")
+    assert (lib.get(given) == x).all()
+    assert ra.rotate(given, cos, sin, pairing=pairing, out=given) is given
+    check(lib, given, given, want, "float32")
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("features", [16, 21])
+def test_non_contiguous_read_only_and_strided(rng, pairing, features):
+    p = np.asarray([4, -5, 6])
+    cos, sin = oracle.cos_sin(p, F)
+    base = draw(rng, (2, 2 * features, 3))
+    views = {
+        "transposed": np.moveaxis(base[:, :features], 1, 2),
+        "every other feature": np.moveaxis(base, 1, 2)[..., ::2],
+        "backwards": np.ascontiguousarray(np.moveaxis(base, 1, 2))[..., features - 1 :: -1],
+        "broadcast": np.broadcast_to(draw(rng, (1, 1, features)), (2, 3, features)),
+        "fortran": np.asfortranarray(draw(rng, (2, 3, features))),
+        "read-only": draw(rng, (2, 3, features)),
+    }
+    views["read-only"].flags.writeable = False
+    for name, x in views.items():
+        want = oracle.rotate(x, p, F, pairing=pairing)
+        np.testing.assert_allclose(
+            ra.rotate(x, cos, sin, pairing=pairing), want, atol=3e-15, rtol=0, err_msg=name
+        )
+        if x.flags.writeable and name != "broadcast":
+            assert ra.rotate(x, cos, sin, pairing=pairing, out=x) is x
+            np.testing.assert_allclose(x, want, atol=3e-15, rtol=0, err_msg=f"{name}, in place")
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_q_inside_one_qkv_buffer(name, rng):
+    xp = pytest.importorskip(name)
+    data = draw(rng, (2, 5, 3 * 16))
+    p = np.arange(5)
+    cos, sin = map(xp.asarray, oracle.cos_sin(p, F))
+    qkv = xp.asarray(data.copy())
+    q, k = qkv[..., :16], qkv[..., 16:32]
+    ra.rotate(q, cos, sin, pairing="half", out=q)
+    # k is interleaved with q in memory, and overlaps it nowhere
+    ra.rotate(q, cos, sin, pairing="half", inverse=True, out=k)
+    want = np.concatenate([oracle.rotate(data[..., :16], p, F, pairing="half"), data[..., :16], data[..., 32:]], -1)
+    np.testing.assert_allclose(np.asarray(qkv), want, atol=3e-15, rtol=0)
+
+
+def test_tables_of_another_precision(lib, rng):
+    x = draw(rng, (3, 16))
+    p = np.asarray([1, 2, 3])
+    for dtype in lib.dtypes:
+        for of_table in lib.dtypes:
+            cos, sin = (lib(part, of_table) for part in oracle.cos_sin(p, F))
+            got = ra.rotate(lib(x, dtype), cos, sin, pairing="half")
+            want = oracle.rotate(lib.get(lib(x, dtype)).astype(np.float64), p, F, pairing="half")
+            atol = max(TOLERANCE[dtype], 3 * TOLERANCE[of_table])
+            assert got.dtype == lib.dtype(dtype)
+            np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=atol)
+
+
+def test_half_precision_is_turned_in_float32(lib, rng):
+    # With tables and products in half precision the error would be several roundings, not one.
+    for dtype, unit in (("float16", 2**-11), ("bfloat16", 2**-8)):
+        if dtype not in lib.dtypes:
+            continue
+        x = lib(draw(rng, (64, 16)), dtype)
+        p = np.arange(64) * 37
+        want = oracle.rotate(lib.get(x).astype(np.float64), p, F, pairing="half")
+        got = lib.get(ra.rotate(x, *table(lib, p), pairing="half")).astype(np.float64)
+        assert (np.abs(got - want) <= unit * np.abs(want) + 2e-6).all()
+
+
+def test_numpy_subclasses_that_stay_arrays(tmp_path, rng):
+    x = np.memmap(tmp_path / "x.bin", dtype=np.float32, mode="w+", shape=(3, 16))
+    x[...] = data = draw(rng, (3, 16)).astype(np.float32)
+    cos, sin = (part.astype(np.float32) for part in oracle.cos_sin(np.arange(3), F))
+    ra.rotate(x, cos, sin, pairing="half", out=x)
+    np.testing.assert_allclose(x, oracle.rotate(data, np.arange(3), F, pairing="half"), atol=1.5e-6, rtol=0)

@@ -1,0 +1,196 @@
+"""Tables: the bounds of exactness on every library, shapes, dtypes and what may be given as positions."""
+
+import numpy as np
+import oracle
+import pytest
+
+import rope_any as ra
+
+F = ra.frequencies(128, base=500_000.0)
+INTEGER_BOUND = 1.2e-7
+LARGEST = 2**31 - 1
+
+
+def error(lib, table, exact):
+    return max(np.abs(lib.get(got).astype(np.float64) - want).max() for got, want in zip(table, exact, strict=True))
+
+
+def positions(rng, count=24):
+    """Positions of all magnitudes and both signs, the ends among them."""
+    random = rng.integers(-LARGEST, LARGEST, count)
+    small = random[: count // 2] >> rng.integers(0, 31, count // 2)
+    return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
+
+
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
+def test_integer_positions_are_exact_up_to_2_31(lib, rng, base):
+    f, p = ra.frequencies(128, base=base), positions(rng)
+    table = ra.cos_sin(lib(p, "int32"), f)
+    assert table.cos.dtype == lib.dtype("float32")
+    assert error(lib, table, oracle.cos_sin(p, f)) <= INTEGER_BOUND
+
+
+def test_integer_positions_are_exact_compiled(lib, rng):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    p = positions(rng)
+    table = lib.compile(lambda p: ra.cos_sin(p, F))(lib(p, "int32"))
+    assert error(lib, table, oracle.cos_sin(p, F)) <= INTEGER_BOUND
+
+
+def test_many_phases_stay_within_the_bound(lib, rng):
+    # Against float64 cosines of exactly reduced angles, for more phases than 60 digits have time for.
+    p = rng.integers(-LARGEST, LARGEST, 20_000)
+    f = (1.0, 0.0123, 3e-5)
+    word = [round(v / (2 * np.pi) * 2**40) for v in f]  # frequencies that are 40-bit fractions of a turn
+    f = tuple(w / 2**40 * 2 * np.pi for w in word)
+    turns = np.asarray([[int(n) * w % 2**40 / 2**40 for w in word] for n in p])
+    slack = LARGEST * 2e-16  # rounding of f itself, in radians
+    table = ra.cos_sin(lib(p, "int32"), f)
+    exact = np.cos(turns * 2 * np.pi), np.sin(turns * 2 * np.pi)
+    assert error(lib, table, exact) <= INTEGER_BOUND + slack
+
+
+def test_real_positions_up_to_2_24(lib, rng):
+    p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
+    p = p.astype(np.float32)
+    bound = 2.5e-7 if lib.has_float64 else 2e-6
+    assert error(lib, ra.cos_sin(lib(p), F), oracle.cos_sin(p.astype(np.float64), F)) <= bound
+
+
+def test_real_positions_on_the_host_are_not_rounded_first(lib, rng):
+    p = rng.uniform(-(2**24), 2**24, 24).tolist()  # float64: float32 could not hold their fractions
+    table = ra.cos_sin(p, F, like=lib([0.0], "float32"))
+    assert error(lib, table, oracle.cos_sin(p, F)) <= (2.5e-7 if lib.has_float64 else 2e-6)
+
+
+def test_float64_tables(lib, rng):
+    if not lib.has_float64:
+        with pytest.raises(ValueError, match=r"dtype .*float64"):
+            ra.cos_sin(lib([1, 2], "int32"), F, dtype=np.float64)
+        return
+    for p in (positions(rng), rng.uniform(-1e6, 1e6, 40)):
+        table = ra.cos_sin(lib(p), F, dtype=lib.dtype("float64"))
+        assert table.cos.dtype == lib.dtype("float64")
+        bound = 1e-15 * (1 + np.abs(np.multiply.outer(p, F)))
+        for got, want in zip(table, oracle.cos_sin(p, F), strict=True):
+            assert (np.abs(lib.get(got) - want) <= bound).all()
+
+
+def test_frequencies_of_every_size_and_sign(lib):
+    f = (0.0, -0.25, 3.0, 2 * np.pi, 1e-12, 100.0, 12345.678, 1e10)
+    p = np.asarray([0, 1, -7, 40_000, LARGEST])
+    assert error(lib, ra.cos_sin(lib(p, "int32"), f), oracle.cos_sin(p, f)) <= INTEGER_BOUND
+
+
+def test_every_integer_dtype(lib):
+    for dtype in lib.integers:
+        info = np.iinfo(dtype)
+        p = np.asarray([0, 1, 100, max(info.min, -LARGEST), min(info.max, LARGEST)])
+        assert error(lib, ra.cos_sin(lib(p, dtype), F), oracle.cos_sin(p, F)) <= INTEGER_BOUND, dtype
+
+
+def test_every_real_dtype_is_taken_at_its_word(lib):
+    for dtype in lib.dtypes:
+        p = lib([0.1, 250.5, -3.25], dtype)
+        exact = oracle.cos_sin(lib.get(p).astype(np.float64), F)
+        table = ra.cos_sin(p, F)
+        assert table.cos.dtype == lib.dtype("float64" if dtype == "float64" else "float32")
+        assert error(lib, table, exact) <= 2.5e-7, dtype
+
+
+def test_a_position_that_is_not_a_number_gives_no_number():
+    with pytest.warns(RuntimeWarning, match="invalid value"):  # NumPy's own word about it
+        cos, sin = ra.cos_sin(np.asarray([1.0, np.nan]), (1.0,), dtype=np.float32)
+    assert np.isnan(cos[1]).all()
+    assert np.isnan(sin[1]).all()
+    assert np.isfinite(cos[0]).all()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [5, range(3, 9), range(10, -10, -4), [7, -2, 2**31 - 1], (1,), [[0, 1], [5, 6]], [0.5, 2.25], np.int64(4), []],
+)
+def test_positions_on_the_host(lib, given):
+    table = ra.cos_sin(given, F, like=lib([1.0], "float32"))
+    host = np.asarray(given)
+    assert tuple(table.cos.shape) == tuple(table.sin.shape) == (*host.shape, len(F))
+    if host.size:
+        assert error(lib, table, oracle.cos_sin(host, F)) <= 2.5e-7
+
+
+def test_any_shape_of_positions(lib, rng):
+    for shape in [(), (0,), (3,), (2, 3), (2, 1, 3)]:
+        p = rng.integers(-1000, 1000, shape)
+        cos, sin = ra.cos_sin(lib(p, "int32"), F)
+        assert tuple(cos.shape) == tuple(sin.shape) == (*shape, 64)
+        if p.size:
+            assert error(lib, (cos, sin), oracle.cos_sin(p, F)) <= INTEGER_BOUND
+
+
+def test_several_axes_add_their_angles(lib, rng):
+    # angle[token, pair] = Σ_axis position[token, axis] · W[axis, pair]
+    rows = (F[:3] + (0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001))
+    p = rng.integers(-LARGEST, LARGEST, (7, 2))
+    table = ra.cos_sin(lib(p, "int32"), rows)
+    y, x = (oracle.cos_sin(p[:, axis], row) for axis, row in enumerate(rows))
+    exact = y[0] * x[0] - y[1] * x[1], y[1] * x[0] + y[0] * x[1]
+    assert error(lib, table, exact) <= INTEGER_BOUND
+    real = (p % 1000 / 7).astype(np.float32)
+    y, x = (oracle.cos_sin(real[:, axis].astype(np.float64), row) for axis, row in enumerate(rows))
+    exact = y[0] * x[0] - y[1] * x[1], y[1] * x[0] + y[0] * x[1]
+    assert error(lib, ra.cos_sin(lib(real), rows), exact) <= 2.5e-7
+
+
+def test_one_row_in_a_tuple_is_one_axis(lib):
+    table = ra.cos_sin(lib([[3], [4]], "int32"), (F,))
+    assert error(lib, table, oracle.cos_sin(np.asarray([3, 4]), F)) <= INTEGER_BOUND
+
+
+def test_attention_factor_multiplies(lib):
+    p = np.asarray([5, 70_000])
+    cos, sin = oracle.cos_sin(p, F)
+    table = ra.cos_sin(lib(p, "int32"), F, attention_factor=1.25)
+    assert error(lib, table, (1.25 * cos, 1.25 * sin)) <= 2.5e-7
+
+
+def test_half_precision_only_on_request(lib):
+    p, half = lib([3, 1000], "int32"), lib([1.0], lib.dtypes[0])
+    for table in (ra.cos_sin(p, F), ra.cos_sin(p, F, like=half)):
+        assert table.cos.dtype == lib.dtype("float32" if lib.dtypes[0] != "float64" else "float64")
+    if lib.dtypes[0] == "float16":
+        table = ra.cos_sin(p, F, dtype=lib.dtype("float16"))
+        assert table.cos.dtype == lib.dtype("float16")
+        assert error(lib, table, oracle.cos_sin(np.asarray([3, 1000]), F)) <= 2.5e-4
+
+
+def test_like_decides_the_dtype(lib):
+    if not lib.has_float64:
+        pytest.skip(f"{lib.name} has no float64 tables")
+    p64 = lib([1.5], "float64")
+    assert ra.cos_sin(p64, F).cos.dtype == lib.dtype("float64")
+    assert ra.cos_sin(p64, F, like=lib([1.0], "float32")).cos.dtype == lib.dtype("float32")
+    assert ra.cos_sin([1.5], F, like=p64).cos.dtype == lib.dtype("float64")
+
+
+def test_learned_frequencies_on_every_library(lib):
+    p = np.asarray([0, 3, 500])
+    dtype = "float64" if lib.has_float64 else "float32"
+    table = ra.cos_sin(lib(p, "int32"), lib(F, dtype), dtype=lib.dtype("float32"))
+    assert error(lib, table, oracle.cos_sin(p, F)) <= (INTEGER_BOUND if lib.has_float64 else 1e-4)
+    rows = lib([F, F], dtype)
+    table = ra.cos_sin([[0, 3], [1, 2]], rows, like=rows, dtype=lib.dtype("float32"))
+    assert error(lib, table, oracle.cos_sin(np.asarray([3, 3]), F)) <= 1e-6
+
+
+def test_the_table_is_where_the_positions_are(lib):
+    p = lib([1, 2], "int32")
+    table = ra.cos_sin(p, F)
+    assert type(table.cos) is type(p)
+    assert getattr(table.sin, "device", None) == getattr(p, "device", None)
+
+
+def test_frequencies_of_the_paper():
+    assert ra.frequencies(4) == (1.0, 0.01)
+    assert ra.frequencies(6, base=8.0) == pytest.approx((1.0, 0.5, 0.25), rel=1e-15)
+    assert all(isinstance(f, float) for f in ra.frequencies(128))
