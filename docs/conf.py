@@ -1,5 +1,7 @@
 """How the documentation is built: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
@@ -16,7 +18,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "precision_table.md"]  # the table is a part of precision.md
 html_theme = "furo"
 html_math_renderer = "mathml"  # see setup
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["math.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -27,19 +30,24 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 
 
+def mathml(tex: str, *, as_block: bool) -> str:
+    """Return a formula as MathML, with the gap that TeX leaves between a function and what it is taken of."""
+    gap = '<mo>&ApplyFunction;</mo><mspace width="0.17em"></mspace>'
+    return re.sub(r"<mo>&ApplyFunction;</mo>(?!\s*<mo[^>]*>\()", gap, tex2mathml(tex, as_block=as_block))
+
+
 def inline_math(self: HTML5Translator, node: nodes.math) -> None:
     """Write a formula in a line."""
-    self.body.append(tex2mathml(node.astext()))
+    self.body.append(mathml(node.astext(), as_block=False))
     raise nodes.SkipNode
 
 
 def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula on lines of its own, which scroll where they are too wide."""
-    formula = tex2mathml(node.astext(), as_block=True)
-    self.body.append(f'<div class="math" style="overflow-x: auto">{formula}</div>\n')
+    """Write a formula on lines of its own."""
+    self.body.append(f'<div class="math">{mathml(node.astext(), as_block=True)}</div>\n')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
-    """Turn formulas into MathML, which browsers show by themselves: MathJax would be fetched from elsewhere."""
+    """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))

@@ -43,6 +43,15 @@ def text(rows, tokens):
     return torch.tensor(list(zen[: rows * tokens])).reshape(rows, tokens)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Models as small as these spend all their time waiting for a second thread, up to fifty times theirs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 # --- the models, and how rope_any gets into them ---------------------------------------------------------
 
 
@@ -128,13 +137,14 @@ def replace_table_and_turn(monkeypatch, module, embedding, rope):
 
 
 def replace_in_gptj(monkeypatch, rope):
-    """Let each layer look its positions up in a `Table` of all, as it does in its own; it turns q and k apart."""
+    """Let each layer look its positions up in a `Table` of all, held as it holds its own; sin comes first."""
     calls = Counter()
+    cos, sin = rope.table(torch.arange(1024))
+    held = torch.cat([sin, cos], dim=-1)
 
-    def all_positions(self, position_ids):
+    def all_positions(_self, position_ids):
         calls["table"] += 1
-        cos, sin = rope.table(torch.arange(self.max_positions))
-        return torch.cat([sin, cos], dim=-1).expand(len(position_ids), -1, -1)
+        return held.expand(len(position_ids), -1, -1)
 
     def apply_rotary_pos_emb(tensor, sin, cos):  # of shape (batch, seq, heads, rotary_dim)
         calls["turn"] += 1
@@ -152,20 +162,20 @@ def peer(request):
 
 # --- the same logits -------------------------------------------------------------------------------------
 
-# The peers' float32 angles are off by some 2e-5 at position 300, which two layers make 4e-5 in logits of up to
-# 8; the float32 rounding of all else is 1e-5. A wrong rotation is off by more than 2.
+# The peers' float32 angles are off by some 2e-5 at position 300, which two layers make 4e-5 in logits of up
+# to 8; the float32 rounding of all else is 1e-5. A wrong rotation is off by more than 2.
 LOGITS = {"rtol": 0, "atol": 2e-4}
 
 
 def prefill(model, tokens, positions=None):
     """Return the logits of all tokens at once."""
     with torch.no_grad():
-        mask = torch.ones_like(tokens)  # else positions with gaps would be taken for several texts in one row
+        mask = torch.ones_like(tokens)  # else positions with gaps would be taken for several texts
         return model(tokens, attention_mask=mask, position_ids=positions).logits
 
 
 def token_by_token(model, tokens):
-    """Return the logits of one token after the other, with the keys and values of those before in the cache."""
+    """Return the logits of one token after the other, those before it standing in the cache."""
     cache, logits = None, []
     with torch.no_grad():
         for token in tokens.split(1, dim=1):
@@ -184,7 +194,7 @@ def test_logits_in_prefill_are_those_of_the_peer(peer, monkeypatch):
 
 
 def test_logits_token_by_token_through_the_cache_are_those_of_the_peer(peer, monkeypatch):
-    """Keys are turned once, when they enter the cache; their own prefill is what the logits are held against."""
+    """Keys are turned once, when they enter the cache; the logits are held against the peer's prefill."""
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
     calls = peer.replace(monkeypatch, peer.rope)
@@ -198,7 +208,7 @@ def test_logits_at_positions_of_each_row_are_those_of_the_peer(peer, monkeypatch
     positions = torch.stack([torch.arange(500, 700), 3 * torch.arange(200) + 7])
     expected = prefill(peer.model, tokens, positions)
     calls = peer.replace(monkeypatch, peer.rope)
-    # At 700 the peers' angles have lost more: Llama's logits differ by 2.4e-4, of which 2e-5 are ours.
+    # At 700 the peers' angles have lost more: Llama's logits differ by 2.4e-4 (from float64, ours by 2e-5).
     torch.testing.assert_close(prefill(peer.model, tokens, positions), expected, rtol=0, atol=1e-3)
     assert calls == peer.calls
     assert (prefill(peer.model, tokens) - expected)[1].abs().max() > 1  # the gaps do matter
@@ -219,7 +229,7 @@ def test_the_logits_would_notice_a_wrong_rotation(peer, monkeypatch, wrong):
 
 
 def test_logits_at_a_million_are_those_at_0_with_ours_and_drift_with_the_peers(monkeypatch):
-    """Only distances count, in a whole model; Llama alone, as the others have no positions so far out."""
+    """Only distances count, in a whole model: Llama here."""
     peer, tokens = llama_peer(), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
     theirs_near, theirs_far = prefill(peer.model, tokens), prefill(peer.model, tokens, far)
@@ -243,7 +253,7 @@ def some_positions():
 
 
 def scores(q, k):
-    """Return the attention scores of (batch, heads, seq, features), queries grouped over the heads of keys."""
+    """Return attention scores of (batch, heads, seq, features), queries grouped over the heads of keys."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
 
@@ -267,7 +277,7 @@ def gptj_tables(positions):
 
 
 def gptj_turn(x, cos, sin):
-    """Turn (batch, heads, seq, features) as GPTJAttention does, which has heads behind seq and cuts features."""
+    """Turn (batch, heads, seq, features) as GPTJAttention does: heads behind seq, and features cut."""
     x = x.transpose(1, 2)
     turned = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
     return torch.cat([turned, x[..., ROTARY:]], dim=-1).transpose(1, 2)
@@ -303,9 +313,9 @@ def test_rope_is_the_peers_function_given_the_same_table(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rope_is_the_peers_function_and_table_as_far_as_float32_angles_go(kind):
     """
-    The peer's p x f is off by up to 4 units in the last place of float32, p x 2⁻²² radians, and so are pairs.
+    The peer's p x f is off by some units in the last place of float32, up to p x 2⁻²² radians.
 
-    Ours are exact: what is left is the peer's error, which grows with the position.
+    Ours is exact: what is left is the peer's error, which grows with the position.
     """
     tables, rope = KINDS[kind]
     positions = some_positions()

@@ -111,9 +111,9 @@ def test_a_pair_is_a_complex_number_times_e_to_the_i_m_theta(m, pairing):
 def test_rotate_is_the_complex_product_3_plus_4i_times_2_plus_3i(pairing):
     """The text's (3 + 4i)(2 + 3i) = −6 + 17i, and with the conjugate 2 − 3i (inverse=True) it is 18 − i."""
     x, cos, sin = np.asarray([3.0, 4.0]), np.asarray([2.0]), np.asarray([3.0])
-    assert_array_equal(rotate(x, cos, sin, pairing=pairing), [-6.0, 17.0])
-    assert (3 + 4j) * (2 - 3j) == 18 - 1j
-    assert_array_equal(rotate(x, cos, sin, pairing=pairing, inverse=True), [18.0, -1.0])
+    product, undone = (3 + 4j) * (2 + 3j), (3 + 4j) * (2 - 3j)
+    assert complex(*rotate(x, cos, sin, pairing=pairing)) == product == -6 + 17j
+    assert complex(*rotate(x, cos, sin, pairing=pairing, inverse=True)) == undone == 18 - 1j
 
 
 # --- d dimensions ----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_the_angle_between_query_and_key_stays_in_each_pair(pairing):
 
 
 def test_the_pig_sentence_turns_by_p_over_10000_to_the_2i_over_d(pairing):
-    """The pig chased the dog: positions 0 to 4, pairs (q₀ q₁) … (q₆ q₇) of d = 8, θ(p, i) = p / 10000^(2i/d)."""
+    """The pig chased the dog: positions 0 to 4, pairs (q₀ q₁) … (q₆ q₇), θ(p, i) = p / 10000^(2i/d)."""
     q = random(5, 8)
     turned = turn(q, list(PIG.values()), frequencies(8), pairing)
     for p, (word, after) in enumerate(zip(q, turned, strict=True)):
@@ -278,12 +278,12 @@ def test_shifting_all_positions_changes_nothing_in_an_attention(sentence, shift,
 
 
 def test_words_added_at_the_end_leave_the_first_ones_as_they_were(pairing):
-    """What makes a cache of keys possible."""
-    k = random(9, 8)
-    all_words, first_words = (turn_by_rope(k[:n], range(n), frequencies(8), pairing) for n in (9, 5))
+    """What makes a cache of keys possible: positions count from 0 by themselves, or from where one says."""
+    k, f = random(9, 8), frequencies(8)
+    all_words, first_words = turn_by_rope(k, None, f, pairing), turn_by_rope(k[:5], range(5), f, pairing)
     assert_allclose(all_words[:5], first_words, rtol=0, atol=1e-15)
-    later = turn_by_rope(k[5:], range(5, 9), frequencies(8), pairing)
-    assert_allclose(all_words[5:], later, rtol=0, atol=1e-15)
+    assert_allclose(all_words[5:], turn_by_rope(k[5:], 5, f, pairing), rtol=0, atol=1e-15)
+    assert_allclose(all_words[5:], turn_by_rope(k[5:], range(5, 9), f, pairing), rtol=0, atol=1e-15)
 
 
 # --- the clock -------------------------------------------------------------------------------------------

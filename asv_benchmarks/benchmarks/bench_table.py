@@ -1,7 +1,7 @@
 """Tables: how long they take, and how wrong they are."""
 # ruff: noqa: PLC0415
 
-from .common import LIBRARIES, load, once
+from .common import LIBRARIES, load, once, skipping_without
 
 ROTARY_DIM = 128
 
@@ -59,8 +59,10 @@ def telling_positions():
 
 def exact_table(positions, frequencies):
     """Return cosine and sine in float64, computed with 60 digits from the frequencies as given."""
-    import mpmath
     import numpy as np
+
+    with skipping_without("mpmath"):
+        import mpmath
 
     with mpmath.workdps(60):
         exact = [[mpmath.cos_sin(p * mpmath.mpf(f)) for f in frequencies] for p in positions.tolist()]

@@ -2,10 +2,11 @@
 The libraries, and how a case is made ready for the clock.
 
 asv imports the benchmark modules to list what is in them. Libraries are imported by `load`, which `setup`
-calls: so the list is the same everywhere, and a process loads no library but its own.
+calls: so the list is the same everywhere, and a process loads no library but its own and NumPy.
 """
 # ruff: noqa: PLC0415
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
@@ -130,11 +131,18 @@ WRITABLE = [name for name in LIBRARIES if name not in ("jax", "dask")]
 
 def load(name):
     """Import a library; without it, or without its device, the case is skipped and asv is told why."""
-    try:
+    with skipping_without(name):
         return _OPENERS[name]()
+
+
+@contextmanager
+def skipping_without(name):
+    """Say to asv, which must be in `setup`, that what is imported here is not installed."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         msg = f"{name} is not installed: {error}"
-        raise NotImplementedError(msg) from error  # asv's word for a skip, where setup says it
+        raise NotImplementedError(msg) from error
 
 
 def once(setup):

@@ -11,8 +11,8 @@ Row: TypeAlias = tuple[float, ...]
 Frequencies: TypeAlias = Row | tuple[Row, ...]
 """What a `Rope` holds: one row, or one row for each axis of the positions."""
 
-# Far above any frequency in use; below it, frequency / 2π keeps 64 bits of its fraction (see `_table`).
-_LARGEST = 2.0**100
+# Far above any frequency in use; below it a table keeps its bounds (see `_table`).
+_LARGEST = 2.0**16
 
 
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
@@ -91,8 +91,8 @@ def as_row(values: Sequence[object]) -> Row:
     """Return one row of frequencies as floats, or say what is wrong with it."""
     row = tuple(real("frequencies", value) for value in values)
     for f in row:
-        if not abs(f) < _LARGEST:
-            msg = f"frequencies must be finite numbers of radians per position, below 2**100; got {f}"
+        if not abs(f) <= _LARGEST:
+            msg = f"frequencies must be at most 65536 radians per position, and finite; got {f}"
             raise ValueError(msg)
     if not row:
         msg = "frequencies must have at least one pair; got none"

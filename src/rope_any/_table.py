@@ -2,17 +2,17 @@
 The table: positions x frequencies -> (cos, sin), exactly.
 
 The product position x frequency is where rotary embeddings lose their digits: in float32 an angle of a
-million radians is known to 0.06. Here a frequency f becomes a *word*, the 64-bit fraction of a turn that it
-adds per position, word = f / 2π · 2⁶⁴. An integer times a word, in integer arithmetic that wraps, is the
-angle modulo one turn: nothing is lost however far the position. A real position is an integer and a fraction
-of less than one half, whose angle is small enough for plain arithmetic.
+million radians is known to 0.06. Here the frequency is taken in turns, f / 2π, from 128 digits of the host's
+arithmetic, and in two pieces: a product of a position with the first 22 bits is exact in float64, and so is
+its remainder modulo one turn; the rest is small. Where there is no float64, the fraction of a turn that f adds
+per position becomes a 64-bit integer, its word: an integer times a word, in arithmetic that wraps, is the angle
+modulo one turn.
 """
 
 import math
 import operator
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import chain
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,8 +22,8 @@ from rope_any import _array
 from rope_any._array import Array
 from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows, integer, positive
 
-# ⌊2³²⁰ / 2π⌋: enough for 64 bits of the fraction of f / 2π, whatever a frequency below 2¹⁰⁰ is.
-_INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E4107F9458EAF7AEF1586DC91B8E909374B8
+_BITS = 192
+_INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
 _TURN = 2 * math.pi
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
@@ -42,14 +42,16 @@ class Table(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Host frequencies made ready for exact products; each field has one row per axis of the positions."""
+    """Host frequencies made ready for exact products; each field but the last has one row per axis."""
 
     rows: tuple[Row, ...]
     """Radians per position."""
+    high: tuple[Row, ...]
+    """The first 22 bits of each f / 2π, turns per position."""
+    low: tuple[Row, ...]
+    """What these leave of it."""
     words: tuple[tuple[int, ...], ...]
     """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
-    rests: tuple[Row, ...]
-    """What the words leave of f, in radians."""
     axes: int | None
     """The length of the last axis of the positions; None for a single row, whose positions have no such axis."""
 
@@ -119,12 +121,23 @@ def cos_sin(
 
 
 def turns(frequencies: Frequencies, /) -> Turns:
-    """Make host frequencies ready: their words, and what these leave."""
+    """Make host frequencies ready: their pieces and words."""
     rows = as_rows(frequencies)
-    split = [[_word(f) for f in row] for row in rows]
-    words = tuple(tuple(word for word, _ in row) for row in split)
-    rests = tuple(tuple(rest for _, rest in row) for row in split)
-    return Turns(rows, words, rests, None if isinstance(frequencies[0], float) else len(rows))
+    parts = [[_in_turns(f) for f in row] for row in rows]
+    high, low, words = (tuple(tuple(part[i] for part in row) for row in parts) for i in range(3))
+    return Turns(rows, high, low, words, None if isinstance(frequencies[0], float) else len(rows))
+
+
+def _in_turns(f: float) -> tuple[float, float, int]:
+    """Return the first 22 bits of f / 2π, what they leave of it, and its word."""
+    numerator, denominator = f.as_integer_ratio()
+    fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
+    mantissa, exponent = math.frexp(fine / (1 << _BITS))
+    high = math.ldexp(round(math.ldexp(mantissa, 22)), exponent - 22)
+    numerator, denominator = high.as_integer_ratio()
+    low = (fine - (numerator << _BITS) // denominator) / (1 << _BITS)
+    word = (fine + (1 << _BITS - 65) >> _BITS - 64) % (1 << 64)
+    return high, low, word - (word >> 63 << 64)
 
 
 def table(
@@ -148,12 +161,13 @@ def table(
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    whole, part = _whole_and_part(xp, home, positions, xp.float64 if wide else xp.float32)
+    whole, part = _numbers(xp, home, positions, wide=wide)
     if learned is not None:
         cos, sin = _from_learned(xp, whole, part, learned, work)
+    elif wide:
+        cos, sin = _from_pieces(xp, whole, frequencies, work)
     else:
-        make = _from_words if wide else _from_short_words
-        cos, sin = make(xp, whole, part, frequencies, work)
+        cos, sin = _from_words(xp, whole, part, frequencies)
     if factor != 1:
         cos, sin = cos * factor, sin * factor
     return Table(_array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype))
@@ -177,24 +191,23 @@ def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | No
 # --- products ---------------------------------------------------------------------------------------------
 
 
-def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns, dtype: Any) -> Table:
-    """With 64-bit types: integer products that wrap after one turn."""
-    def constants(rows: tuple[tuple[float, ...], ...], dtype: Any) -> list[Array]:
-        return [xp.asarray(row, dtype=dtype, **_array.creation(whole)) for row in rows]
+def _from_pieces(xp: Any, positions: Array, turns: Turns, dtype: Any) -> Table:
+    """With float64: the turns of each product, modulo one, in two pieces."""
+    highs, lows = (_constants(xp, rows, positions) for rows in (turns.high, turns.low))
+    terms = []
+    for p, high, low in zip(_columns(positions, turns.axes), highs, lows, strict=True):
+        # p · f / 2π = p·high + p·low, the first without rounding error, and so is its distance to whole turns
+        near = p * high
+        terms.append(near - xp.round(near) + p * low)
+    angle = _sum(terms)
+    if max(abs(high) for row in turns.high for high in row) > 1:
+        angle = angle - xp.round(angle)  # several turns per position: 2³¹ · low is thousands
+    return _of_angle(xp, angle * _TURN, dtype)
 
-    phase = _weighted(whole, constants(turns.words, xp.int64), turns.axes)
-    angle = xp.astype(phase, xp.float64) * (_TURN / 2**64)
-    if dtype == xp.float64:
-        rests = constants(turns.rests, dtype)
-        angle = angle + _weighted(xp.astype(whole, dtype), rests, turns.axes)
-    if part is not None:
-        angle = angle + _weighted(part, constants(turns.rows, xp.float64), turns.axes)
-    return _of_angle(xp, angle, dtype)
 
-
-def _from_short_words(xp: Any, whole: Array, part: Array | None, turns: Turns, dtype: Any) -> Table:
-    """With 32-bit types alone: the top 32 bits of the same products, made of 16-bit pieces."""
-    place = _array.creation(whole)
+def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Table:
+    """Without float64: the top 32 bits of position x word, in 32-bit integers, then a float32 angle in two steps."""
+    place, dtype = _array.creation(whole), xp.float32
     columns = _columns(whole, turns.axes)
     phase = _sum(_high_product(xp, n, row, place) for n, row in zip(columns, turns.words, strict=True))
     # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit of its
@@ -211,8 +224,7 @@ def _from_short_words(xp: Any, whole: Array, part: Array | None, turns: Turns, d
     near = Table(c - (s * small + c * fall), s + (c * small - s * fall))
     if part is None:
         return near
-    rows = [xp.asarray(row, dtype=dtype, **place) for row in turns.rows]
-    angle = _weighted(part, rows, turns.axes)
+    angle = _weighted(part, _constants(xp, turns.rows, part), turns.axes)
     c, s = xp.cos(angle), xp.sin(angle)
     return Table(near.cos * c - near.sin * s, near.sin * c + near.cos * s)
 
@@ -229,6 +241,10 @@ def _from_learned(xp: Any, whole: Array, part: Array | None, frequencies: Array,
     axes = None if frequencies.ndim == 1 else frequencies.shape[0]
     rows = [frequencies] if axes is None else [frequencies[axis, :] for axis in range(axes)]
     return _of_angle(xp, _weighted(position, rows, axes), dtype)
+
+
+def _constants(xp: Any, rows: tuple[Row, ...], like: Array) -> list[Array]:
+    return [xp.asarray(row, dtype=like.dtype, **_array.creation(like)) for row in rows]
 
 
 def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
@@ -257,7 +273,7 @@ def _of_angle(xp: Any, angle: Array, dtype: Any) -> Table:
         # A compiler keeps float64 cosines in registers; its float32 ones may be wrong by two units.
         return Table(_array.cast(xp, xp.cos(angle), dtype), _array.cast(xp, xp.sin(angle), dtype))
     # NumPy's float64 cosine takes four times as long as its float32 one: turn by the nearest float32 angle
-    # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit.
+    # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit: it is below 1e-4.
     near = xp.astype(angle, dtype)
     rest = xp.astype(angle - xp.astype(near, angle.dtype), dtype)
     c, s = xp.cos(near), xp.sin(near)
@@ -282,16 +298,6 @@ def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]
     return n * high + top * middle + (outer >> 16 & low16) + (inner >> 16) + carry
 
 
-def _word(f: float) -> tuple[int, float]:
-    """Return f / 2π to the nearest 2⁻⁶⁴ turn, modulo one turn and with a sign, and what is left in radians."""
-    numerator, denominator = f.as_integer_ratio()
-    fine = numerator * _INVERSE_TURN // denominator  # in units of 2⁻³²⁰ turns
-    word = (fine + (1 << 255)) >> 256
-    rest = (fine - (word << 256)) / (1 << 320) * _TURN
-    word %= 1 << 64
-    return word - (word >> 63 << 64), rest
-
-
 # --- positions --------------------------------------------------------------------------------------------
 
 
@@ -299,11 +305,12 @@ def consecutive(start: int | Array, length: int, /, *, like: Array) -> Array:
     """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
     traced = start if _array.is_array(start) else None
     xp = _array.namespace(positions=traced, like=like)
-    dtype = xp.int64 if _array.has_float64(xp, like) else xp.int32
+    wide = _array.has_float64(xp, like)
+    dtype = xp.int64 if wide else xp.int32
     place = _array.creation(like)
     if traced is None:
         first = integer("positions", start)
-        _require_fit(xp, dtype, (first, first + length))
+        _require_fit(wide, first, first + length)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not _is_integer(traced):
         msg = f"positions must be an integer where they are one number; got {_array.dtype_name(traced.dtype)}"
@@ -315,38 +322,38 @@ def _is_integer(x: Array) -> bool:
     return _array.dtype_name(x.dtype).startswith(("int", "uint"))
 
 
-def _whole_and_part(xp: Any, home: Array, positions: Positions, real: Any) -> tuple[Array, Array | None]:
-    """Return positions as integers and what these leave, at most one half each; None if they leave nothing."""
-    whole_dtype = xp.int64 if real == xp.float64 else xp.int32
+def _numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
+    """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
     if not _array.is_array(positions):
-        return _from_host(xp, home, positions, whole_dtype, real)
-    if _is_integer(positions):
-        return _array.cast(xp, positions, whole_dtype), None
+        return _from_host(xp, home, positions, wide=wide)
     name = _array.dtype_name(positions.dtype)
-    if name not in _array.FLOATING:
+    if not _is_integer(positions) and name not in _array.FLOATING:
         msg = f"positions must be integers or real numbers; got an array of {name}"
         raise TypeError(msg)
-    wide = positions if name == "float64" else _array.cast(xp, positions, real)
-    nearest = xp.round(wide)
-    return xp.astype(nearest, whole_dtype), _array.cast(xp, wide - nearest, real)
+    if wide:
+        return _array.cast(xp, positions, xp.float64), None
+    if _is_integer(positions):
+        return _array.cast(xp, positions, xp.int32), None
+    real = positions if name == "float64" else _array.cast(xp, positions, xp.float32)
+    nearest = xp.round(real)
+    return xp.astype(nearest, xp.int32), _array.cast(xp, real - nearest, xp.float32)
 
 
 def _from_host(
-    xp: Any, home: Array, positions: int | range | Sequence[Any], whole_dtype: Any, real: Any
+    xp: Any, home: Array, positions: int | range | Sequence[Any], *, wide: bool
 ) -> tuple[Array, Array | None]:
-    """Return host positions likewise; they are taken apart in float64 before a library may round them."""
-    place = _array.creation(home)
+    """Return host positions likewise, taken apart before a library may round them."""
+    place, whole = _array.creation(home), xp.float64 if wide else xp.int32
     if isinstance(positions, range):
-        whole = xp.arange(positions.start, positions.stop, positions.step, dtype=whole_dtype, **place)
-        _require_fit(xp, whole_dtype, positions[:1], positions[-1:])
-        return whole, None
+        _require_fit(wide, *positions[:1], *positions[-1:])
+        return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
     host = _host(positions)
+    _require_fit(wide, *(host.min(), host.max()) if host.size else ())
+    if wide or host.dtype.kind != "f":
+        return xp.asarray(host.tolist(), dtype=whole, **place), None
     nearest = np.round(host)
-    _require_fit(xp, whole_dtype, np.ravel(nearest).tolist())
-    whole = xp.asarray(nearest.astype(np.int64).tolist(), dtype=whole_dtype, **place)
-    if host.dtype.kind != "f":
-        return whole, None
-    return whole, xp.asarray((host - nearest).tolist(), dtype=real, **place)
+    part = xp.asarray((host - nearest).tolist(), dtype=xp.float32, **place)
+    return xp.asarray(nearest.astype(np.int64).tolist(), dtype=whole, **place), part
 
 
 def _host(positions: int | Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -371,9 +378,9 @@ def _host(positions: int | Sequence[Any]) -> np.ndarray[Any, Any]:
     return host
 
 
-def _require_fit(xp: Any, dtype: Any, *numbers: Iterable[int]) -> None:
-    bits = 64 if dtype == xp.int64 else 32
-    for number in chain(*numbers):
-        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-            msg = f"positions must fit into {bits}-bit integers here; got {number}"
+def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one private fact
+    limit = 2**53 if wide else 2**31 - 1
+    for position in positions:
+        if not -limit <= position <= limit:
+            msg = f"positions must not exceed {limit} in magnitude here; got {position}"
             raise ValueError(msg)

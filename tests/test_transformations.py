@@ -1,0 +1,256 @@
+"""It composes: compilers, exporters, automatic differentiation, vectorisation, autocast, lazy arrays."""
+
+import subprocess
+import sys
+
+import numpy as np
+import oracle
+import pytest
+
+import rope_any as ra
+
+F = ra.frequencies(16, base=100.0)
+ROPES = [ra.Rope(F, pairing="half"), ra.Rope(F, pairing="interleaved", start=2)]
+SHAPES = ((2, 4, 6, 20), (2, 2, 6, 20))
+
+
+@pytest.fixture(params=ROPES, ids=["half", "interleaved"])
+def rope(request):
+    return request.param
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax", reason="jax is not installed")
+
+
+def qk(rng, make=np.asarray, tokens=6):
+    shapes = ((*shape[:2], tokens, shape[3]) for shape in SHAPES)
+    return tuple(make(rng.uniform(-2, 2, shape).astype(np.float32)) for shape in shapes)
+
+
+def close(got, want, atol=1.5e-6):
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=atol)
+
+
+# --- torch ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows"])
+def test_torch_compile_is_one_graph(torch, rng, rope, positions):
+    q, k = qk(rng, torch.tensor)
+    given = {
+        "array": torch.tensor(70_000),
+        "int": 70_000,
+        "none": None,
+        "table": rope.table(torch.arange(70_000, 70_006)),
+        "rows": torch.arange(70_000, 70_006)[None, :] + torch.tensor([[0], [5]]),
+    }[positions]
+    explained = torch._dynamo.explain(rope)(q, k, given)
+    assert explained.graph_break_count == 0
+    assert explained.graph_count == 1
+    torch._dynamo.reset()
+    close(torch.compile(rope, fullgraph=True)(q, k, given), rope(q, k, given))
+
+
+@pytest.mark.parametrize(("offset", "frames"), [("array", 1), ("int", 2)])
+def test_torch_compile_does_not_recompile_for_offsets(torch, rng, rope, offset, frames):
+    counter = torch._dynamo.testing.CompileCounter()
+    torch._dynamo.reset()
+    step = torch.compile(lambda q, k, p: rope(q, k, p), fullgraph=True, backend=counter)
+    q, k = qk(rng, torch.tensor)
+    for n in (5, 6, 7, 900, 131_072):
+        given = torch.tensor(n) if offset == "array" else n
+        close(step(q, k, given), rope(q, k, n))
+    assert counter.frame_count == frames
+
+
+def test_torch_compiled_rotate_and_cos_sin(torch, rng):
+    x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
+
+    def both(x, p):
+        return ra.rotate(x, *ra.cos_sin(p, F), pairing="half")
+
+    torch._dynamo.reset()
+    want = oracle.rotate(x.numpy(), p.numpy(), F, pairing="half")
+    close([torch.compile(both, fullgraph=True)(x, p)], [want])
+
+
+def test_torch_compiled_writes_in_place(torch, rng, rope):
+    q, k = qk(rng, torch.tensor)
+    want = rope(q, k, 70_000)
+    torch._dynamo.reset()
+    got = torch.compile(lambda q, k: rope(q, k, 70_000, out=(q, k)), fullgraph=True)(q, k)
+    close((q, k), want)
+    close(got, want)
+
+
+def test_torch_export_with_a_dynamic_sequence(torch, rng, rope):
+    class Module(torch.nn.Module):
+        def forward(self, q, k, offset):
+            return rope(q, k, offset)
+
+    tokens = torch.export.Dim("tokens", min=2, max=4096)
+    q, k = qk(rng, torch.tensor)
+    program = torch.export.export(
+        Module(), (q, k, torch.tensor(3)), dynamic_shapes=({2: tokens}, {2: tokens}, None), strict=True
+    )
+    q, k = qk(rng, torch.tensor, tokens=33)
+    close(program.module()(q, k, torch.tensor(70_000)), rope(q, k, 70_000))
+
+
+def test_torch_func_vmap_and_grad(torch, rng, rope):
+    x = torch.tensor(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
+    p = torch.tensor([1, 20, 300])
+    close(torch.func.vmap(lambda x, p: rope.apply(x, p))(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
+    # the gradient of ½‖R x − y‖² is Rᵀ(R x − y)
+    y = torch.ones_like(x)
+    grad = torch.func.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
+    close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
+    # and one for each example
+    grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
+    close([grads], [grad])
+
+
+def test_torch_gradients_to_x_frequencies_and_positions(torch, rng, rope):
+    x = torch.tensor(rng.uniform(-1, 1, (2, 5, 20)), requires_grad=True)
+    p = torch.tensor(rng.uniform(0, 50, 5), requires_grad=True)
+    f = torch.tensor(F, dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([F, F[::-1]], dtype=torch.float64, requires_grad=True)
+    p2 = torch.tensor(rng.uniform(0, 50, (5, 2)), requires_grad=True)
+    check = torch.autograd.gradcheck
+
+    def turn(x, p, f):
+        return ra.rotate(x, *ra.cos_sin(p, f), pairing=rope.pairing)
+
+    assert check(turn, (x, p, f))
+    assert check(turn, (x, p2, w))
+    assert check(lambda x, p: rope.apply(x, p), (x, p))
+    assert check(lambda x: rope.apply(x, 1_000_000), (x,))
+    assert torch.autograd.gradgradcheck(turn, (x, p, f))
+
+
+def test_torch_float32_gradients_reach_positions(torch, rng):
+    # tables in float32 are made of a near angle and a rest: the gradient must still be that of the angle
+    p = torch.tensor(rng.uniform(0, 1000, 7).astype(np.float32), requires_grad=True)
+    cos, sin = ra.cos_sin(p, F)
+    (grad,) = torch.autograd.grad(cos.sum(), p)
+    close([grad], [-(sin.detach() * torch.tensor(F)).sum(-1)], atol=2e-6)
+
+
+def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
+    x = torch.tensor(rng.uniform(-1, 1, (5, 20)), requires_grad=True)
+    with pytest.raises(ValueError, match="gradients"):
+        rope.apply(x, out=x)
+    with pytest.raises(ValueError, match="gradients"):
+        rope.apply(x, out=torch.empty_like(x))
+    with torch.no_grad():
+        want = rope.apply(x)
+        close([rope.apply(x, out=x)], [want])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
+    p = torch.tensor([0, 1, 4095, 131_072, 2**31 - 1])
+    with torch.autocast("cpu", dtype=getattr(torch, dtype)):
+        table = rope.table(p)
+        assert table.cos.dtype == torch.float32
+        y = rope.apply(torch.ones(5, 20), p)
+        assert y.dtype == torch.float32
+    close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
+
+
+# --- jax --------------------------------------------------------------------------------------------------
+
+
+def test_jax_jit_with_a_static_rope_and_a_traced_offset(jax, rng, rope):
+    q, k = qk(rng, jax.numpy.asarray)
+    step = jax.jit(lambda rope, q, k, p: rope(q, k, p), static_argnums=0)
+    for n in (3, 70_000, 2**31 - 10):
+        close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*qk_of(q, k), n))
+    assert step._cache_size() == 1
+
+
+def qk_of(*arrays):
+    return tuple(np.asarray(x) for x in arrays)
+
+
+def test_jax_vmap_and_grad(jax, rng, rope):
+    x = jax.numpy.asarray(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
+    p = jax.numpy.asarray([1, 20, 300])
+    close(jax.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
+    y = jax.numpy.ones_like(x)
+    grad = jax.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
+    close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_jax_gradients_to_frequencies_and_positions(jax, rng, x64):
+    with jax.enable_x64(x64):
+        jnp = jax.numpy
+        p = jnp.asarray(rng.uniform(0, 40, 5), dtype="float32")
+        f = jnp.asarray(F, dtype="float32")
+        cos, sin = ra.cos_sin(p, F)
+        of_p = jax.grad(lambda p: ra.cos_sin(p, F).cos.sum())(p)
+        close([of_p], [-(sin * f).sum(-1)], atol=2e-6)
+        of_f = jax.grad(lambda f: ra.cos_sin(p, f).sin.sum())(f)
+        close([of_f], [(cos * p[:, None]).sum(0)], atol=1e-3)
+        jitted = jax.jit(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
+        close(jitted, [-(sin * f).sum(-1), -(sin * p[:, None]).sum(0)], atol=1e-3)
+
+
+def test_jax_table_is_a_pytree(jax, rope):
+    table = jax.jit(lambda t: t)(rope.table(jax.numpy.arange(3)))
+    assert isinstance(table, ra.Table)
+
+
+# --- dask -------------------------------------------------------------------------------------------------
+
+
+def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    dask = pytest.importorskip("dask")
+    q, k = qk(rng)
+    chunks = (1, 1, 3, 10)
+    lazy = [da.from_array(x, chunks=chunks) for x in (q, k)]
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("computed inside the call")
+
+    with dask.config.set(scheduler=refuse):
+        got = rope(*lazy, 70_000)
+        positions = da.arange(70_000, 70_006, chunks=4)
+        again = rope(*lazy, positions)
+        tables = rope(*lazy, rope.table(positions))
+    for x, y in zip(lazy, got, strict=True):
+        assert x.chunks == y.chunks
+    for result in (got, again, tables):
+        close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
+
+
+# --- nothing is imported that the user has not ------------------------------------------------------------
+
+_PROBE = """
+import sys
+import rope_any as ra
+import numpy as np
+q = np.ones((1, 2, 3, 8), dtype=np.float32)
+ra.Rope(ra.frequencies(8), pairing="half")(q, q)
+{extra}
+print(sorted({{"torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer"}} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(("extra", "found"), [("", "[]"), ("import array_api_strict", "['array_api_strict']")])
+def test_no_other_library_is_imported(extra, found):
+    # the second case shows that the probe would see one
+    run = subprocess.run(
+        [sys.executable, "-c", _PROBE.format(extra=extra)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == found
