@@ -15,6 +15,7 @@ release = version = rope_any.__version__
 html_title = f"rope_any {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "precision_table.md"]  # the table is a part of precision.md
 html_theme = "furo"
 html_math_renderer = "mathml"  # see setup

@@ -1,7 +1,7 @@
 """
 Measure the largest error of cos and sin, ours and that of others, and write `precision_table.md`.
 
-Run it again with ``python docs/precision_table.py``; it takes a few minutes. The judge is mpmath with 60
+Run it again with ``python docs/precision_table.py``; it takes about a minute. The judge is mpmath with 60
 digits, on the float64 frequencies as given. Every library that is installed is measured; others are named.
 """
 

@@ -1,8 +1,5 @@
 """The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
 
-import contextlib
-import importlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -265,9 +265,7 @@ def llama_tables(positions):
 
 def gpt_neox_tables(positions):
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": ROTARY / FEATURES}
-    config = transformers.GPTNeoXConfig(
-        hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope
-    )
+    config = transformers.GPTNeoXConfig(hidden_size=HEADS * FEATURES, num_attention_heads=HEADS, rope_parameters=rope)
     return gpt_neox.GPTNeoXRotaryEmbedding(config)(torch.zeros(1), positions)
 
 

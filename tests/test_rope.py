@@ -81,8 +81,16 @@ def test_tokens_along_any_axis(lib, rng, seq_axis):
     batch = 3 if seq_axis == 0 else 2
     p = rng.integers(-99, 99, (batch, n))
     want = turned(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
-    close(lib, ROPE.apply(lib(x), lib(p, "int32"), seq_axis=seq_axis), want if seq_axis else np.swapaxes(want, 0, 1))
-    close(lib, ROPE.apply(lib(x), ROPE.table(lib(p, "int32")), seq_axis=seq_axis), want if seq_axis else np.swapaxes(want, 0, 1))
+    close(
+        lib,
+        ROPE.apply(lib(x), lib(p, "int32"), seq_axis=seq_axis),
+        want if seq_axis else np.swapaxes(want, 0, 1),
+    )
+    close(
+        lib,
+        ROPE.apply(lib(x), ROPE.table(lib(p, "int32")), seq_axis=seq_axis),
+        want if seq_axis else np.swapaxes(want, 0, 1),
+    )
 
 
 def test_packed_tokens(lib, rng):
@@ -106,7 +114,11 @@ def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
             got, _ = ROPE(lib(short), lib(k), positions)
             assert tuple(got.shape) == short.shape
             if n:
-                close(lib, got, turned(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else turned(short, means))
+                close(
+                    lib,
+                    got,
+                    turned(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else turned(short, means),
+                )
 
 
 def test_decoding_token_by_token_is_prefill(lib, qk):
@@ -187,7 +199,12 @@ def test_out_is_a_pair(lib, qk):
 
 def test_nothing_is_written_before_all_is_found_good(qk):
     q, k = (x.copy() for x in qk)
-    for bad in (np.empty((1, 2, 6, 8), np.float32), k.astype(np.float64), q[:, :2], np.broadcast_to(k[:1], k.shape)):
+    for bad in (
+        np.empty((1, 2, 6, 8), np.float32),
+        k.astype(np.float64),
+        q[:, :2],
+        np.broadcast_to(k[:1], k.shape),
+    ):
         with pytest.raises((TypeError, ValueError), match="out"):
             ROPE(q, k, 5, out=(q, bad))
         assert (q == qk[0]).all()

@@ -304,9 +304,7 @@ def test_each_hand_turns_at_its_own_speed_and_is_back_after_2_pi_over_f(pairing)
         assert all(abs(full[j] - 1) > 0.006 for j in others)
 
 
-@pytest.mark.parametrize(
-    ("hour", "minute", "second"), [(3, 25, 45), (6, 0, 0), (11, 59, 59), (12, 0, 0), (100, 7, 8)]
-)
+@pytest.mark.parametrize(("hour", "minute", "second"), [(3, 25, 45), (6, 0, 0), (11, 59, 59), (12, 0, 0), (100, 7, 8)])
 def test_a_clock_of_three_hands_shows_the_time(hour, minute, second, pairing):
     """Seconds, minutes and hours: pairs that turn once in 60, 3600 and 43 200 positions."""
     clock = (2 * math.pi / 60, 2 * math.pi / 3600, 2 * math.pi / 43200)

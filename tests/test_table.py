@@ -108,7 +108,17 @@ def test_a_position_that_is_not_a_number_gives_no_number():
 
 @pytest.mark.parametrize(
     "given",
-    [5, range(3, 9), range(10, -10, -4), [7, -2, 2**31 - 1], (1,), [[0, 1], [5, 6]], [0.5, 2.25], np.int64(4), []],
+    [
+        5,
+        range(3, 9),
+        range(10, -10, -4),
+        [7, -2, 2**31 - 1],
+        (1,),
+        [[0, 1], [5, 6]],
+        [0.5, 2.25],
+        np.int64(4),
+        [],
+    ],
 )
 def test_positions_on_the_host(lib, given):
     table = ra.cos_sin(given, F, like=lib([1.0], "float32"))
@@ -129,7 +139,7 @@ def test_any_shape_of_positions(lib, rng):
 
 def test_several_axes_add_their_angles(lib, rng):
     # angle[token, pair] = Σ_axis position[token, axis] · W[axis, pair]
-    rows = (F[:3] + (0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001))
+    rows = ((*F[:3], 0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001))
     p = rng.integers(-LARGEST, LARGEST, (7, 2))
     table = ra.cos_sin(lib(p, "int32"), rows)
     y, x = (oracle.cos_sin(p[:, axis], row) for axis, row in enumerate(rows))

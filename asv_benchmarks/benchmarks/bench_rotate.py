@@ -1,5 +1,4 @@
 """Rotation with a ready table, of queries and keys as in a model of 32 heads that share 8 heads of keys."""
-# ruff: noqa: PLC0415
 
 from functools import partial
 
@@ -20,6 +19,7 @@ def random_arrays(library, dtype, *shapes):
 def some_table(library, seq):
     """Return a table of `seq` consecutive positions, far from 0."""
     import numpy as np
+
     import rope_any as ra
 
     positions = np.arange(100_000, 100_000 + seq)

@@ -1,5 +1,4 @@
 """Tables: how long they take, and how wrong they are."""
-# ruff: noqa: PLC0415
 
 from .common import LIBRARIES, load, once, skipping_without
 
@@ -15,6 +14,7 @@ class CosSin:
     @once
     def setup(self, name, length):
         import numpy as np
+
         import rope_any as ra
 
         library = load(name)

@@ -4,7 +4,6 @@ The libraries, and how a case is made ready for the clock.
 asv imports the benchmark modules to list what is in them. Libraries are imported by `load`, which `setup`
 calls: so the list is the same everywhere, and a process loads no library but its own and NumPy.
 """
-# ruff: noqa: PLC0415
 
 from contextlib import contextmanager
 from dataclasses import dataclass

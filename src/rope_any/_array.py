@@ -7,7 +7,7 @@ Libraries are named here (and nowhere else) so that all other code can ask for a
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import array_api_compat as compat
 import numpy as np
@@ -15,14 +15,25 @@ import numpy as np
 Array: TypeAlias = Any
 """An array of any library that speaks the Python array API."""
 
-_PLAIN = (int, float, str, range, tuple, list, type(None))  # known at sight, and without a word to torch.compile
+X = TypeVar("X", bound=Any)
+"""An array whose type the result shares."""
+
+_PLAIN = (
+    int,
+    float,
+    str,
+    range,
+    tuple,
+    list,
+    type(None),
+)  # known at sight, and without a word to torch.compile
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 def namespace(**arrays: Array) -> Any:
     """
-    Return the one array-API namespace of the named arrays, on one device; None is passed over.
+    Return the one array-API namespace of the named arrays, which must be on one device.
 
     Raises
     ------
@@ -31,10 +42,9 @@ def namespace(**arrays: Array) -> Any:
     ValueError
         If they lie on several devices.
     """
-    given = {name: array for name, array in arrays.items() if array is not None}
-    xp = _common_namespace(given)
+    xp = _common_namespace(arrays)
     first, place = "", None
-    for name, array in given.items():
+    for name, array in arrays.items():
         here = _place(array)
         if place is None:
             first, place = name, here
@@ -44,7 +54,7 @@ def namespace(**arrays: Array) -> Any:
     return xp
 
 
-def is_array(x: object) -> bool:
+def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
     if isinstance(x, _PLAIN):
         return False
@@ -56,8 +66,8 @@ def require_array(name: str, x: object) -> None:
     if not is_array(x):
         msg = f"{name} must be an array (NumPy, CuPy, PyTorch, JAX, ...); got {type(x).__name__}"
         raise TypeError(msg)
-    if isinstance(x, np.matrix | np.ma.MaskedArray):
-        msg = f"{name} must be a plain array; got {type(x).__name__}"
+    if isinstance(x, np.ma.MaskedArray):
+        msg = f"{name} must be a plain array; got {type(x).__name__}, whose mask would be lost"
         raise TypeError(msg)
 
 
@@ -137,7 +147,14 @@ def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Arra
     arguments: list[Any] = [x.rechunk({feature: -1}), axes]
     for table in tables:
         arguments += [table.rechunk({table.ndim - 1: -1}), (*axes[x.ndim - table.ndim : feature], pair)]
-    turned = da.blockwise(function, axes, *arguments, dtype=x.dtype, meta=x._meta, concatenate=True)
+    turned = da.blockwise(  # type: ignore[no-untyped-call]  # Dask is typed in part
+        function,
+        axes,
+        *arguments,
+        dtype=x.dtype,
+        meta=x._meta,  # noqa: SLF001
+        concatenate=True,
+    )
     return turned.rechunk(x.chunks)
 
 
@@ -175,9 +192,7 @@ def require_not_recording(name: str, *arrays: Array) -> None:
     import torch
 
     if torch.is_grad_enabled() and any(array.requires_grad for array in arrays):
-        msg = (
-            f"{name} must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
-        )
+        msg = f"{name} must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
         raise ValueError(msg)
 
 
@@ -241,15 +256,13 @@ def _memory(x: Array) -> np.ndarray[Any, Any] | None:
 
 def _identical(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Whether two arrays have each element at the same address."""
-    return (
-        a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
-    )
+    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
 
 
 def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Whether two arrays share an address; yes where finding out would take too long."""
     try:
-        return np.shares_memory(a, b, max_work=1_000_000)
+        return np.shares_memory(a, b, max_work=1_000_000)  # type: ignore[arg-type]  # any limit will do
     except np.exceptions.TooHardError:
         return True
 
@@ -257,7 +270,9 @@ def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 def _folds(x: np.ndarray[Any, Any]) -> bool:
     """Whether elements of `x` may share memory: its strides, from small to large, don't step over each other."""
     extent = x.itemsize
-    for step, length in sorted((abs(step), length) for step, length in zip(x.strides, x.shape) if length > 1):
+    for step, length in sorted(
+        (abs(step), length) for step, length in zip(x.strides, x.shape, strict=True) if length > 1
+    ):
         if step < extent:
             return x.size > 0
         extent = step * (length - 1) + extent

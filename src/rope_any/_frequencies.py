@@ -124,7 +124,7 @@ def as_frequencies(values: object) -> Frequencies:
 
 def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
     """Return frequencies as rows, a single row being a W of one axis."""
-    return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # one or the other, by the test
+    return (freqs,) if isinstance(freqs[0], float) else freqs
 
 
 def _shown(value: object) -> str:

@@ -1,12 +1,13 @@
 """Which features turn together: the only place that knows."""
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
 # For n pairs from feature `start` on: the features that come first in their pair, and those that come second.
-_MEMBERS = {
+_MEMBERS: dict[str, Callable[[int, int], tuple[slice, slice]]] = {
     "half": lambda start, n: (slice(start, start + n), slice(start + n, start + 2 * n)),
     "interleaved": lambda start, n: (slice(start, start + 2 * n, 2), slice(start + 1, start + 2 * n, 2)),
 }

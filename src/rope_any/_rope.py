@@ -2,16 +2,14 @@
 
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any
 
 from rope_any import _array
-from rope_any._array import Array
+from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, integer, positive
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._rotate import check, turn
+from rope_any._rotate import How, check, turn
 from rope_any._table import Positions, Table, Turns, consecutive, table, turns
-
-X = TypeVar("X")
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,8 +130,8 @@ class Rope:
 
         Returns
         -------
-        q, k : array
-            Turned, each of the shape, dtype, library and device it came with.
+        tuple of array
+            The turned q and k, each of the shape, dtype, library and device it came with.
 
         Raises
         ------
@@ -152,10 +150,10 @@ class Rope:
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
         q_out, k_out = _pair(out)
-        how = {"pairing": self.pairing, "start": self.start}
-        check(q, *q_table, **how, out=q_out, name="q", apart={"k": k})
-        check(k, *k_table, **how, out=k_out, name="k", apart={"the out of q": q_out})
-        return turn(xp, q, *q_table, **how, out=q_out), turn(xp, k, *k_table, **how, out=k_out)
+        how = How(self.pairing, self.start)
+        check(q, *q_table, how, out=q_out, name="q", apart={"k": k})
+        check(k, *k_table, how, out=k_out, name="k", apart={"the out of q": q_out})
+        return turn(q, *q_table, how, out=q_out), turn(k, *k_table, how, out=k_out)
 
     def apply(
         self,
@@ -199,9 +197,9 @@ class Rope:
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = {"pairing": self.pairing, "start": self.start}
-        check(x, cos, sin, **how, out=out)
-        return turn(xp, x, cos, sin, **how, inverse=inverse, out=out)
+        how = How(self.pairing, self.start, inverse=bool(inverse))
+        check(x, cos, sin, how, out=out)
+        return turn(x, cos, sin, how, out=out)
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
         """
@@ -235,8 +233,9 @@ class Rope:
             return positions
         if positions is None:
             positions = 0
-        if isinstance(positions, Integral) or (_array.is_array(positions) and positions.ndim == 0):
-            positions = consecutive(positions, tokens, like=x)
+        number: Any = positions
+        if isinstance(number, Integral) or (_array.is_array(number) and number.ndim == 0):
+            positions = consecutive(number, tokens, like=x)
             if self._turns.axes is not None:
                 positions = xp.stack([positions] * self._turns.axes, axis=-1)
         return self.table(positions, like=x)
@@ -249,7 +248,7 @@ def _seq_axis(name: str, x: Array, seq_axis: int) -> int:
     if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
         msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
         raise ValueError(msg)
-    return axis % x.ndim
+    return axis % int(x.ndim)
 
 
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:

@@ -1,14 +1,20 @@
 """The rotation: one line of mathematics, and the schedules that run it."""
 
 from functools import partial
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 from rope_any import _array
-from rope_any._array import Array
+from rope_any._array import Array, X
 from rope_any._frequencies import integer
 from rope_any._pairing import Pairing, as_pairing, join, split
 
-X = TypeVar("X")
+
+class How(NamedTuple):
+    """Which features turn, and in which sense."""
+
+    pairing: Pairing
+    start: int = 0
+    inverse: bool = False
 
 
 def rotate(
@@ -68,24 +74,24 @@ def rotate(
     >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
-    xp = check(x, cos, sin, pairing=pairing, start=start, out=out)
-    return turn(xp, x, cos, sin, pairing=pairing, inverse=inverse, start=start, out=out)
+    how = How(as_pairing(pairing), integer("start", start), bool(inverse))
+    check(x, cos, sin, how, out=out)
+    return turn(x, cos, sin, how, out=out)
 
 
 def check(
     x: Array,
     cos: Array,
     sin: Array,
+    how: How,
+    /,
     *,
-    pairing: Pairing,
-    start: int,
     out: Array | None,
     name: str = "x",
     apart: dict[str, Array] | None = None,
-) -> Any:
-    """Refuse what cannot be turned, calling x by its name in the message; else return its namespace."""
-    as_pairing(pairing)
-    xp = _array.namespace(**{name: x, "cos": cos, "sin": sin, "out": out})
+) -> None:
+    """Refuse what cannot be turned, calling x by its name; `out` must not overlap the arrays of `apart`."""
+    _array.namespace(**{name: x, "cos": cos, "sin": sin}, **({} if out is None else {"out": out}))
     _array.require_floating(name, x)
     _array.require_floating("cos", cos)
     _array.require_floating("sin", sin)
@@ -95,18 +101,15 @@ def check(
     if x.ndim == 0:
         msg = f"{name} must have an axis of features; got a 0-d array"
         raise ValueError(msg)
-    first, last = integer("start", start), integer("start", start) + 2 * cos.shape[-1]
-    if first < 0 or cos.shape[-1] == 0 or last > x.shape[-1]:
+    pairs, features = cos.shape[-1], x.shape[-1]
+    if pairs == 0 or how.start < 0 or how.start + 2 * pairs > features:
         msg = (
-            f"{name} must hold the features {first} to {last} that {cos.shape[-1]} pairs turn from start={first}; "
-            f"got {x.shape[-1]} features"
+            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={how.start} on; "
+            f"got {features} features"
         )
         raise ValueError(msg)
     batch, table = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
-    fits = len(table) <= len(batch) and all(
-        t == b or t == 1 for t, b in zip(reversed(table), reversed(batch), strict=False)
-    )
-    if not fits:
+    if not _broadcasts(table, batch):
         msg = f"cos and sin must broadcast to {batch}, the shape of {name} without its features; got {table}"
         raise ValueError(msg)
     if out is not None:
@@ -116,43 +119,37 @@ def check(
             raise ValueError(msg)
         _array.require_not_recording("out", x, cos, sin, out)
         _array.require_writable("out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
-    return xp
 
 
-def turn(
-    xp: Any,
-    x: Array,
-    cos: Array,
-    sin: Array,
-    *,
-    pairing: Pairing,
-    inverse: bool = False,
-    start: int = 0,
-    out: Array | None = None,
-) -> Array:
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether an array of `shape` broadcasts to one of shape `to`, without making it grow."""
+    last = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
+
+
+def turn(x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> X:
     """Turn arguments that `check` has found good."""
-    whole = partial(_whole, pairing=pairing, inverse=inverse, start=start)
-    turned = _array.map_chunks(whole, x, cos, sin) if _array.is_chunked(x) else whole(x, cos, sin)
+    whole = partial(_whole, how=how)
+    turned: X = _array.map_chunks(whole, x, cos, sin) if _array.is_chunked(x) else whole(x, cos, sin)
     if out is None:
         return turned
     out[...] = turned
     return out
 
 
-def _whole(x: Array, cos: Array, sin: Array, *, pairing: Pairing, inverse: bool, start: int) -> Array:
+def _whole(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
     """Turn a whole array at once."""
     xp = _array.namespace(x=x)
-    dtype = _array.compute_dtype(xp, x)
+    dtype, pairs = _array.compute_dtype(xp, x), cos.shape[-1]
     c, s = _array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype)
-    s = -s if inverse else s
-    pairs = c.shape[-1]
-    a, b = (_array.cast(xp, member, dtype) for member in split(x, pairing, start, pairs))
-    # a' = a·c − b·s,  b' = b·c + a·s
+    s = -s if how.inverse else s
+    a, b = (_array.cast(xp, part, dtype) for part in split(x, how.pairing, how.start, pairs))
+    # a' = a·c − b·s  and  b' = b·c − a·(−s)
     first, second = _line(a, b, c, s), _line(b, a, c, -s)
-    turned = join(xp, *(_array.cast(xp, member, x.dtype) for member in (first, second)), pairing)
-    before, after = x[..., :start], x[..., start + 2 * pairs :]
-    passing = [part for part in (before, turned, after) if part.shape[-1]]
-    return turned if len(passing) == 1 else xp.concat(passing, axis=-1)
+    turned = join(xp, _array.cast(xp, first, x.dtype), _array.cast(xp, second, x.dtype), how.pairing)
+    passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
+    kept = [part for part in passing if part.shape[-1]]
+    return turned if len(kept) == 1 else xp.concat(kept, axis=-1)
 
 
 def _line(a: Array, b: Array, c: Array, s: Array) -> Array:

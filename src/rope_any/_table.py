@@ -2,11 +2,11 @@
 The table: positions x frequencies -> (cos, sin), exactly.
 
 The product position x frequency is where rotary embeddings lose their digits: in float32 an angle of a
-million radians is known to 0.06. Here the frequency is taken in turns, f / 2π, from 128 digits of the host's
-arithmetic, and in two pieces: a product of a position with the first 22 bits is exact in float64, and so is
-its remainder modulo one turn; the rest is small. Where there is no float64, the fraction of a turn that f adds
-per position becomes a 64-bit integer, its word: an integer times a word, in arithmetic that wraps, is the angle
-modulo one turn.
+million radians is known to 0.06. Here the frequency is first turned into turns, f / 2π, with 192 bits on the
+host. With float64 it goes on in two pieces: the product of a position with the first 22 bits is exact, and so is
+its distance to whole turns; the rest is small. Without float64 it goes on as its word, the fraction of a turn that
+it adds per position as a 64-bit integer: an integer times a word, in arithmetic that wraps, is the angle modulo one
+turn.
 """
 
 import math
@@ -102,7 +102,7 @@ def cos_sin(
     -----
     Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
     below 2³¹ in magnitude, on every library; at real positions up to 2²⁴, 2.5e-7 where the library has float64
-    and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + \\|angle\\|).
+    and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + abs(angle)).
 
     No table is made in half precision unless `dtype` asks for it.
 
@@ -124,7 +124,9 @@ def turns(frequencies: Frequencies, /) -> Turns:
     """Make host frequencies ready: their pieces and words."""
     rows = as_rows(frequencies)
     parts = [[_in_turns(f) for f in row] for row in rows]
-    high, low, words = (tuple(tuple(part[i] for part in row) for row in parts) for i in range(3))
+    high = tuple(tuple(part[0] for part in row) for row in parts)
+    low = tuple(tuple(part[1] for part in row) for row in parts)
+    words = tuple(tuple(part[2] for part in row) for row in parts)
     return Turns(rows, high, low, words, None if isinstance(frequencies[0], float) else len(rows))
 
 
@@ -157,7 +159,8 @@ def table(
         msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
         raise TypeError(msg)
     given = positions if _array.is_array(positions) else None
-    xp = _array.namespace(positions=given, like=like, frequencies=learned)
+    named = {"positions": given, "like": like, "frequencies": learned}
+    xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
     work = xp.float64 if dtype == xp.float64 else xp.float32
@@ -301,21 +304,21 @@ def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def consecutive(start: int | Array, length: int, /, *, like: Array) -> Array:
+def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
     """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
-    traced = start if _array.is_array(start) else None
-    xp = _array.namespace(positions=traced, like=like)
+    given = _array.is_array(start)
+    xp = _array.namespace(positions=start, like=like) if given else _array.namespace(like=like)
     wide = _array.has_float64(xp, like)
     dtype = xp.int64 if wide else xp.int32
     place = _array.creation(like)
-    if traced is None:
+    if not given:
         first = integer("positions", start)
         _require_fit(wide, first, first + length)
         return xp.arange(first, first + length, dtype=dtype, **place)
-    if not _is_integer(traced):
-        msg = f"positions must be an integer where they are one number; got {_array.dtype_name(traced.dtype)}"
+    if not _is_integer(start):
+        msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
         raise TypeError(msg)
-    return _array.cast(xp, traced, dtype) + xp.arange(length, dtype=dtype, **place)
+    return _array.cast(xp, start, dtype) + xp.arange(length, dtype=dtype, **place)
 
 
 def _is_integer(x: Array) -> bool:
@@ -361,6 +364,9 @@ def _host(positions: int | Sequence[Any]) -> np.ndarray[Any, Any]:
     wanted = "positions must be an array, an int, a range or a sequence of finite numbers"
     if isinstance(positions, bool | str | bytes) or not isinstance(positions, Integral | Sequence):
         msg = f"{wanted}; got {type(positions).__name__}"
+        raise TypeError(msg)
+    if isinstance(positions, Sequence) and any(_array.is_array(position) for position in positions):
+        msg = f"{wanted}; got a {type(positions).__name__} of arrays"
         raise TypeError(msg)
     try:
         host = np.asarray(positions)

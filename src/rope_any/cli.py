@@ -37,9 +37,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 
 @app.callback(invoke_without_command=True)
-def _version(
-    *, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
-) -> None:
+def _version(*, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Rotary position embeddings (RoPE), exactly, on every array library."""
     if show:
         typer.echo(__version__)
@@ -108,7 +106,7 @@ def check() -> None:
         raise typer.Exit(1)
 
 
-def _measure(
+def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by its one caller
     engine: Engine,
     module: Any,
     device: Any,
@@ -154,7 +152,9 @@ def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: S
 def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
     """Return the largest distance of a turned pair from where it should be, relative to its length."""
     rows = sample.positions - OFFSET
-    z, w = (part[..., : HEAD_DIM // 2] + 1j * part[..., HEAD_DIM // 2 :] for part in (x[0, :, rows], turned[0, :, rows]))
+    z, w = (
+        part[..., : HEAD_DIM // 2] + 1j * part[..., HEAD_DIM // 2 :] for part in (x[0, :, rows], turned[0, :, rows])
+    )
     exact = z.astype(np.complex128) * (sample.cos + 1j * sample.sin)[:, None, :]
     return float((np.abs(w - exact) / np.abs(exact)).max())
 
@@ -184,7 +184,8 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
 @app.command()
 def rotate(
     files: Annotated[
-        list[Path], typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False)
+        list[Path],
+        typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False),
     ],
     *,
     pairing: Annotated[str, typer.Option(help="half or interleaved: as the model was trained.")],
@@ -209,7 +210,8 @@ def rotate(
             if len(arrays) == 1:
                 turned: tuple[Array, ...] = (rope.apply(arrays[0], where, seq_axis=seq_axis),)
             else:
-                turned = rope(*arrays, where, seq_axis=seq_axis)  # type: ignore[call-arg,arg-type]  # two of them
+                q, k = arrays
+                turned = rope(q, k, where, seq_axis=seq_axis)
             _save(targets, turned)
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)
@@ -235,9 +237,13 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
-    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    wanted = f"{file} must be a .npy file of one array of numbers"
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (EOFError, ValueError) as error:
+        raise ValueError(wanted) from error
     if not isinstance(array, np.ndarray):
-        msg = f"{file} must hold one array (.npy); got an archive"
+        msg = f"{wanted}; got an archive"
         raise TypeError(msg)
     return array
 

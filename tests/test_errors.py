@@ -1,0 +1,410 @@
+"""Every wrong argument gets one sentence that names it, says what came and what is wanted."""
+
+import re
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+
+F = ra.frequencies(8)
+X = np.ones((2, 3, 8), dtype=np.float32)
+P = np.arange(3)
+COS, SIN = ra.cos_sin(P, F)
+ROPE = ra.Rope(F, pairing="half")
+NAN, INF = float("nan"), float("inf")
+
+
+def rotate(x=X, cos=COS, sin=SIN, pairing="half", **options):
+    return ra.rotate(x, cos, sin, pairing=pairing, **options)
+
+
+CASES = {
+    # frequencies
+    "odd rotary_dim": (lambda: ra.frequencies(7), ValueError, "rotary_dim must be even .* got 7"),
+    "rotary_dim 0": (lambda: ra.frequencies(0), ValueError, "rotary_dim .* got 0"),
+    "negative rotary_dim": (lambda: ra.frequencies(-4), ValueError, "rotary_dim .* got -4"),
+    "float rotary_dim": (
+        lambda: ra.frequencies(8.0),
+        TypeError,
+        "rotary_dim must be an integer; got float 8.0",
+    ),
+    "bool rotary_dim": (lambda: ra.frequencies(True), TypeError, "rotary_dim must be an integer; got bool"),
+    "base 0": (lambda: ra.frequencies(8, base=0), ValueError, "base must be positive and finite; got 0"),
+    "negative base": (lambda: ra.frequencies(8, base=-1e4), ValueError, "base .* got -10000"),
+    "base NaN": (lambda: ra.frequencies(8, base=NAN), ValueError, "base .* got nan"),
+    "base infinite": (lambda: ra.frequencies(8, base=INF), ValueError, "base .* got inf"),
+    "base tiny": (lambda: ra.frequencies(128, base=5e-324), ValueError, "base is too small .* got 5e-324"),
+    "base a string": (
+        lambda: ra.frequencies(8, base="1e4"),
+        TypeError,
+        "base must be a real number; got str '1e4'",
+    ),
+    "base complex": (
+        lambda: ra.frequencies(8, base=1j),
+        TypeError,
+        "base must be a real number; got complex",
+    ),
+    # host frequencies
+    "no frequencies": (lambda: ra.cos_sin(P, ()), ValueError, "frequencies must have at least one pair"),
+    "frequency NaN": (lambda: ra.cos_sin(P, (1.0, NAN)), ValueError, "frequencies .* got nan"),
+    "frequency infinite": (lambda: ra.Rope((INF,), pairing="half"), ValueError, "frequencies .* got inf"),
+    "frequency a string": (
+        lambda: ra.cos_sin(P, ("1",)),
+        TypeError,
+        "frequencies must be a real number; got str",
+    ),
+    "one number": (lambda: ra.cos_sin(P, 1.0), TypeError, "frequencies must be a tuple .* got float 1.0"),
+    "ragged rows": (
+        lambda: ra.cos_sin(P, ((1.0, 2.0), (1.0,))),
+        ValueError,
+        r"frequencies .* lengths \[1, 2\]",
+    ),
+    "numbers among rows": (
+        lambda: ra.cos_sin(P, (1.0, (1.0,))),
+        TypeError,
+        "frequencies must be all numbers or",
+    ),
+    "array in a Rope": (
+        lambda: ra.Rope(np.ones(4), pairing="half"),
+        TypeError,
+        "frequencies .* array of numpy",
+    ),
+    "learned, integer": (
+        lambda: ra.cos_sin(P, np.ones(4, int)),
+        TypeError,
+        "frequencies must be floating-point",
+    ),
+    "learned, 3-d": (
+        lambda: ra.cos_sin(P, np.ones((1, 2, 3))),
+        ValueError,
+        r"frequencies .* got \(1, 2, 3\)",
+    ),
+    # the recipe
+    "no pairing": (lambda: ra.Rope(F), TypeError, "pairing"),
+    "unknown pairing": (
+        lambda: ra.Rope(F, pairing="neox"),
+        ValueError,
+        "pairing must be \"half\" or .* got 'neox'",
+    ),
+    "pairing a bool": (lambda: ra.Rope(F, pairing=True), TypeError, "pairing must be .* got True"),
+    "negative start": (
+        lambda: ra.Rope(F, pairing="half", start=-1),
+        ValueError,
+        "start must not be negative; got -1",
+    ),
+    "start a float": (lambda: ra.Rope(F, pairing="half", start=0.0), TypeError, "start must be an integer"),
+    "factor 0": (
+        lambda: ra.Rope(F, pairing="half", attention_factor=0),
+        ValueError,
+        "attention_factor .* got 0",
+    ),
+    "factor NaN": (lambda: ra.cos_sin(P, F, attention_factor=NAN), ValueError, "attention_factor .* got nan"),
+    # positions
+    "no library": (
+        lambda: ra.cos_sin([1, 2], F),
+        TypeError,
+        r"positions must be an array, or come with like= .*list",
+    ),
+    "string positions": (lambda: ra.cos_sin("12", F, like=X), TypeError, "positions .* got str"),
+    "float position": (lambda: ra.cos_sin(1.5, F, like=X), TypeError, "positions .* got float"),
+    "None positions": (lambda: ra.cos_sin(None, F, like=X), TypeError, "positions .* got NoneType"),
+    "bool position": (lambda: ra.cos_sin(True, F, like=X), TypeError, "positions .* got bool"),
+    "ragged positions": (
+        lambda: ra.cos_sin([[1], [1, 2]], F, like=X),
+        ValueError,
+        "positions .* different lengths",
+    ),
+    "positions of words": (lambda: ra.cos_sin(["a"], F, like=X), TypeError, "positions .* got elements of"),
+    "positions of bools": (
+        lambda: ra.cos_sin([True], F, like=X),
+        TypeError,
+        "positions .* got elements of .*bool",
+    ),
+    "NaN in a list": (lambda: ra.cos_sin([NAN], F, like=X), ValueError, "positions .* not finite"),
+    "a set": (lambda: ra.cos_sin({1}, F, like=X), TypeError, "positions .* got set"),
+    "list of arrays": (lambda: ra.cos_sin([P, P], F, like=X), TypeError, "positions .* arrays"),
+    "far too far": (lambda: ra.cos_sin([2**60], F, like=X), ValueError, f"positions .* got {2**60}"),
+    "bool array": (lambda: ra.cos_sin(P > 1, F), TypeError, "positions .* array of bool"),
+    "complex array": (lambda: ra.cos_sin(P + 1j, F), TypeError, "positions .* array of complex128"),
+    "no axis for rows": (
+        lambda: ra.cos_sin(P, (F, F)),
+        ValueError,
+        r"positions .* length 2, .* got shape \(3,\)",
+    ),
+    "0-d for rows": (
+        lambda: ra.cos_sin(3, (F, F), like=X),
+        ValueError,
+        r"positions .* length 2, .* shape \(\)",
+    ),
+    "dtype int": (
+        lambda: ra.cos_sin(P, F, dtype=np.int32),
+        TypeError,
+        "dtype must be one of float16.* got int32",
+    ),
+    "dtype complex": (lambda: ra.cos_sin(P, F, dtype=np.complex64), TypeError, "dtype .* got complex64"),
+    "like a list": (lambda: ra.cos_sin(P, F, like=[1.0]), TypeError, "like must be an array .* got list"),
+    # rotate
+    "x a list": (lambda: rotate([1.0] * 8), TypeError, "x must be an array .* got list"),
+    "x a number": (lambda: rotate(1.0), TypeError, "x must be an array .* got float"),
+    "x None": (lambda: rotate(None), TypeError, "x must be an array .* got NoneType"),
+    "x a NumPy scalar": (lambda: rotate(np.float32(1)), TypeError, "x must be an array .* got float32"),
+    "x a matrix": (
+        lambda: rotate(np.ones((3, 8)).view(np.matrix)),
+        TypeError,
+        "x must be an array .* got matrix",
+    ),
+    "x masked": (lambda: rotate(np.ma.ones((3, 8))), TypeError, "x must be a plain array; got MaskedArray"),
+    "x 0-d": (
+        lambda: rotate(np.asarray(1.0)),
+        ValueError,
+        "x must have an axis of features; got a 0-d array",
+    ),
+    "x integer": (lambda: rotate(X.astype(int)), TypeError, "x must be floating-point .* got int64"),
+    "x bool": (lambda: rotate(X > 0), TypeError, "x must be floating-point .* got bool"),
+    "x complex": (
+        lambda: rotate(X.astype(np.complex64)),
+        TypeError,
+        "x must be floating-point .* got complex64",
+    ),
+    "x long double": (lambda: rotate(X.astype(np.longdouble)), TypeError, "x must be floating-point .* got"),
+    "x of objects": (lambda: rotate(X.astype(object)), TypeError, "x must be floating-point .* got object"),
+    "cos a list": (lambda: rotate(cos=[1.0]), TypeError, "cos must be an array"),
+    "cos integer": (
+        lambda: rotate(cos=COS.astype(int)),
+        TypeError,
+        "cos must be floating-point .* got int64",
+    ),
+    "sin of another shape": (
+        lambda: rotate(sin=SIN[:2]),
+        ValueError,
+        r"cos and sin .* got \(3, 4\) and \(2, 4\)",
+    ),
+    "cos 0-d": (lambda: rotate(cos=np.asarray(0.5), sin=np.asarray(0.5)), ValueError, "cos and sin"),
+    "more pairs than features": (lambda: rotate(X[..., :7]), ValueError, "x .* 4 pairs .* got 7 features"),
+    "no pairs": (lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0]), ValueError, "x .* 0 pairs"),
+    "start too far": (lambda: rotate(start=1), ValueError, "x .* from start=1 on; got 8 features"),
+    "rotate negative start": (lambda: rotate(start=-1), ValueError, "start=-1"),
+    "tables of other tokens": (
+        lambda: rotate(cos=COS[:2], sin=SIN[:2]),
+        ValueError,
+        r"broadcast to \(2, 3\).*\(2,\)",
+    ),
+    "tables that would grow x": (lambda: rotate(X[:, :1]), ValueError, r"broadcast to \(2, 1\)"),
+    "tables with more axes": (lambda: rotate(X[0, 0]), ValueError, r"broadcast to \(\)"),
+    "rotate without pairing": (lambda: ra.rotate(X, COS, SIN), TypeError, "pairing"),
+    "rotate unknown pairing": (
+        lambda: rotate(pairing="halves"),
+        ValueError,
+        "pairing must be .* got 'halves'",
+    ),
+    # out
+    "out of another shape": (
+        lambda: rotate(out=X[:1].copy()),
+        ValueError,
+        r"out .* \(2, 3, 8\) float32; got \(1, 3",
+    ),
+    "out of another dtype": (
+        lambda: rotate(out=X.astype(float)),
+        ValueError,
+        "out must have .* got .* float64",
+    ),
+    "out a list": (lambda: rotate(out=[1.0]), TypeError, "out must be an array .* got list"),
+    "out True": (lambda: rotate(out=True), TypeError, "out must be an array .* got bool"),
+    "out not a pair": (lambda: ROPE(X, X, out=X), TypeError, "out must be a pair of arrays"),
+    "out half a pair": (lambda: ROPE(X, X, out=(X, None)), TypeError, "out must be a pair of arrays"),
+    # Rope's calls
+    "q a list": (lambda: ROPE([1.0], X), TypeError, "q must be an array .* got list"),
+    "k integer": (lambda: ROPE(X, X.astype(int)), TypeError, "k must be floating-point"),
+    "q longer than k": (
+        lambda: ROPE(X, X[:, :2]),
+        ValueError,
+        "q must not be longer than k; got 3 queries for 2 keys",
+    ),
+    "no tokens axis": (
+        lambda: ROPE.apply(X[0, 0]),
+        ValueError,
+        "seq_axis must be an axis of x other than its last",
+    ),
+    "seq_axis the features": (lambda: ROPE.apply(X, seq_axis=-1), ValueError, "seq_axis .* got -1"),
+    "seq_axis the features too": (lambda: ROPE.apply(X, seq_axis=2), ValueError, "seq_axis .* got 2"),
+    "seq_axis out of range": (
+        lambda: ROPE.apply(X, seq_axis=-4),
+        ValueError,
+        r"seq_axis .* got -4 for shape \(2, 3",
+    ),
+    "seq_axis a float": (lambda: ROPE.apply(X, seq_axis=-2.0), TypeError, "seq_axis must be an integer"),
+    "head_dim too small": (lambda: ROPE.apply(X[..., :6]), ValueError, "x .* 4 pairs .* got 6 features"),
+    "too many positions": (lambda: ROPE.apply(X, [1, 2, 3, 4]), ValueError, r"positions .* got \(4,\)"),
+    "too few positions": (
+        lambda: ROPE.apply(X, [1, 2]),
+        ValueError,
+        r"positions must be \(seq,\) .* got \(2,\)",
+    ),
+    "another batch": (lambda: ROPE.apply(X, np.ones((3, 3), int)), ValueError, r"positions .* got \(3, 3\)"),
+    "a batch x does not have": (
+        lambda: ROPE.apply(X[0], np.ones((1, 3), int)),
+        ValueError,
+        r"positions .* \(1, 3\)",
+    ),
+    "three axes": (
+        lambda: ROPE.apply(X, np.ones((1, 1, 3), int)),
+        ValueError,
+        r"positions .* got \(1, 1, 3\)",
+    ),
+    "a table of one position": (
+        lambda: ROPE.apply(X, ROPE.table(5, like=X)),
+        ValueError,
+        r"positions .* got \(\)",
+    ),
+    "a table of other tokens": (
+        lambda: ROPE.apply(X, ROPE.table([1, 2], like=X)),
+        ValueError,
+        r"positions .* \(2,\)",
+    ),
+    "a pair that is no Table": (lambda: ROPE.apply(X, (COS, SIN)), TypeError, "positions .* arrays"),
+    "a real offset": (
+        lambda: ROPE.apply(X, np.asarray(1.5)),
+        TypeError,
+        "positions must be an integer .* float64",
+    ),
+    "a bool offset": (lambda: ROPE.apply(X, True), TypeError, "positions must be an integer; got bool True"),
+    "positions a dict": (lambda: ROPE.apply(X, {}), TypeError, "positions .* got dict"),
+    "a table for a table": (
+        lambda: ROPE.table(ROPE.table([1], like=X), like=X),
+        TypeError,
+        "positions .* arrays",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_sentence(name):
+    call, kind, pattern = CASES[name]
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert re.search(pattern, message, re.DOTALL), message
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+def table_like(lib):
+    return ra.cos_sin(lib(P, "int32"), F)
+
+
+def test_integer_and_complex_x_on_every_library(lib):
+    cos, sin = table_like(lib)
+    for x in (lib(np.ones((3, 8)), "int32"), lib(np.ones((3, 8)), "complex64")):
+        with pytest.raises(TypeError, match=r"x must be floating-point .* got (int32|complex64)"):
+            ra.rotate(x, cos, sin, pairing="half")
+
+
+def test_lists_and_shapes_on_every_library(lib):
+    cos, sin = table_like(lib)
+    with pytest.raises(TypeError, match=r"x must be an array .* got list"):
+        ra.rotate([1.0], cos, sin, pairing="half")
+    with pytest.raises(ValueError, match=r"broadcast to \(4,\)"):
+        ra.rotate(lib(np.ones((4, 8)), "float32"), cos, sin, pairing="half")
+    with pytest.raises(ValueError, match=r"positions must be \(seq,\)"):
+        ROPE.apply(lib(np.ones((4, 8)), "float32"), lib(P, "int32"))
+
+
+def test_mixed_libraries(lib):
+    if lib.name == "numpy":
+        pytest.skip("NumPy is what the others are mixed with")
+    cos, sin = table_like(lib)
+    x = lib(X)
+    other = "must come from one array library; got .*numpy"
+    for call in (
+        lambda: ra.rotate(X, cos, sin, pairing="half"),
+        lambda: ra.rotate(x, cos, SIN, pairing="half"),
+        lambda: ra.rotate(x, cos, sin, pairing="half", out=X),
+        lambda: ROPE(x, X),
+        lambda: ROPE.apply(x, P),
+        lambda: ROPE.apply(x, np.asarray(3)),
+        lambda: ra.cos_sin(P, F, like=x),
+        lambda: ra.cos_sin(lib(P, "int32"), np.asarray(F)),
+    ):
+        with pytest.raises(TypeError, match=other):
+            call()
+
+
+def test_mixed_devices():
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    here, there = (strict.Device(name) for name in ("CPU_DEVICE", "device1"))
+    cos, sin = (strict.asarray(part, device=there) for part in (COS, SIN))
+    with pytest.raises(ValueError, match=r"x and cos must be on one device; got .*CPU_DEVICE.* and .*device1"):
+        ra.rotate(strict.asarray(X, device=here), cos, sin, pairing="half")
+    with pytest.raises(ValueError, match=r"positions and like must be on one device"):
+        ROPE.apply(strict.asarray(X, device=here), strict.asarray(P, device=there))
+
+
+def test_positions_that_do_not_fit_without_64_bits(lib):
+    if lib.has_float64:
+        pytest.skip(f"{lib.name} holds them")
+    with pytest.raises(ValueError, match=r"positions must not exceed 2147483647 .* got 2147483648"):
+        ra.cos_sin([2**31], F, like=lib([1.0], "float32"))
+    with pytest.raises(ValueError, match="positions must not exceed"):
+        ROPE.apply(lib(X), 2**31 - 1)
+
+
+def views_of(base):
+    """Return outputs that cannot be written safely, each with what the message says."""
+    read_only = base[0].copy()
+    read_only.flags.writeable = False
+    return {
+        "read-only": (read_only, "can be written; got one that is read-only"),
+        "one row for all": (np.broadcast_to(base[0, :1], base[0].shape), "can be written|address for each"),
+        "stride 0": (
+            np.lib.stride_tricks.as_strided(base[0], base[0].shape, (0, 4)),
+            "address for each element",
+        ),
+        "windows": (
+            np.lib.stride_tricks.as_strided(base[0], base[0].shape, (4, 4)),
+            "address for each element",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["read-only", "one row for all", "stride 0", "windows"])
+def test_out_that_would_corrupt(name):
+    base = np.ones((2, 3, 8), dtype=np.float32)
+    out, message = views_of(base)[name]
+    with pytest.raises(ValueError, match=f"out must .*({message})"):
+        rotate(np.ones((3, 8), np.float32), out=out)
+    assert (base == 1).all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_out_that_overlaps_in_part(library):
+    xp = pytest.importorskip(library)
+    buffer = xp.ones(100, dtype=xp.float32)
+    cos, sin = xp.asarray(COS), xp.asarray(SIN)
+    x = buffer[:24].reshape(3, 8)
+    for out in (buffer[8:32].reshape(3, 8), buffer[1:25].reshape(3, 8), buffer[:24].reshape(8, 3).T):
+        with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
+            rotate(x, cos, sin, out=out)
+    again = buffer[:24].reshape(3, 8)  # another view of x itself
+    assert again is not x
+    assert rotate(x, cos, sin, out=again) is again
+    flat = xp.ones(24, dtype=xp.float32)
+    flat[:12] = cos.reshape(-1)
+    with pytest.raises(ValueError, match="out must not overlap cos"):
+        rotate(xp.ones((3, 8), dtype=xp.float32), flat[:12].reshape(3, 4), sin, out=flat.reshape(3, 8))
+
+
+def test_out_pairs_that_overlap():
+    buffer = np.ones((2, 3, 8), dtype=np.float32)
+    q, k = buffer
+    for out in ((k, q), (q, q), (buffer[1], np.empty_like(k))):
+        with pytest.raises(ValueError, match="must not overlap"):
+            ROPE(q, k, out=out)
+    assert (buffer == 1).all()
+
+
+def test_torch_out_with_stride_0():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    cos, sin = torch.asarray(COS), torch.asarray(SIN)
+    with pytest.raises(ValueError, match="address for each element"):
+        ra.rotate(torch.ones(3, 8), cos, sin, pairing="half", out=torch.ones(1, 8).expand(3, 8))

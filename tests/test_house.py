@@ -1,0 +1,121 @@
+"""The house: imports go down only, libraries are named in two rooms, the public face is documented."""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from numpydoc.validate import validate
+
+import rope_any as ra
+
+SOURCE = Path(ra.__file__).parent
+# Each room may import those above it, no others.
+ROOMS = ["_array", "_engines", "_frequencies", "_pairing", "_table", "_rotate", "_rope", "__init__", "cli"]
+MATH_ONLY = {"_frequencies"}
+KNOW_LIBRARIES = {"_array", "_engines"}
+LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict"}
+
+
+def imports(tree):
+    """Return the full names of the modules that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            if node.module == "rope_any":
+                yield from (f"rope_any.{alias.name}" for alias in node.names)
+
+
+def upward(room, tree):
+    """Return the rooms that `room` imports though they don't stand above it."""
+    rooms = {name.removeprefix("rope_any.") for name in imports(tree) if name.startswith("rope_any.")}
+    return {name for name in rooms & set(ROOMS) if ROOMS.index(name) >= ROOMS.index(room)}
+
+
+def libraries(tree):
+    """Return the array libraries that code (not prose) speaks of."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None
+    }
+    names = {part for name in imports(tree) for part in name.split(".")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            names.add(node.value)
+    return {library for library in LIBRARIES for name in names if library in name.split("_") or library == name}
+
+
+def parse(room):
+    return ast.parse((SOURCE / f"{room}.py").read_text(encoding="utf-8"))
+
+
+def test_every_room_is_known():
+    assert {path.stem for path in SOURCE.glob("*.py")} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_go_down_only(room):
+    assert upward(room, parse(room)) == set()
+
+
+@pytest.mark.parametrize("room", sorted(set(ROOMS) - KNOW_LIBRARIES))
+def test_no_other_room_names_a_library(room):
+    assert libraries(parse(room)) == set()
+
+
+@pytest.mark.parametrize("room", sorted(MATH_ONLY))
+def test_host_rooms_import_only_math(room):
+    outside = {name for name in imports(parse(room)) if not name.startswith("rope_any")}
+    assert outside <= {"math", "collections.abc", "numbers", "typing"}
+
+
+def test_the_tests_above_can_fail():
+    bad = ast.parse("from rope_any._rope import Rope\nimport torch\ndef f(x): return is_jax_array(x)")
+    assert upward("_table", bad) == {"_rope"}
+    assert libraries(bad) == {"torch", "jax"}
+
+
+def test_the_public_face():
+    assert ra.__all__ == ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate"]
+    public = {name for name in vars(ra) if not name.startswith("_")}
+    modules = {name for name in public if f"rope_any.{name}" in sys.modules}
+    assert public - modules == set(ra.__all__) - {"__version__"}
+
+
+# No "See also" in so small a house; extended summaries and examples where there is something to say.
+UNCHECKED = {"SA01", "ES01", "EX01"}
+DOCUMENTED = [
+    "frequencies",
+    "cos_sin",
+    "rotate",
+    "Rope",
+    "Rope.__call__",
+    "Rope.apply",
+    "Rope.table",
+    "Table",
+]
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_docstrings_are_numpydoc(name):
+    unchecked = UNCHECKED | ({"PR01"} if name == "Table" else set())  # its fields say what they are
+    faults = [fault for fault in validate(f"rope_any.{name}")["errors"] if fault[0] not in unchecked]
+    assert faults == []
+
+
+def test_every_module_says_what_it_is():
+    for room in ROOMS:
+        assert ast.get_docstring(parse(room)), room
+
+
+def test_the_package_is_typed():
+    assert (SOURCE / "py.typed").exists()
+    assert importlib.metadata.version("rope-any") == ra.__version__
