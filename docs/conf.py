@@ -18,6 +18,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "precision_table.md"]  # the table is a part of precision.md
 html_theme = "furo"
+html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
 html_css_files = ["math.css"]

@@ -1,12 +1,21 @@
 """The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import hypothesis
+import hypothesis.configuration
 import ml_dtypes
 import numpy as np
 import pytest
+
+# Nothing is left in the tree, and a slow machine is no failure.
+hypothesis.configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "rope-any-hypothesis")
+hypothesis.settings.register_profile("rope_any", database=None, deadline=None)
+hypothesis.settings.load_profile("rope_any")
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 

@@ -1,7 +1,7 @@
 """
 What an array can do: its library, its device, its dtypes, whether it can be written, where its memory is.
 
-Libraries are named here (and nowhere else) so that all other code can ask for a capability.
+Libraries are named here and in `_engines`, and nowhere else: all other code asks for a capability.
 """
 
 import sys

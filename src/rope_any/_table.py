@@ -102,7 +102,9 @@ def cos_sin(
     -----
     Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
     below 2³¹ in magnitude, on every library; at real positions up to 2²⁴, 2.5e-7 where the library has float64
-    and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + abs(angle)).
+    and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + abs(angle)). Beyond these
+    positions the error grows in proportion where the library has float64; integers of an array wrap at 2³¹ where
+    it has none.
 
     No table is made in half precision unless `dtype` asks for it.
 
