@@ -1,5 +1,6 @@
 """Tables: the bounds of exactness on every library, shapes, dtypes and what may be given as positions."""
 
+import mpmath
 import numpy as np
 import oracle
 import pytest
@@ -38,17 +39,30 @@ def test_integer_positions_are_exact_compiled(lib, rng):
     assert error(lib, table, oracle.cos_sin(p, F)) <= INTEGER_BOUND
 
 
+def phases(count, rng):
+    """Return positions, frequencies and their exact table, for more phases than 60 digits have time for."""
+    words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # frequencies near 30-bit fractions of a turn
+    f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
+    with mpmath.workdps(oracle.DIGITS):  # what float64 makes of them, in radians
+        rest = [float(mpmath.mpf(v) - 2 * mpmath.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
+    p = rng.integers(-LARGEST, LARGEST, count)
+    angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
+    return p, f, (np.cos(angle), np.sin(angle))
+
+
 def test_many_phases_stay_within_the_bound(lib, rng):
-    # Against float64 cosines of exactly reduced angles, for more phases than 60 digits have time for.
-    p = rng.integers(-LARGEST, LARGEST, 20_000)
-    f = (1.0, 0.0123, 3e-5)
-    word = [round(v / (2 * np.pi) * 2**40) for v in f]  # frequencies that are 40-bit fractions of a turn
-    f = tuple(w / 2**40 * 2 * np.pi for w in word)
-    turns = np.asarray([[int(n) * w % 2**40 / 2**40 for w in word] for n in p])
-    slack = LARGEST * 2e-16  # rounding of f itself, in radians
-    table = ra.cos_sin(lib(p, "int32"), f)
-    exact = np.cos(turns * 2 * np.pi), np.sin(turns * 2 * np.pi)
-    assert error(lib, table, exact) <= INTEGER_BOUND + slack
+    p, f, exact = phases(20_000, rng)
+    assert error(lib, ra.cos_sin(lib(p, "int32"), f), exact) <= INTEGER_BOUND
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, True])
+def test_millions_of_phases_stay_within_the_bound(lib, rng, compiled):
+    if compiled and lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    p, f, exact = phases(3_000_000, rng)
+    table = (lib.compile if compiled else lambda g: g)(lambda p: ra.cos_sin(p, f))(lib(p, "int32"))
+    assert error(lib, table, exact) <= INTEGER_BOUND
 
 
 def test_real_positions_up_to_2_24(lib, rng):

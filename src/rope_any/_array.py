@@ -18,16 +18,6 @@ Array: TypeAlias = Any
 X = TypeVar("X", bound=Any)
 """An array whose type the result shares."""
 
-_PLAIN = (
-    int,
-    float,
-    str,
-    range,
-    tuple,
-    list,
-    type(None),
-)  # known at sight, and without a word to torch.compile
-
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -56,8 +46,8 @@ def namespace(**arrays: Array) -> Any:
 
 def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
-    if isinstance(x, _PLAIN):
-        return False
+    if isinstance(x, int | float | str | range | tuple | list | None):
+        return False  # known at sight, and without a word to torch.compile
     return _is_torch(x) or (compat.is_array_api_obj(x) and not isinstance(x, np.generic))
 
 
@@ -72,18 +62,27 @@ def require_array(name: str, x: object) -> None:
 
 
 def library(x: Array) -> str:
-    """Return the name of the library that `x` comes from, for a message."""
+    """Return the name of the library that `x` comes from."""
+    if _is_torch(x):
+        return "torch"
+    for name, is_of in _LIBRARIES.items():
+        if is_of(x):
+            return name
     return type(x).__module__.partition(".")[0]
+
+
+_LIBRARIES: dict[str, Callable[[object], bool]] = {
+    "numpy": compat.is_numpy_array,
+    "cupy": compat.is_cupy_array,
+    "jax": compat.is_jax_array,
+    "dask": compat.is_dask_array,
+}
 
 
 def creation(x: Array) -> dict[str, Any]:
     """Return the keywords that make a creation function put its array where `x` is."""
-    if _is_torch(x):
-        return {"device": x.device}
     # JAX and Dask place new arrays by themselves, MLX has no `device`, NumPy has one.
-    if compat.is_numpy_array(x) or compat.is_jax_array(x) or compat.is_dask_array(x) or _is_mlx(x):
-        return {}
-    return {"device": x.device}
+    return {} if library(x) in {"numpy", "jax", "dask", "mlx"} else {"device": x.device}
 
 
 def dtype_name(dtype: Any) -> str:
@@ -105,12 +104,11 @@ def compute_dtype(xp: Any, x: Array) -> Any:
 
 def has_float64(xp: Any, x: Array) -> bool:
     """Whether float64 is there, with a cosine to match, where `x` is (not on JAX without x64, MPS, MLX)."""
-    if _is_torch(x):
-        device = x.device
-    elif _is_mlx(x):  # has the dtype, and casts to float32 inside its cosine
+    name = library(x)
+    if name == "mlx":  # has the dtype, and casts to float32 inside its cosine
         return False
-    else:  # JAX's and Dask's devices are alike in this, and unknown under jit
-        device = None if compat.is_jax_array(x) or compat.is_dask_array(x) else x.device
+    # JAX's devices are alike in this, and unknown under jit; Dask's arrays have none
+    device = None if name in {"jax", "dask"} else x.device
     return "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
 
 
@@ -120,17 +118,17 @@ def cast(xp: Any, x: Array, dtype: Any) -> Array:
 
 
 def is_compiling(x: Array) -> bool:
-    """Whether a compiler is tracing `x`: then intermediate arrays cost nothing, and memory has no address."""
-    if _is_torch(x):
-        import torch
+    """Whether torch.compile or torch.export is tracing `x`: intermediate arrays cost nothing, memory has no address."""
+    if not _is_torch(x):
+        return False
+    import torch
 
-        return torch.compiler.is_compiling()
-    return False
+    return torch.compiler.is_compiling()
 
 
 def is_chunked(x: Array) -> bool:
     """Whether `x` is a lazy array made of chunks."""
-    return not _is_torch(x) and compat.is_dask_array(x)
+    return library(x) == "dask"
 
 
 def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
@@ -166,7 +164,7 @@ def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apa
     at the same addresses) or not overlap it, and must not overlap the arrays of `apart`.
     """
     if not _is_torch(x) and (compat.is_lazy_array(x) or not compat.is_writeable_array(x)):
-        which = "is read-only" if compat.is_numpy_array(x) else f"{library(x)} cannot write"
+        which = "is read-only" if library(x) == "numpy" else f"{library(x)} cannot write"
         msg = f"{name} must be an array that can be written; got one that {which}"
         raise ValueError(msg)
     target = _memory(x)
@@ -217,13 +215,9 @@ def _is_torch(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def _is_mlx(x: Array) -> bool:
-    return library(x) == "mlx"
-
-
 def _place(x: Array) -> Any:
     """Return where `x` has been put, to be compared, or None for an array that goes anywhere."""
-    if not _is_torch(x) and compat.is_jax_array(x):
+    if library(x) == "jax":
         import jax
 
         placed = not isinstance(x, jax.core.Tracer) and x.committed
@@ -237,16 +231,17 @@ def _shown(place: Any) -> str:
 
 def _memory(x: Array) -> np.ndarray[Any, Any] | None:
     """Return a NumPy array at the addresses of `x`, never to be read; None where they cannot be known."""
-    if not _is_torch(x) and compat.is_numpy_array(x):
+    name = library(x)
+    if name == "numpy":
         return np.asarray(x)
-    if _is_torch(x) and not is_compiling(x):
+    if name == "torch" and not is_compiling(x):
         try:
             pointer = x.data_ptr()
         except RuntimeError:  # a wrapper of vmap, grad or a fake tensor
             return None
         size = x.element_size()
         strides = tuple(size * step for step in x.stride())
-    elif not _is_torch(x) and compat.is_cupy_array(x):
+    elif name == "cupy":
         pointer, size, strides = x.data.ptr, x.itemsize, x.strides
     else:
         return None
