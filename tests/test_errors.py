@@ -278,6 +278,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_one_sentence(name):
     call, kind, pattern = CASES[name]
