@@ -162,11 +162,13 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, cap
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
-    monkeypatch.setattr(cli, "TABLE_BOUND", 1e-9)
-    with pytest.raises(cli.typer.Exit) as caught:
-        cli.check()
-    assert caught.value.exit_code == 1
-    assert "a bound is broken" in capsys.readouterr().err
+    for name, bound in (("TABLE_BOUND", 1e-9), ("TURN_BOUNDS", {"float32": 1e-9})):
+        with monkeypatch.context() as tighter:
+            tighter.setattr(cli, name, bound)
+            with pytest.raises(cli.typer.Exit) as caught:
+                cli.check()
+        assert caught.value.exit_code == 1
+        assert "a bound is broken" in capsys.readouterr().err
 
 
 def test_version_and_help():

@@ -49,6 +49,8 @@ CASES = {
     "no frequencies": (lambda: ra.cos_sin(P, ()), ValueError, "frequencies must have at least one pair"),
     "frequency NaN": (lambda: ra.cos_sin(P, (1.0, NAN)), ValueError, "frequencies .* got nan"),
     "frequency infinite": (lambda: ra.Rope((INF,), pairing="half"), ValueError, "frequencies .* got inf"),
+    "frequency too fast": (lambda: ra.cos_sin(P, (1.0, 65_537.0)), ValueError, "at most 65536 .* got 65537.0"),
+    "frequency too fast backwards": (lambda: ra.cos_sin(P, (-7e4,)), ValueError, "at most 65536 .* got -70000.0"),
     "frequency a string": (
         lambda: ra.cos_sin(P, ("1",)),
         TypeError,
@@ -124,6 +126,7 @@ CASES = {
     "NaN in a list": (lambda: ra.cos_sin([NAN], F, like=X), ValueError, "positions .* not finite"),
     "a set": (lambda: ra.cos_sin({1}, F, like=X), TypeError, "positions .* got set"),
     "list of arrays": (lambda: ra.cos_sin([P, P], F, like=X), TypeError, "positions .* arrays"),
+    "far too far back": (lambda: ra.cos_sin([0, -(2**60)], F, like=X), ValueError, f"positions .* got -{2**60}"),
     "far too far": (lambda: ra.cos_sin([2**60], F, like=X), ValueError, f"positions .* got {2**60}"),
     "bool array": (lambda: ra.cos_sin(P > 1, F), TypeError, "positions .* array of bool"),
     "complex array": (lambda: ra.cos_sin(P + 1j, F), TypeError, "positions .* array of complex128"),
@@ -175,6 +178,8 @@ CASES = {
         TypeError,
         "cos must be floating-point .* got int64",
     ),
+    "sin integer": (lambda: rotate(sin=SIN.astype(int)), TypeError, "sin must be floating-point .* got int64"),
+    "sin a list": (lambda: rotate(sin=[1.0]), TypeError, "sin must be an array .* got list"),
     "sin of another shape": (
         lambda: rotate(sin=SIN[:2]),
         ValueError,

@@ -121,6 +121,15 @@ def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
                 )
 
 
+def test_q_and_k_of_different_numbers_of_axes(lib, rng):
+    # the same seq_axis, counted from the end, is another axis of each
+    q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
+    for got, want in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
+        close(lib, got, turned(want, range(9, 15)))
+    for got, want in zip(ROPE(lib(k), lib(q), 9), (k, q), strict=True):
+        close(lib, got, turned(want, range(9, 15)))
+
+
 def test_decoding_token_by_token_is_prefill(lib, qk):
     q, k = map(lib, qk)
     all_q, all_k = ROPE(q, k, 1000)

@@ -150,6 +150,10 @@ def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
         rope.apply(x, out=x)
     with pytest.raises(ValueError, match="gradients"):
         rope.apply(x, out=torch.empty_like(x))
+    fixed, (cos, sin) = torch.zeros(5, 20), rope.table(torch.arange(5))
+    for learned in ((cos.clone().requires_grad_(), sin), (cos, sin.clone().requires_grad_())):
+        with pytest.raises(ValueError, match="gradients"):
+            ra.rotate(fixed, *learned, pairing=rope.pairing, out=fixed)
     with torch.no_grad():
         want = rope.apply(x)
         close([rope.apply(x, out=x)], [want])
