@@ -12,8 +12,8 @@ import rope_any as ra
 
 SOURCE = Path(ra.__file__).parent
 # Each room may import those above it, no others.
-ROOMS = ["_array", "_engines", "_frequencies", "_pairing", "_table", "_rotate", "_rope", "__init__", "cli"]
-MATH_ONLY = {"_frequencies"}
+ROOMS = ["_array", "_engines", "_frequencies", "scaling", "_pairing", "_table", "_rotate", "_rope", "__init__", "cli"]
+MATH_ONLY = {"_frequencies", "scaling"}
 KNOW_LIBRARIES = {"_array", "_engines"}
 LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict"}
 
@@ -84,15 +84,17 @@ def test_the_tests_above_can_fail():
 
 
 def test_the_public_face():
-    assert ra.__all__ == ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate"]
+    assert ra.__all__ == ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate", "scaling"]
     public = {name for name in vars(ra) if not name.startswith("_")}
     modules = {name for name in public if f"rope_any.{name}" in sys.modules}
-    assert public - modules == set(ra.__all__) - {"__version__"}
+    assert public - modules == set(ra.__all__) - {"__version__", "scaling"}
 
 
 # No "See also" in so small a house; extended summaries and examples where there is something to say.
 UNCHECKED = {"SA01", "ES01", "EX01"}
+SCHEMES = [f"scaling.{name}" for name in ra.scaling.__all__]
 DOCUMENTED = [
+    *SCHEMES,
     "frequencies",
     "cos_sin",
     "rotate",

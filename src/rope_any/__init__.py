@@ -11,10 +11,11 @@ Examples
 >>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
 """
 
+from rope_any import scaling
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
 from rope_any._table import Table, cos_sin
 
-__all__ = ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate"]
+__all__ = ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate", "scaling"]
 __version__ = "0.1.0"

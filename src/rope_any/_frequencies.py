@@ -1,7 +1,6 @@
 """Frequencies: how far each pair of features turns per position. Host numbers; imports only `math`."""
 
 import math
-from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TypeAlias
 
@@ -87,8 +86,10 @@ def positive(name: str, value: object) -> float:
     return number
 
 
-def as_row(values: Sequence[object]) -> Row:
+def as_row(values: object) -> Row:
     """Return one row of frequencies as floats, or say what is wrong with it."""
+    if not isinstance(values, tuple | list):
+        raise TypeError(_no_tuple(values))
     row = tuple(real("frequencies", value) for value in values)
     for f in row:
         if not abs(f) <= _LARGEST:
@@ -103,11 +104,7 @@ def as_row(values: Sequence[object]) -> Row:
 def as_frequencies(values: object) -> Frequencies:
     """Return host frequencies, one row or several of the same length, as tuples of floats."""
     if not isinstance(values, tuple | list):
-        msg = (
-            f"frequencies must be a tuple of floats, or of one such row per axis; got {_shown(values)} "
-            "(learned frequencies, an array, go through cos_sin and rotate)"
-        )
-        raise TypeError(msg)
+        raise TypeError(_no_tuple(values))
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values)
     for value in values:
@@ -125,6 +122,13 @@ def as_frequencies(values: object) -> Frequencies:
 def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
     """Return frequencies as rows, a single row being a W of one axis."""
     return (freqs,) if isinstance(freqs[0], float) else freqs
+
+
+def _no_tuple(value: object) -> str:
+    return (
+        f"frequencies must be a tuple of floats, or of one such row per axis; got {_shown(value)} "
+        "(learned frequencies, an array, go through cos_sin and rotate)"
+    )
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,554 @@
+"""
+Context extension: frequencies -> frequencies, and the attention factors that go with them.
+
+Each scheme takes the frequencies of one row, in radians per position, and returns as many; so schemes compose. Lengths
+are counted in tokens. Host numbers only: learned frequencies (an array) take a scheme as a multiplier, the quotient of
+the scaled and the plain host frequencies.
+"""
+
+import math
+from collections.abc import Sequence
+
+from rope_any._frequencies import Row, as_row, positive, real
+
+__all__ = [
+    "dynamic_ntk",
+    "dynamic_yarn",
+    "linear",
+    "llama3",
+    "longrope",
+    "longrope_attention_factor",
+    "ntk",
+    "ntk_by_parts",
+    "proportional",
+    "resonance",
+    "yarn",
+    "yarn_attention_factor",
+]
+
+
+def linear(frequencies: Sequence[float], factor: float, /) -> Row:
+    """
+    Slow all pairs down alike: position interpolation.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    factor : float
+        How many times longer the context becomes.
+
+    Returns
+    -------
+    tuple of float
+        ``f / factor``.
+
+    Notes
+    -----
+    Chen et al., *Extending Context Window of Large Language Models via Positional Interpolation*, arXiv:2306.15595.
+    Some engines divide the positions instead, which is the same; TransformerEngine changes the divisor beyond the
+    extended length, which is not.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.linear((1.0, 0.5), 4.0)
+    (0.25, 0.125)
+    """
+    s = positive("factor", factor)
+    return tuple(f / s for f in as_row(frequencies))
+
+
+def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
+    """
+    Raise the base so that the slowest pair is interpolated and the fastest is kept: NTK-aware scaling.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, a geometric ramp.
+    factor : float
+        How many times slower the slowest pair becomes.
+
+    Returns
+    -------
+    tuple of float
+        Those of ``base * factor ** (d / (d - 2))``, which is ``fᵢ * factor ** (-i / (pairs - 1))``.
+
+    Notes
+    -----
+    The form with the exponent, by bloc97 (2023). vLLM's ``ntk`` is another, after kexue.fm/archives/9706; diffusers
+    multiplies the base by the factor without an exponent: `frequencies` of ``base * factor`` does that.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.ntk((1.0, 0.1, 0.01), 4.0)
+    (1.0, 0.05, 0.0025)
+    """
+    row, s = as_row(frequencies), positive("factor", factor)
+    last = max(len(row) - 1, 1)
+    # b' = b·s^(d/(d−2))  ⇒  f'ᵢ = fᵢ·s^(−2i/(d−2)) = fᵢ·s^(−i/(n−1)),  d = 2n
+    return tuple(f * s ** (-i / last) for i, f in enumerate(row))
+
+
+def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float, trained_length: float) -> Row:
+    """
+    Scale as `ntk` by as much as a length asks for.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, a geometric ramp.
+    factor : float
+        The factor of the config.
+    length : float
+        Of the sequence, in tokens; up to `trained_length` nothing changes.
+    trained_length : float
+        What the model was trained on (``max_position_embeddings``).
+
+    Returns
+    -------
+    tuple of float
+        Those of `ntk` with ``factor * n / M - (factor - 1)``, where n is the larger length and M the trained one.
+
+    Notes
+    -----
+    By emozilla (2023), as in transformers. vLLM and SGLang build one table for the length ``M * factor`` and use it for
+    every length; keras-hub divides all frequencies instead.
+
+    Keys that were turned at one length don't fit queries at another: turn them again (see `Rope.apply`).
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.dynamic_ntk((1.0, 0.1), 2.0, length=8192, trained_length=4096)
+    (1.0, 0.03333333333333333)
+    """
+    s, m = positive("factor", factor), positive("trained_length", trained_length)
+    n = max(positive("length", length), m)
+    return ntk(frequencies, s * n / m - (s - 1))
+
+
+def ntk_by_parts(
+    frequencies: Sequence[float],
+    factor: float,
+    /,
+    *,
+    original_length: float,
+    alpha: float = 1.0,
+    beta: float = 32.0,
+) -> Row:
+    """
+    Interpolate the pairs that never complete a turn within the trained length, keep those that complete many.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    factor : float
+        How many times longer the context becomes.
+    original_length : float
+        The trained length in tokens.
+    alpha, beta : float, optional
+        Turns within the trained length at and below which a pair is interpolated, and from which on it is kept.
+
+    Returns
+    -------
+    tuple of float
+        ``(1 - γ) f / factor + γ f``, where γ climbs from 0 to 1 between `alpha` and `beta` turns.
+
+    Notes
+    -----
+    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. `yarn` as engines
+    have it is linear in the index of the pair.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.ntk_by_parts((1.0, 1e-4), 4.0, original_length=4096)
+    (1.0, 2.5e-05)
+    """
+    row, s, length = as_row(frequencies), positive("factor", factor), positive("original_length", original_length)
+    a, b = _ordered("alpha", alpha, "beta", beta)
+    # r = L f / 2π,  γ = (r − α) / (β − α)
+    ramps = (_clip((abs(f) * length / (2 * math.pi) - a) / (b - a)) for f in row)
+    return tuple(_blend(f / s, f, ramp) for f, ramp in zip(row, ramps, strict=True))
+
+
+def yarn(
+    frequencies: Sequence[float],
+    factor: float,
+    /,
+    *,
+    base: float,
+    original_length: float,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    truncate: bool = True,
+) -> Row:
+    """
+    Interpolate slow pairs and keep fast ones, with a ramp over the index of the pair: YaRN.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    factor : float
+        How many times longer the context becomes.
+    base : float
+        Of the frequencies: it says at which index a pair completes a number of turns.
+    original_length : float
+        The trained length in tokens.
+    beta_fast, beta_slow : float, optional
+        Turns within the trained length where the ramp begins, and where it ends.
+    truncate : bool, optional
+        Round the ends of the ramp outwards to whole indices.
+
+    Returns
+    -------
+    tuple of float
+        ``f (1 - ramp) + f / factor * ramp``. The attention factor is `yarn_attention_factor`.
+
+    Notes
+    -----
+    Peng et al., arXiv:2309.00071; the ramp as in its authors' code and in transformers, whose ends are held within
+    ``[0, d - 1]``. transformers 5.23 doesn't see ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13 has
+    the ramp the other way round.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, scaling
+    >>> f = frequencies(8)
+    >>> scaling.yarn(f, 4.0, base=10_000.0, original_length=4096)
+    (1.0, 0.1, 0.00625, 0.00025)
+    """
+    row, s = as_row(frequencies), positive("factor", factor)
+    b, length = positive("base", base), positive("original_length", original_length)
+    slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast, equal=True)
+    if b == 1:
+        msg = "base must not be 1, which has no ramp"
+        raise ValueError(msg)
+    d = 2 * len(row)
+
+    def index(turns: float) -> float:
+        # i(n) = d·ln(L / 2πn) / (2 ln b): the pair that completes n turns within L
+        return d * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(b))
+
+    low, high = index(fast), index(slow)
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, d - 1)
+    if low == high:
+        high += 0.001
+    ramps = (_clip((i - low) / (high - low)) for i in range(len(row)))
+    return tuple(_blend(f, f / s, ramp) for f, ramp in zip(row, ramps, strict=True))
+
+
+def dynamic_yarn(
+    frequencies: Sequence[float],
+    /,
+    *,
+    base: float,
+    length: float,
+    original_length: float,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    truncate: bool = True,
+) -> Row:
+    """
+    Scale as `yarn` by as much as a length asks for.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    base : float
+        Of the frequencies.
+    length : float
+        Of the sequence, in tokens; up to `original_length` nothing changes.
+    original_length : float
+        The trained length in tokens.
+    beta_fast, beta_slow, truncate : optional
+        As for `yarn`.
+
+    Returns
+    -------
+    tuple of float
+        Those of `yarn` with the factor ``length / original_length``, or as they came.
+
+    Notes
+    -----
+    Dynamic scaling of arXiv:2309.00071, section 3.4. The attention factor is `yarn_attention_factor` of the same
+    quotient. Keys that were turned at one length don't fit queries at another.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.dynamic_yarn((1.0, 1e-4), base=1e8, length=2048, original_length=4096)
+    (1.0, 0.0001)
+    """
+    factor = positive("length", length) / positive("original_length", original_length)
+    if factor <= 1:
+        return as_row(frequencies)
+    return yarn(
+        frequencies,
+        factor,
+        base=base,
+        original_length=original_length,
+        beta_fast=beta_fast,
+        beta_slow=beta_slow,
+        truncate=truncate,
+    )
+
+
+def longrope(
+    frequencies: Sequence[float],
+    /,
+    *,
+    short_factor: Sequence[float],
+    long_factor: Sequence[float],
+    original_length: float,
+    length: float,
+) -> Row:
+    """
+    Divide each frequency by a factor of its own, from one of two lists: LongRoPE.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    short_factor, long_factor : sequence of float
+        One divisor for each pair.
+    original_length : float
+        The trained length in tokens.
+    length : float
+        Of the sequence, in tokens: the long list is for lengths above `original_length`.
+
+    Returns
+    -------
+    tuple of float
+        ``f / factor``, pair by pair. The attention factor is `longrope_attention_factor`.
+
+    Notes
+    -----
+    Ding et al., *LongRoPE*, arXiv:2402.13753. Engines differ in how they choose: transformers by the largest position
+    plus one, SGLang by any position above the length (so it changes over one token later), vLLM once by the length that
+    it is set up for, mlx-lm always takes the long list. Keys that were turned with one list don't fit queries of the
+    other.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> lists = {"short_factor": (1.0, 2.0), "long_factor": (2.0, 8.0)}
+    >>> scaling.longrope((1.0, 0.5), **lists, original_length=4096, length=4097)
+    (0.5, 0.0625)
+    """
+    row = as_row(frequencies)
+    lists = {"short_factor": short_factor, "long_factor": long_factor}
+    divisors = {name: tuple(positive(name, factor) for factor in factors) for name, factors in lists.items()}
+    for name, factors in divisors.items():
+        if len(factors) != len(row):
+            msg = f"{name} must have one number for each of {len(row)} pairs; got {len(factors)}"
+            raise ValueError(msg)
+    long = positive("length", length) > positive("original_length", original_length)
+    return tuple(f / e for f, e in zip(row, divisors["long_factor" if long else "short_factor"], strict=True))
+
+
+def llama3(
+    frequencies: Sequence[float],
+    factor: float,
+    /,
+    *,
+    original_length: float,
+    low_freq_factor: float,
+    high_freq_factor: float,
+) -> Row:
+    """
+    Interpolate slow pairs and keep fast ones, with a ramp over the number of turns: Llama 3.1.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    factor : float
+        How many times longer the context becomes.
+    original_length : float
+        The trained length in tokens.
+    low_freq_factor, high_freq_factor : float
+        Turns within the trained length up to which a pair is interpolated, and from which on it is kept.
+
+    Returns
+    -------
+    tuple of float
+        ``(1 - t) f / factor + t f``, where t climbs from 0 to 1 between the two numbers of turns.
+
+    Notes
+    -----
+    As published with Llama 3.1 (with 8, 1, 4 and 8192). It is `ntk_by_parts` with other names and no defaults.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.llama3((1.0, 1e-4), 8.0, original_length=8192, low_freq_factor=1.0, high_freq_factor=4.0)
+    (1.0, 1.25e-05)
+    """
+    low, high = _ordered("low_freq_factor", low_freq_factor, "high_freq_factor", high_freq_factor)
+    return ntk_by_parts(frequencies, factor, original_length=original_length, alpha=low, beta=high)
+
+
+def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
+    """
+    Let only the fastest pairs turn, and hold the others still: p-RoPE.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, of the whole head.
+    proportion : float
+        Of the features that turn, from 0 to 1.
+
+    Returns
+    -------
+    tuple of float
+        The first ``int(proportion * pairs)`` frequencies, and zeros.
+
+    Notes
+    -----
+    Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary: there the
+    exponents run over the features that turn, and the pairs are formed among these alone.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, scaling
+    >>> scaling.proportional(frequencies(8), 0.5)
+    (1.0, 0.1, 0.0, 0.0)
+    """
+    row, p = as_row(frequencies), real("proportion", proportion)
+    if not 0 <= p <= 1:
+        msg = f"proportion must be between 0 and 1; got {p}"
+        raise ValueError(msg)
+    turning = int(p * 2 * len(row) // 2)
+    return tuple(f if i < turning else 0.0 for i, f in enumerate(row))
+
+
+def resonance(frequencies: Sequence[float], /) -> Row:
+    """
+    Round wavelengths to whole tokens, so that positions repeat exactly: Resonance RoPE.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, scaled or not; a pair that holds still goes on to.
+
+    Returns
+    -------
+    tuple of float
+        ``2π / round(2π / f)``.
+
+    Notes
+    -----
+    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It goes on top of any other scheme.
+
+    Examples
+    --------
+    >>> import math
+    >>> from rope_any import scaling
+    >>> [round(2 * math.pi / f, 9) for f in scaling.resonance((1.0, 0.1))]
+    [6.0, 63.0]
+    """
+    # λ = 2π/f,  f' = 2π/round(λ);  a pair that turns more than once per token keeps a wavelength of one
+    return tuple(
+        math.copysign(2 * math.pi / max(round(2 * math.pi / abs(f)), 1), f) if f else f for f in as_row(frequencies)
+    )
+
+
+def yarn_attention_factor(
+    factor: float, /, *, mscale: float | None = None, mscale_all_dim: float | None = None
+) -> float:
+    """
+    Return what YaRN multiplies cosine and sine by.
+
+    Parameters
+    ----------
+    factor : float
+        How many times longer the context becomes.
+    mscale, mscale_all_dim : float, optional
+        Of DeepSeek's configs. They count only together, and if neither is 0.
+
+    Returns
+    -------
+    float
+        ``m(1)``, or ``m(mscale) / m(mscale_all_dim)``, with ``m(c) = 0.1 c ln(factor) + 1``, and 1 for factors up to 1.
+
+    Notes
+    -----
+    arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m multiplies
+    them by m². With DeepSeek's keys the softmax is scaled by ``m(mscale_all_dim)²`` besides, by the model.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> round(scaling.yarn_attention_factor(40.0), 6)
+    1.368888
+    >>> scaling.yarn_attention_factor(40.0, mscale=1.0, mscale_all_dim=1.0)
+    1.0
+    """
+    s = positive("factor", factor)
+
+    def m(c: float) -> float:
+        return 0.1 * c * math.log(s) + 1 if s > 1 else 1.0
+
+    if mscale and mscale_all_dim:
+        return m(positive("mscale", mscale)) / m(positive("mscale_all_dim", mscale_all_dim))
+    return m(1)
+
+
+def longrope_attention_factor(factor: float, /, *, original_length: float) -> float:
+    """
+    Return what LongRoPE multiplies cosine and sine by.
+
+    Parameters
+    ----------
+    factor : float
+        How many times longer the context becomes.
+    original_length : float
+        The trained length in tokens, above 1.
+
+    Returns
+    -------
+    float
+        ``sqrt(1 + ln(factor) / ln(original_length))``, and 1 for factors up to 1.
+
+    Notes
+    -----
+    As in Phi-3; not part of the paper (arXiv:2402.13753).
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> round(scaling.longrope_attention_factor(32.0, original_length=4096), 6)
+    1.190238
+    """
+    s, length = positive("factor", factor), positive("original_length", original_length)
+    if length <= 1:
+        msg = f"original_length must be more than one token; got {length}"
+        raise ValueError(msg)
+    return math.sqrt(1 + math.log(s) / math.log(length)) if s > 1 else 1.0
+
+
+def _ordered(low_name: str, low: float, high_name: str, high: float, *, equal: bool = False) -> tuple[float, float]:
+    low, high = positive(low_name, low), positive(high_name, high)
+    if low > high or (low == high and not equal):
+        msg = f"{high_name} must be larger than {low_name}; got {high} and {low}"
+        raise ValueError(msg)
+    return low, high
+
+
+def _clip(x: float) -> float:
+    return min(max(x, 0.0), 1.0)
+
+
+def _blend(at_0: float, at_1: float, ramp: float) -> float:
+    # (1 − t)·a + t·b, and the ends to the last digit
+    return at_0 * (1 - ramp) + at_1 * ramp

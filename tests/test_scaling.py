@@ -1,0 +1,266 @@
+"""Context extension: against transformers on random parameters, against the papers' formulas, and its refusals."""
+
+import math
+import re
+
+import mpmath
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import scaling
+
+F = ra.frequencies(16, base=10_000.0)
+
+
+# --- transformers' own functions ---------------------------------------------------------------------------
+
+
+def theirs(rope_type, **parameters):
+    """Return transformers' frequencies and attention factor for random shapes and the parameters given."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    utils = pytest.importorskip("transformers.modeling_rope_utils")
+    length = parameters.pop("length", None)
+    trained = parameters.pop("trained_length", 4096)
+    config = transformers.LlamaConfig(
+        hidden_size=parameters.pop("head_dim") * 4,
+        num_attention_heads=4,
+        max_position_embeddings=trained,
+        rope_parameters={"rope_type": rope_type, **parameters},
+    )
+    inverse, factor = utils.ROPE_INIT_FUNCTIONS[rope_type](config, torch.device("cpu"), seq_len=length)
+    return inverse.double().numpy(), factor
+
+
+def draw(rng):
+    """Return a head_dim, a base and a factor."""
+    return 2 * int(rng.integers(4, 129)), float(10 ** rng.uniform(2.5, 7)), float(rng.uniform(1, 64))
+
+
+def agree(ours, theirs, rtol=1e-5):
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_type_of_transformers_with_random_parameters(seed):
+    rng = np.random.default_rng(seed)
+    dim, base, s = draw(rng)
+    f = ra.frequencies(dim, base=base)
+    original = int(rng.integers(512, 32_768))
+    shared = {"head_dim": dim, "rope_theta": base}
+
+    agree(scaling.linear(f, s), theirs("linear", factor=s, **shared)[0])
+
+    length = int(rng.integers(1, 100_000))
+    agree(
+        scaling.dynamic_ntk(f, s, length=length, trained_length=4096),
+        theirs("dynamic", factor=s, length=length, **shared)[0],
+    )
+
+    low, high = sorted(rng.uniform(0.5, 16, 2))
+    turns = {"low_freq_factor": low, "high_freq_factor": high + 1}
+    want, _ = theirs("llama3", factor=s, original_max_position_embeddings=original, **turns, **shared)
+    # their float32 ramp divides by the difference of the two numbers of turns, and then a part of it by s
+    agree(scaling.llama3(f, s, original_length=original, **turns), want, rtol=1e-4)
+
+    slow, fast = sorted(rng.uniform(0.5, 64, 2))
+    ramp = {"beta_fast": fast, "beta_slow": slow, "truncate": bool(rng.integers(2))}
+    scales = {"mscale": rng.uniform(0.1, 2), "mscale_all_dim": rng.uniform(0.1, 2)} if seed % 2 else {}
+    want, factor = theirs("yarn", factor=s, original_max_position_embeddings=original, **ramp, **scales, **shared)
+    agree(scaling.yarn(f, s, base=base, original_length=original, **ramp), want, rtol=1e-4)  # likewise
+    assert scaling.yarn_attention_factor(s, **scales) == pytest.approx(factor, rel=1e-12)
+
+    lists = {f"{name}_factor": rng.uniform(1, 60, dim // 2).tolist() for name in ("short", "long")}
+    length = original + int(rng.integers(-2, 3))
+    want, factor = theirs(
+        "longrope", factor=s, original_max_position_embeddings=original, length=length, **lists, **shared
+    )
+    agree(scaling.longrope(f, **lists, original_length=original, length=length), want)
+    assert scaling.longrope_attention_factor(s, original_length=original) == pytest.approx(factor, rel=1e-12)
+
+    proportion = float(rng.uniform(0, 1))
+    want, _ = theirs("proportional", partial_rotary_factor=proportion, **shared)
+    agree(scaling.proportional(f, proportion), want)
+
+
+# --- the papers' formulas, where no peer has them -----------------------------------------------------------
+
+
+def test_ntk_is_a_larger_base():
+    for s in (1.0, 2.5, 40.0):
+        assert scaling.ntk(F, s) == pytest.approx(ra.frequencies(16, base=10_000.0 * s ** (16 / 14)), rel=1e-13)
+    assert scaling.ntk((0.5,), 8.0) == (0.5,)
+
+
+def test_dynamic_ntk_at_the_trained_length_changes_nothing():
+    for length in (1, 100, 4096):
+        assert scaling.dynamic_ntk(F, 4.0, length=length, trained_length=4096) == F
+    longer = [scaling.dynamic_ntk(F, 4.0, length=n, trained_length=4096)[-1] for n in (4097, 8192, 65_536)]
+    assert F[-1] > longer[0] > longer[1] > longer[2]
+
+
+def test_ntk_by_parts_in_60_digits():
+    s, length, alpha, beta = 8, 2048, 1, 32
+    with mpmath.workdps(60):
+        for f, got in zip(F, scaling.ntk_by_parts(F, s, original_length=length), strict=True):
+            r = length / (2 * mpmath.pi / mpmath.mpf(f))
+            gamma = min(max((r - alpha) / (beta - alpha), 0), 1)
+            assert got == pytest.approx(float((1 - gamma) * mpmath.mpf(f) / s + gamma * mpmath.mpf(f)), rel=1e-14)
+
+
+def test_dynamic_yarn_is_yarn_at_a_length():
+    options = {"base": 10_000.0, "original_length": 4096}
+    assert scaling.dynamic_yarn(F, length=4096, **options) == F
+    assert scaling.dynamic_yarn(F, length=40_960, **options) == scaling.yarn(F, 10.0, **options)
+    assert scaling.dynamic_yarn(F, length=8192, truncate=False, **options) == scaling.yarn(
+        F, 2.0, truncate=False, **options
+    )
+
+
+def test_resonance_makes_positions_repeat():
+    f = scaling.resonance(scaling.linear(F, 3.7))
+    for wavelength in (2 * math.pi / v for v in f):
+        assert wavelength == pytest.approx(round(wavelength), rel=1e-14)
+    cos, sin = ra.cos_sin(np.asarray([5, 5 + round(2 * math.pi / f[1])]), f, dtype=np.float64)
+    assert abs(cos[0, 1] - cos[1, 1]) < 1e-13
+    assert abs(sin[0, 1] - sin[1, 1]) < 1e-13
+    assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
+
+
+def test_frequencies_between_kept_and_interpolated():
+    for scaled in (
+        scaling.yarn(F, 8.0, base=10_000.0, original_length=4096),
+        scaling.llama3(F, 8.0, original_length=4096, low_freq_factor=1.0, high_freq_factor=4.0),
+        scaling.ntk_by_parts(F, 8.0, original_length=4096),
+    ):
+        assert scaled[0] == F[0]
+        assert scaled[-1] == F[-1] / 8
+        assert all(f / 8 <= g <= f for f, g in zip(F, scaled, strict=True))
+        assert list(scaled) == sorted(scaled, reverse=True)
+
+
+def test_attention_factors_of_short_contexts_are_1():
+    assert scaling.yarn_attention_factor(1.0) == scaling.yarn_attention_factor(0.5, mscale=2.0, mscale_all_dim=1.0) == 1
+    assert scaling.longrope_attention_factor(1.0, original_length=4096) == 1
+    assert scaling.yarn_attention_factor(40.0, mscale=0.7) == scaling.yarn_attention_factor(40.0)
+    assert scaling.yarn_attention_factor(40.0) == pytest.approx(0.1 * math.log(40) + 1)
+
+
+def test_schemes_compose():
+    both = scaling.resonance(scaling.linear(scaling.proportional(F, 0.5), 2.0))
+    assert both[4:] == (0.0,) * 4
+    assert ra.Rope(both, pairing="half").apply(np.ones((3, 16))).shape == (3, 16)
+
+
+def test_a_scheme_as_a_multiplier_of_learned_frequencies():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    scaled = scaling.yarn(F, 4.0, base=10_000.0, original_length=4096)
+    learned = torch.tensor(F, requires_grad=True)
+    cos, _ = ra.cos_sin(torch.arange(5), learned * torch.tensor([g / f for f, g in zip(F, scaled, strict=True)]))
+    np.testing.assert_allclose(cos.detach(), ra.cos_sin(np.arange(5), scaled).cos, atol=1e-6)
+    cos.sum().backward()
+    assert learned.grad is not None and torch.isfinite(learned.grad).all()
+
+
+# --- end to end: frequencies, table, rotated q and k, scores -------------------------------------------------
+
+SCHEMES = {
+    "linear": lambda f: (scaling.linear(f, 4.0), 1.0),
+    "ntk": lambda f: (scaling.ntk(f, 4.0), 1.0),
+    "dynamic_ntk": lambda f: (scaling.dynamic_ntk(f, 4.0, length=9000, trained_length=2048), 1.0),
+    "ntk_by_parts": lambda f: (scaling.ntk_by_parts(f, 4.0, original_length=2048), 1.0),
+    "yarn": lambda f: (
+        scaling.yarn(f, 4.0, base=10_000.0, original_length=2048),
+        scaling.yarn_attention_factor(4.0),
+    ),
+    "dynamic_yarn": lambda f: (scaling.dynamic_yarn(f, base=10_000.0, length=9000, original_length=2048), 1.0),
+    "longrope": lambda f: (
+        scaling.longrope(
+            f,
+            short_factor=[1.0] * len(f),
+            long_factor=[1.0 + i for i in range(len(f))],
+            original_length=2048,
+            length=9000,
+        ),
+        scaling.longrope_attention_factor(4.0, original_length=2048),
+    ),
+    "llama3": lambda f: (
+        scaling.llama3(f, 8.0, original_length=2048, low_freq_factor=1.0, high_freq_factor=4.0),
+        1.0,
+    ),
+    "proportional": lambda f: (scaling.proportional(f, 0.5), 1.0),
+    "resonance": lambda f: (scaling.resonance(f), 1.0),
+}
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_scores_equal_those_of_the_dense_matrix(name, pairing, rng):
+    f, factor = SCHEMES[name](F)
+    rope = ra.Rope(f, pairing=pairing, attention_factor=factor)
+    q, k = rng.standard_normal((2, 3, 16))
+    at = np.asarray([0, 2047, 8999])
+    got = np.matmul(*(x.T if i else x for i, x in enumerate(rope(q, k, at))))
+    n = len(f)
+    order = {"half": lambda i: (i, i + n), "interleaved": lambda i: (2 * i, 2 * i + 1)}[pairing]
+
+    def matrix(distance):  # A² R(n − m), block by block
+        dense = np.zeros((16, 16))
+        for i, v in enumerate(f):
+            c, s = math.cos(distance * v), math.sin(distance * v)
+            dense[np.ix_(order(i), order(i))] = [[c, -s], [s, c]]
+        return factor**2 * dense
+
+    want = [[q[a] @ matrix(at[b] - at[a]) @ k[b] for b in range(3)] for a in range(3)]
+    np.testing.assert_allclose(got, want, atol=1e-11)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+LISTS = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+WRONG = {
+    "factor 0": (lambda: scaling.linear(F, 0.0), ValueError, "factor must be positive and finite; got 0.0"),
+    "factor NaN": (lambda: scaling.ntk(F, math.nan), ValueError, "factor .* got nan"),
+    "factor a string": (lambda: scaling.linear(F, "4"), TypeError, "factor must be a real number; got str '4'"),
+    "factor a bool": (lambda: scaling.linear(F, True), TypeError, "factor must be a real number; got bool"),
+    "no length": (lambda: scaling.dynamic_ntk(F, 2.0, length=0, trained_length=1), ValueError, "length .* got 0"),
+    "an array": (lambda: scaling.linear(np.asarray(F), 2.0), TypeError, "frequencies must be"),
+    "rows": (lambda: scaling.linear((F, F), 2.0), TypeError, "frequencies must be a real number; got tuple"),
+    "ramp the wrong way": (
+        lambda: scaling.llama3(F, 8.0, original_length=8192, low_freq_factor=4.0, high_freq_factor=1.0),
+        ValueError,
+        "high_freq_factor must be larger than low_freq_factor; got 1.0 and 4.0",
+    ),
+    "betas the wrong way": (
+        lambda: scaling.yarn(F, 8.0, base=1e4, original_length=8192, beta_fast=1.0, beta_slow=32.0),
+        ValueError,
+        "beta_fast must be larger than beta_slow",
+    ),
+    "base 1": (lambda: scaling.yarn(F, 8.0, base=1.0, original_length=8192), ValueError, "base must not be 1"),
+    "short list": (
+        lambda: scaling.longrope(F, **{**LISTS, "long_factor": [1.0]}, original_length=1, length=1),
+        ValueError,
+        "long_factor must have one number for each of 8 pairs; got 1",
+    ),
+    "a zero in a list": (
+        lambda: scaling.longrope(F, **{**LISTS, "short_factor": [0.0] * 8}, original_length=1, length=1),
+        ValueError,
+        "short_factor must be positive",
+    ),
+    "proportion above 1": (lambda: scaling.proportional(F, 1.5), ValueError, "proportion .* got 1.5"),
+    "one token": (
+        lambda: scaling.longrope_attention_factor(2.0, original_length=1),
+        ValueError,
+        "original_length must be more than one token",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_one_sentence(name):
+    call, kind, pattern = WRONG[name]
+    with pytest.raises(kind) as caught:
+        call()
+    assert re.search(pattern, str(caught.value)), caught.value
+    assert "\n" not in str(caught.value)
