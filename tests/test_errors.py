@@ -197,6 +197,8 @@ CASES = {
     ),
     "tables that would grow x": (lambda: rotate(X[:, :1]), ValueError, r"broadcast to \(2, 1\)"),
     "tables with more axes": (lambda: rotate(X[0, 0]), ValueError, r"broadcast to \(\)"),
+    "inverse a string": (lambda: rotate(inverse="no"), TypeError, "inverse must be True or False; got str 'no'"),
+    "apply inverse None": (lambda: ROPE.apply(X, inverse=None), TypeError, "inverse must be True or False; got None"),
     "rotate without pairing": (lambda: ra.rotate(X, COS, SIN), TypeError, "pairing"),
     "rotate unknown pairing": (
         lambda: rotate(pairing="halves"),
@@ -407,6 +409,23 @@ def test_out_pairs_that_overlap():
         with pytest.raises(ValueError, match="must not overlap"):
             ROPE(q, k, out=out)
     assert (buffer == 1).all()
+
+
+def test_torch_tensors_that_are_not_dense():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    dense = torch.ones(3, 8)
+    with pytest.raises(TypeError, match=r"x must be a dense array; got a torch.sparse_coo tensor"):
+        ROPE.apply(dense.to_sparse())
+    with pytest.raises(TypeError, match=r"q must be a dense array; got a nested tensor"):
+        ROPE(torch.nested.nested_tensor([dense, dense], layout=torch.jagged), dense)
+
+
+def test_dask_that_does_not_know_its_length():
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    known = da.ones((4, 8), chunks=2)
+    unknown = known[da.from_array(np.asarray([True, False, True, True]))]
+    with pytest.raises(ValueError, match=r"x must have a known length along seq_axis; got nan"):
+        ROPE.apply(unknown)
 
 
 def test_torch_out_with_stride_0():

@@ -120,10 +120,13 @@ def test_non_contiguous_read_only_and_strided(rng, pairing, features):
         "fortran": np.asfortranarray(draw(rng, (2, 3, features))),
         "read-only": draw(rng, (2, 3, features)),
     }
+    views["big-endian"] = views["read-only"].astype(">f8")
     views["read-only"].flags.writeable = False
     for name, x in views.items():
         want = oracle.rotate(x, p, F, pairing=pairing)
-        np.testing.assert_allclose(ra.rotate(x, cos, sin, pairing=pairing), want, atol=3e-15, rtol=0, err_msg=name)
+        got = ra.rotate(x, cos, sin, pairing=pairing)
+        assert got.dtype == x.dtype, name
+        np.testing.assert_allclose(got, want, atol=3e-15, rtol=0, err_msg=name)
         if x.flags.writeable and name != "broadcast":
             assert ra.rotate(x, cos, sin, pairing=pairing, out=x) is x
             np.testing.assert_allclose(x, want, atol=3e-15, rtol=0, err_msg=f"{name}, in place")

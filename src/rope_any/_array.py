@@ -59,6 +59,9 @@ def require_array(name: str, x: object) -> None:
     if isinstance(x, np.ma.MaskedArray):
         msg = f"{name} must be a plain array; got {type(x).__name__}, whose mask would be lost"
         raise TypeError(msg)
+    if _is_torch(x) and (x.is_nested or str(x.layout) != "torch.strided"):
+        msg = f"{name} must be a dense array; got a {'nested' if x.is_nested else x.layout} tensor"
+        raise TypeError(msg)
 
 
 def library(x: Array) -> str:
@@ -195,13 +198,13 @@ def require_not_recording(name: str, *arrays: Array) -> None:
 
 
 def _common_namespace(arrays: dict[str, Array]) -> Any:
+    for name, array in arrays.items():
+        require_array(name, array)
     # torch first and by hand: array_namespace memoises in a way that torch.compile warns about at every call.
     if all(_is_torch(array) for array in arrays.values()):
         import array_api_compat.torch as xp
 
         return xp
-    for name, array in arrays.items():
-        require_array(name, array)
     try:
         return compat.array_namespace(*arrays.values())
     except TypeError:

@@ -69,6 +69,14 @@ def integer(name: str, value: object) -> int:
     return int(value)
 
 
+def flag(name: str, value: object) -> bool:
+    """Return `value` as a bool, or say that `name` must be one."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
+        return bool(value)
+    msg = f"{name} must be True or False; got {_shown(value)}"
+    raise TypeError(msg)
+
+
 def real(name: str, value: object) -> float:
     """Return `value` as a float, or say that `name` must be a real number."""
     if isinstance(value, bool) or not isinstance(value, Real):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rope_any import _array
 from rope_any._array import Array, X
-from rope_any._frequencies import Frequencies, as_frequencies, integer, positive
+from rope_any._frequencies import Frequencies, as_frequencies, flag, integer, positive
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, turn
 from rope_any._table import Positions, Table, Turns, consecutive, table, turns
@@ -197,7 +197,7 @@ class Rope:
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = How(self.pairing, self.start, inverse=bool(inverse))
+        how = How(self.pairing, self.start, inverse=flag("inverse", inverse))
         check(x, cos, sin, how, out=out)
         return turn(x, cos, sin, how, out=out)
 
@@ -247,6 +247,9 @@ def _seq_axis(name: str, x: Array, seq_axis: int) -> int:
     axis = integer("seq_axis", seq_axis)
     if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
         msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
+        raise ValueError(msg)
+    if x.shape[axis] != x.shape[axis]:  # nan: a Dask array that does not know
+        msg = f"{name} must have a known length along seq_axis; got {x.shape[axis]} (compute_chunk_sizes() finds out)"
         raise ValueError(msg)
     return axis % int(x.ndim)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rope_any import _array
 from rope_any._array import Array, X
-from rope_any._frequencies import integer
+from rope_any._frequencies import flag, integer
 from rope_any._pairing import Pairing, as_pairing, join, split
 
 
@@ -74,7 +74,7 @@ def rotate(
     >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
-    how = How(as_pairing(pairing), integer("start", start), bool(inverse))
+    how = How(as_pairing(pairing), integer("start", start), flag("inverse", inverse))
     check(x, cos, sin, how, out=out)
     return turn(x, cos, sin, how, out=out)
 
@@ -149,7 +149,8 @@ def _whole(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
     turned = join(xp, _array.cast(xp, first, x.dtype), _array.cast(xp, second, x.dtype), how.pairing)
     passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
     kept = [part for part in passing if part.shape[-1]]
-    return turned if len(kept) == 1 else xp.concat(kept, axis=-1)
+    result = turned if len(kept) == 1 else xp.concat(kept, axis=-1)
+    return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
 def _line(a: Array, b: Array, c: Array, s: Array) -> Array:
