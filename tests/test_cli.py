@@ -90,6 +90,10 @@ def test_inverse_and_a_short_q(files):
     for name in "qk":
         assert np.abs(loaded(files / "there", name) - loaded(files, name)).max() > 0.5
         np.testing.assert_allclose(loaded(files / "back", name), loaded(files, name), atol=1.5e-6, rtol=0)
+    np.save(files / "packed.npy", np.moveaxis(loaded(files, "k")[0], 0, 1))  # (tokens, heads, dim)
+    words = ["packed.npy", "--pairing", "half", "--positions", 9, "--seq-axis", -3, "-o", "there"]
+    assert run("rotate", *words, cwd=files).returncode == 0
+    assert (np.moveaxis(loaded(files / "there", "packed"), 1, 0) == loaded(files / "there", "k")[0]).all()
     alone = run("rotate", "k.npy", "--pairing", "half", "--positions", 9, "-o", "alone", cwd=files)
     assert alone.returncode == 0
     assert (loaded(files / "alone", "k") == loaded(files / "there", "k")).all()
@@ -169,6 +173,21 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, cap
                 cli.check()
         assert caught.value.exit_code == 1
         assert "a bound is broken" in capsys.readouterr().err
+
+
+def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "find", lambda name: np if name == "NumPy" else None)
+    monkeypatch.setattr(cli, "TOKENS", 100)
+    table = ra.Rope.table
+
+    def broken(self, positions, **options):
+        cos, sin = table(self, positions, **options)
+        return ra.Table(cos, sin * np.float32("nan"))
+
+    monkeypatch.setattr(ra.Rope, "table", broken)
+    with pytest.raises(cli.typer.Exit):
+        cli.check()
+    assert "nan" in capsys.readouterr().out
 
 
 def test_version_and_help():

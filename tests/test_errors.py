@@ -35,6 +35,7 @@ CASES = {
     "base NaN": (lambda: ra.frequencies(8, base=NAN), ValueError, "base .* got nan"),
     "base infinite": (lambda: ra.frequencies(8, base=INF), ValueError, "base .* got inf"),
     "base tiny": (lambda: ra.frequencies(128, base=5e-324), ValueError, "base is too small .* got 5e-324"),
+    "base beyond floats": (lambda: ra.frequencies(8, base=10**400), ValueError, "base .* 401 digits"),
     "base a string": (
         lambda: ra.frequencies(8, base="1e4"),
         TypeError,
@@ -101,6 +102,8 @@ CASES = {
         ValueError,
         "attention_factor .* got 0",
     ),
+    "factor absurd": (lambda: ra.Rope(F, pairing="half", attention_factor=1e-200), ValueError, "attention_factor .*"),
+    "factor beyond floats": (lambda: ra.cos_sin(P, F, attention_factor=10**400), ValueError, "attention_factor .*"),
     "factor NaN": (lambda: ra.cos_sin(P, F, attention_factor=NAN), ValueError, "attention_factor .* got nan"),
     # positions
     "no library": (
@@ -117,15 +120,15 @@ CASES = {
         ValueError,
         "positions .* different lengths",
     ),
-    "positions of words": (lambda: ra.cos_sin(["a"], F, like=X), TypeError, "positions .* got elements of"),
+    "positions of words": (lambda: ra.cos_sin(["a"], F, like=X), TypeError, "positions .* got str"),
     "positions of bools": (
         lambda: ra.cos_sin([True], F, like=X),
         TypeError,
-        "positions .* got elements of .*bool",
+        "positions .* got bool",
     ),
-    "NaN in a list": (lambda: ra.cos_sin([NAN], F, like=X), ValueError, "positions .* not finite"),
+    "NaN in a list": (lambda: ra.cos_sin([NAN], F, like=X), ValueError, "positions .* got nan"),
     "a set": (lambda: ra.cos_sin({1}, F, like=X), TypeError, "positions .* got set"),
-    "list of arrays": (lambda: ra.cos_sin([P, P], F, like=X), TypeError, "positions .* arrays"),
+    "list of arrays": (lambda: ra.cos_sin([P, P], F, like=X), TypeError, "positions .* got ndarray"),
     "far too far back": (lambda: ra.cos_sin([0, -(2**60)], F, like=X), ValueError, f"positions .* got -{2**60}"),
     "far too far": (lambda: ra.cos_sin([2**60], F, like=X), ValueError, f"positions .* got {2**60}"),
     "bool array": (lambda: ra.cos_sin(P > 1, F), TypeError, "positions .* array of bool"),
@@ -146,6 +149,7 @@ CASES = {
         "dtype must be one of float16.* got int32",
     ),
     "dtype complex": (lambda: ra.cos_sin(P, F, dtype=np.complex64), TypeError, "dtype .* got complex64"),
+    "dtype NumPy has not": (lambda: ra.cos_sin(P, F, dtype="bfloat16"), TypeError, "dtype .* got bfloat16"),
     "like a list": (lambda: ra.cos_sin(P, F, like=[1.0]), TypeError, "like must be an array .* got list"),
     # rotate
     "x a list": (lambda: rotate([1.0] * 8), TypeError, "x must be an array .* got list"),
@@ -269,7 +273,19 @@ CASES = {
         ValueError,
         r"positions .* \(2,\)",
     ),
-    "a pair that is no Table": (lambda: ROPE.apply(X, (COS, SIN)), TypeError, "positions .* arrays"),
+    "a pair that is no Table": (lambda: ROPE.apply(X, (COS, SIN)), TypeError, "positions .* got ndarray"),
+    "a table of other pairs": (
+        lambda: ROPE.apply(X, ra.Table(COS[:, :2], SIN[:, :2])),
+        ValueError,
+        r"table .* \(\.\.\., 4\); got \(\(3, 2\), \(3, 2\)\)",
+    ),
+    "a table as wide as the features": (
+        lambda: ROPE.apply(np.ones((3, 16), "f4"), ra.Table(*(np.concatenate([t, t], -1) for t in (COS, SIN)))),
+        ValueError,
+        "table .* got",
+    ),
+    "a table of lists": (lambda: ROPE.apply(X, ra.Table([[1.0]], [[0.0]])), TypeError, "cos must be an array .* list"),
+    "half a table": (lambda: ROPE(X, X, ra.Table(COS, None)), TypeError, "sin must be an array .* NoneType"),
     "a real offset": (
         lambda: ROPE.apply(X, np.asarray(1.5)),
         TypeError,
@@ -280,7 +296,7 @@ CASES = {
     "a table for a table": (
         lambda: ROPE.table(ROPE.table([1], like=X), like=X),
         TypeError,
-        "positions .* arrays",
+        "positions .* got ndarray",
     ),
 }
 

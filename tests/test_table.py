@@ -65,6 +65,19 @@ def test_millions_of_phases_stay_within_the_bound(lib, rng, compiled):
     assert error(lib, table, exact) <= INTEGER_BOUND
 
 
+def test_tables_of_far_positions_still_turn(lib):
+    # beyond the bounds the angle loses digits, but a table stays a rotation
+    if not lib.has_float64:
+        pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
+    far = [2**33 + 1, 2**46 + 1, 2**52 + 1, 2**62 + 1]
+    for dtype in ("int64", "float64", "float32"):
+        table = ra.cos_sin(lib(far, dtype), F, dtype=lib.dtype("float32"))
+        cos, sin = (lib.get(part).astype(np.float64) for part in table)
+        np.testing.assert_allclose(cos**2 + sin**2, 1, atol=1e-6)
+    table = ra.cos_sin(lib([2**33 + 1]), F)
+    assert error(lib, table, oracle.cos_sin(np.asarray([2**33 + 1]), F)) <= 2e-6
+
+
 def test_real_positions_up_to_2_24(lib, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
     p = p.astype(np.float32)

@@ -1,5 +1,6 @@
 """It composes: compilers, exporters, automatic differentiation, vectorisation, autocast, lazy arrays."""
 
+import os
 import subprocess
 import sys
 
@@ -42,7 +43,7 @@ def close(got, want, atol=1.5e-6):
 # --- torch ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows"])
+@pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows", "list", "range"])
 def test_torch_compile_is_one_graph(torch, rng, rope, positions):
     q, k = qk(rng, torch.tensor)
     given = {
@@ -50,6 +51,8 @@ def test_torch_compile_is_one_graph(torch, rng, rope, positions):
         "int": 70_000,
         "none": None,
         "table": rope.table(torch.arange(70_000, 70_006)),
+        "list": list(range(70_000, 70_006)),
+        "range": range(70_000, 70_006),
         "rows": torch.arange(70_000, 70_006)[None, :] + torch.tensor([[0], [5]]),
     }[positions]
     explained = torch._dynamo.explain(rope)(q, k, given)
@@ -116,6 +119,22 @@ def test_torch_func_vmap_and_grad(torch, rng, rope):
     # and one for each example
     grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
     close([grads], [grad])
+
+
+def test_torch_vmap_writes_in_place(torch, rng, rope):
+    x = torch.tensor(rng.uniform(-2, 2, (3, 6, 20)).astype(np.float32))
+    want = rope.apply(x, 9)
+    torch.func.vmap(lambda row: rope.apply(row, 9, out=row))(x)
+    close([x], [want])
+
+
+def test_torch_compiled_tables_are_rounded_once(torch, rng):
+    # the float32 cosine of compiled code errs by 1.2e-7 alone: it must not be the one that is used
+    p = rng.integers(-(2**31) + 1, 2**31, 4000)
+    f = (1.0, 0.3, 0.01)
+    torch._dynamo.reset()
+    table = torch.compile(lambda p: ra.cos_sin(p, f), fullgraph=True)(torch.tensor(p))
+    close(table, ra.cos_sin(p, f, dtype=np.float64), atol=3.1e-8)
 
 
 def test_torch_gradients_to_x_frequencies_and_positions(torch, rng, rope):
@@ -207,6 +226,30 @@ def test_jax_gradients_to_frequencies_and_positions(jax, rng, x64):
         close([of_f], [(cos * p[:, None]).sum(0)], atol=1e-3)
         jitted = jax.jit(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
         close(jitted, [-(sin * f).sum(-1), -(sin * p[:, None]).sum(0)], atol=1e-3)
+
+
+_TWO_DEVICES = """
+import jax, jax.numpy as jnp, rope_any as ra
+here, there = jax.devices()
+f = ra.frequencies(8)
+rope = ra.Rope(f, pairing="half")
+x = jax.device_put(jnp.ones((4, 8)), there)
+assert rope.table([5, 6], like=x).cos.devices() == {there}
+assert rope.apply(x, 5).devices() == {there}
+assert jax.jit(rope.apply)(x, 5).devices() == {there}
+try:
+    ra.rotate(jax.device_put(x, here), *rope.table([5, 6, 7, 8], like=x), pairing="half")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_jax_devices():
+    pytest.importorskip("jax", reason="jax is not installed")
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, "-c", _TWO_DEVICES], capture_output=True, text=True, env=env, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("x and cos must be on one device; got")
 
 
 def test_jax_table_is_a_pytree(jax, rope):

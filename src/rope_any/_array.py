@@ -84,13 +84,28 @@ _LIBRARIES: dict[str, Callable[[object], bool]] = {
 
 def creation(x: Array) -> dict[str, Any]:
     """Return the keywords that make a creation function put its array where `x` is."""
-    # JAX and Dask place new arrays by themselves, MLX has no `device`, NumPy has one.
-    return {} if library(x) in {"numpy", "jax", "dask", "mlx"} else {"device": x.device}
+    name = library(x)
+    if name == "jax":  # placed by itself, unless it was put on one device
+        place = _place(x) or ()
+        return {"device": next(iter(place))} if len(place) == 1 else {}
+    # Dask places new arrays by itself, MLX has no `device`, NumPy has one.
+    return {} if name in {"numpy", "dask", "mlx"} else {"device": x.device}
 
 
 def dtype_name(dtype: Any) -> str:
     """Return ``"float32"`` for every library's way of naming it."""
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+
+
+def floating_dtype(xp: Any, dtype: Any) -> Any:
+    """Return the library's own dtype for one of the four, whoever's it is or by its name."""
+    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    if name in FLOATING and hasattr(xp, name):
+        return getattr(xp, name)
+    if name in FLOATING and isinstance(dtype, type | np.dtype):
+        return dtype  # NumPy's and ml_dtypes', for libraries that take them and don't name them
+    msg = f"dtype must be one of {', '.join(FLOATING)}, and one that the library has; got {name}"
+    raise TypeError(msg)
 
 
 def require_floating(name: str, x: Array) -> None:

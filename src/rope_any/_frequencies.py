@@ -82,7 +82,11 @@ def real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         msg = f"{name} must be a real number; got {_shown(value)}"
         raise TypeError(msg)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        msg = f"{name} must be a number that a float can hold; got one of {len(str(value))} digits"
+        raise ValueError(msg) from None
 
 
 def positive(name: str, value: object) -> float:
@@ -92,6 +96,15 @@ def positive(name: str, value: object) -> float:
         msg = f"{name} must be positive and finite; got {number}"
         raise ValueError(msg)
     return number
+
+
+def attention_factor(value: object) -> float:
+    """Return `value` as a float, or say that an attention factor must be one that a half-precision x survives."""
+    factor = positive("attention_factor", value)
+    if not 1e-4 <= factor <= 1e4:
+        msg = f"attention_factor must be between 1e-4 and 1e4; got {factor}"
+        raise ValueError(msg)
+    return factor
 
 
 def as_row(values: object) -> Row:

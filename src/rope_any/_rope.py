@@ -6,7 +6,7 @@ from typing import Any
 
 from rope_any import _array
 from rope_any._array import Array, X
-from rope_any._frequencies import Frequencies, as_frequencies, flag, integer, positive
+from rope_any._frequencies import Frequencies, as_frequencies, attention_factor, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, turn
 from rope_any._table import Positions, Table, Turns, consecutive, table, turns
@@ -85,7 +85,7 @@ class Rope:
         fields = {
             "frequencies": frequencies,
             "pairing": as_pairing(self.pairing),
-            "attention_factor": positive("attention_factor", self.attention_factor),
+            "attention_factor": attention_factor(self.attention_factor),
             "start": start,
             "_turns": turns(frequencies),
         }
@@ -227,10 +227,19 @@ class Rope:
         """
         return table(positions, self._turns, attention_factor=self.attention_factor, dtype=dtype, like=like)
 
+    def _checked(self, given: Table, x: Array) -> Table:
+        """Return a table that was given, or say that it is none of this recipe's."""
+        _array.namespace(x=x, cos=given.cos, sin=given.sin)
+        pairs, shapes = len(self._turns.rows[0]), (tuple(given.cos.shape), tuple(given.sin.shape))
+        if shapes[0] != shapes[1] or shapes[0][-1:] != (pairs,):
+            msg = f"a table in the place of positions must be cos and sin of shape (..., {pairs}); got {shapes}"
+            raise ValueError(msg)
+        return given
+
     def _table_of(self, xp: Any, x: Array, positions: Positions | Table | None, tokens: int) -> Table:
         """Return the table of whatever may stand for the positions of the tokens of x."""
         if isinstance(positions, Table):
-            return positions
+            return self._checked(positions, x)
         if positions is None:
             positions = 0
         number: Any = positions

@@ -114,7 +114,7 @@ def check(
         raise ValueError(msg)
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
-            wanted, got = (f"{tuple(a.shape)} {_array.dtype_name(a.dtype)}" for a in (x, out))
+            wanted, got = (f"{tuple(a.shape)} {a.dtype}" for a in (x, out))
             msg = f"out must have the shape and dtype of {name}, {wanted}; got {got}"
             raise ValueError(msg)
         _array.require_not_recording("out", x, cos, sin, out)

@@ -13,14 +13,13 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
 
 from rope_any import _array
 from rope_any._array import Array
-from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows, integer, positive
+from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows, integer
+from rope_any._frequencies import attention_factor as checked_factor
 
 _BITS = 192
 _INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
@@ -103,8 +102,8 @@ def cos_sin(
     Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
     below 2³¹ in magnitude, on every library; at real positions up to 2²⁴, 2.5e-7 where the library has float64
     and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + abs(angle)). Beyond these
-    positions the error grows in proportion where the library has float64; integers of an array wrap at 2³¹ where
-    it has none.
+    positions the error grows in proportion to them where the library has float64; where it has none, positions of an
+    array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
 
     No table is made in half precision unless `dtype` asks for it.
 
@@ -155,7 +154,7 @@ def table(
 ) -> Table:
     """Return the table of frequencies that are ready or learned: `cos_sin`, which see."""
     learned = None if isinstance(frequencies, Turns) else frequencies
-    factor = positive("attention_factor", attention_factor)
+    factor = checked_factor(attention_factor)
     home = next((array for array in (positions, like, learned) if _array.is_array(array)), None)
     if home is None:
         msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
@@ -183,14 +182,11 @@ def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | No
     if dtype is None:
         found = any(a is not None and _array.dtype_name(a.dtype) == "float64" for a in deciding)
         dtype = xp.float64 if found else xp.float32
-    name = _array.dtype_name(dtype)
-    if name not in _array.FLOATING:
-        msg = f"dtype must be one of {', '.join(_array.FLOATING)}; got {name}"
-        raise TypeError(msg)
-    if name == "float64" and not _array.has_float64(xp, home):
-        msg = f"dtype must not be float64 on {_array.library(home)} here, which has no float64 cosine; ask for float32"
+    dtype = _array.floating_dtype(xp, dtype)
+    if _array.dtype_name(dtype) == "float64" and not _array.has_float64(xp, home):
+        msg = f"dtype must not be float64 on {_array.library(home)} here, which has no float64 cosine; give float32"
         raise ValueError(msg)
-    return getattr(xp, name, dtype)
+    return dtype
 
 
 # --- products ---------------------------------------------------------------------------------------------
@@ -205,9 +201,7 @@ def _from_pieces(xp: Any, positions: Array, turns: Turns, dtype: Any) -> Table:
         near = p * high
         terms.append(near - xp.round(near) + p * low)
     angle = _sum(terms)
-    if max(abs(high) for row in turns.high for high in row) > 1:
-        angle = angle - xp.round(angle)  # several turns per position: 2³¹ · low is thousands
-    return _of_angle(xp, angle * _TURN, dtype)
+    return _of_angle(xp, (angle - xp.round(angle)) * _TURN, dtype)
 
 
 def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Table:
@@ -225,13 +219,11 @@ def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Tabl
     small = step * (unit - short) + rest * (_TURN / 2**32)
     c, s = xp.cos(step * short), xp.sin(step * short)
     # sin(small) = small and cos(small) = 1 − small²/2 to the last digit, as |small| < 1.1e-3
-    fall = small * small * 0.5
-    near = Table(c - (s * small + c * fall), s + (c * small - s * fall))
+    near = _further(c, s, small, small * small * 0.5)
     if part is None:
         return near
     angle = _weighted(part, _constants(xp, turns.rows, part), turns.axes)
-    c, s = xp.cos(angle), xp.sin(angle)
-    return Table(near.cos * c - near.sin * s, near.sin * c + near.cos * s)
+    return _further(*near, xp.sin(angle), 1 - xp.cos(angle))
 
 
 def _from_learned(xp: Any, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
@@ -281,8 +273,15 @@ def _of_angle(xp: Any, angle: Array, dtype: Any) -> Table:
     # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit: it is below 1e-4.
     near = xp.astype(angle, dtype)
     rest = xp.astype(angle - xp.astype(near, angle.dtype), dtype)
-    c, s = xp.cos(near), xp.sin(near)
-    return Table(c - s * rest, s + c * rest)
+    return _further(xp.cos(near), xp.sin(near), rest)
+
+
+def _further(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Table:
+    """Turn a table by one more angle, of sine `rise` and cosine ``1 - fall``."""
+    # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
+    if fall is None:
+        return Table(c - s * rise, s + c * rise)
+    return Table(c - (s * rise + c * fall), s + (c * rise - s * fall))
 
 
 def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]) -> Array:
@@ -315,7 +314,7 @@ def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
     place = _array.creation(like)
     if not given:
         first = integer("positions", start)
-        _require_fit(wide, first, first + length)
+        _require_fit(wide, first, first + max(length - 1, 0))
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not _is_integer(start):
         msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
@@ -352,38 +351,46 @@ def _from_host(
     if isinstance(positions, range):
         _require_fit(wide, *positions[:1], *positions[-1:])
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
-    host = _host(positions)
-    _require_fit(wide, *(host.min(), host.max()) if host.size else ())
-    if wide or host.dtype.kind != "f":
-        return xp.asarray(host.tolist(), dtype=whole, **place), None
-    nearest = np.round(host)
-    part = xp.asarray((host - nearest).tolist(), dtype=xp.float32, **place)
-    return xp.asarray(nearest.astype(np.int64).tolist(), dtype=whole, **place), part
+    if not isinstance(positions, Integral | Sequence):
+        msg = f"{_WANTED}; got {type(positions).__name__}"
+        raise TypeError(msg)
+    numbers, shape = _leaves(positions)
+    _require_fit(wide, *((min(numbers), max(numbers)) if numbers else ()))
+
+    def array(values: list[Any], dtype: Any) -> Array:
+        return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
+
+    if wide or all(isinstance(number, int) for number in numbers):
+        return array(numbers, whole), None
+    nearest = [round(number) for number in numbers]
+    return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
 
 
-def _host(positions: int | Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return numbers that are no array, nested or not, as a NumPy array of integers or float64."""
-    wanted = "positions must be an array, an int, a range or a sequence of finite numbers"
-    if isinstance(positions, bool | str | bytes) or not isinstance(positions, Integral | Sequence):
-        msg = f"{wanted}; got {type(positions).__name__}"
+_WANTED = "positions must be an array, an int, a range or a sequence of finite numbers"
+
+
+def _leaves(positions: Any) -> tuple[list[float], tuple[int, ...]]:
+    """Return the numbers of a number or of nested sequences in one list, and their shape."""
+    if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
+        parts = [([number], ()) if _is_plain(number) else _leaves(number) for number in positions]
+        shapes = {shape for _, shape in parts}
+        if len(shapes) > 1:
+            msg = f"{_WANTED}; got rows of different lengths"
+            raise ValueError(msg)
+        return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
+    if isinstance(positions, bool) or not isinstance(positions, Real):
+        msg = f"{_WANTED}; got {type(positions).__name__}"
         raise TypeError(msg)
-    if isinstance(positions, Sequence) and any(_array.is_array(position) for position in positions):
-        msg = f"{wanted}; got a {type(positions).__name__} of arrays"
-        raise TypeError(msg)
-    try:
-        host = np.asarray(positions)
-    except ValueError:
-        msg = f"{wanted}; got rows of different lengths"
-        raise ValueError(msg) from None
-    if host.size == 0:
-        return host.astype(np.int64)
-    if host.dtype.kind not in "iuf":
-        msg = f"{wanted}; got elements of type {host.dtype}"
-        raise TypeError(msg)
-    if not np.all(np.isfinite(host)):
-        msg = f"{wanted}; got one that is not finite"
+    number = int(positions) if isinstance(positions, Integral) else float(positions)
+    if not _is_plain(number):
+        msg = f"{_WANTED}; got {number}"
         raise ValueError(msg)
-    return host
+    return [number], ()
+
+
+def _is_plain(number: object) -> bool:
+    """Whether `number` is a finite int or float of Python's own, as most are."""
+    return type(number) is int or (type(number) is float and math.isfinite(number))
 
 
 def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one private fact

@@ -123,9 +123,9 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
         return None
     q, k = (xp.astype(x, getattr(xp, dtype)) for x in arrays)
     given = [engine.get(module, xp.astype(x, xp.float32)) for x in (q, k)]
-    table_error = max(_table_error(engine, module, device, rope, sample) for sample in (job, far))
+    table_error = float(np.max([_table_error(engine, module, device, rope, sample) for sample in (job, far)]))
     turned = [engine.get(module, xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
-    turn_error = max(_turn_error(x, y, job) for x, y in zip(given, turned, strict=True))
+    turn_error = float(np.max([_turn_error(x, y, job) for x, y in zip(given, turned, strict=True)]))
     table = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
     ours, copy = _times(
         lambda: [engine.wait(module, x) for x in rope(q, k, table)],
@@ -146,7 +146,7 @@ def _exact(positions: np.ndarray[Any, Any], frequencies: Any) -> Sample:
 def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: Sample) -> float:
     positions = engine.put(module, sample.positions.astype(np.int32), device)
     cos, sin = (engine.get(module, part).astype(np.float64) for part in rope.table(positions))
-    return float(max(np.abs(cos - sample.cos).max(), np.abs(sin - sample.sin).max()))
+    return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))  # which a nan comes through
 
 
 def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
