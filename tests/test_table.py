@@ -214,6 +214,10 @@ def test_learned_frequencies_on_every_library(lib):
     dtype = "float64" if lib.has_float64 else "float32"
     table = ra.cos_sin(lib(p, "int32"), lib(F, dtype), dtype=lib.dtype("float32"))
     assert error(lib, table, oracle.cos_sin(p, F)) <= (INTEGER_BOUND if lib.has_float64 else 1e-4)
+    if lib.has_float64:  # and far: the float32 cosine is of the angle within its turn
+        p = np.asarray([1_048_575, 2**24 + 1])
+        table = ra.cos_sin(lib(p), lib(F, dtype), dtype=lib.dtype("float32"))
+        assert error(lib, table, oracle.cos_sin(p, F)) <= 2e-7
     rows = lib([F, F], dtype)
     table = ra.cos_sin([[0, 3], [1, 2]], rows, like=rows, dtype=lib.dtype("float32"))
     assert error(lib, table, oracle.cos_sin(np.asarray([3, 3]), F)) <= 1e-6

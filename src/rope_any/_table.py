@@ -200,8 +200,7 @@ def _from_pieces(xp: Any, positions: Array, turns: Turns, dtype: Any) -> Table:
         # p · f / 2π = p·high + p·low, the first without rounding error, and so is its distance to whole turns
         near = p * high
         terms.append(near - xp.round(near) + p * low)
-    angle = _sum(terms)
-    return _of_angle(xp, (angle - xp.round(angle)) * _TURN, dtype)
+    return _of_turns(xp, _sum(terms), dtype)
 
 
 def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Table:
@@ -237,7 +236,10 @@ def _from_learned(xp: Any, whole: Array, part: Array | None, frequencies: Array,
     frequencies = _array.cast(xp, frequencies, real)
     axes = None if frequencies.ndim == 1 else frequencies.shape[0]
     rows = [frequencies] if axes is None else [frequencies[axis, :] for axis in range(axes)]
-    return _of_angle(xp, _weighted(position, rows, axes), dtype)
+    angle = _weighted(position, rows, axes)
+    if angle.dtype == xp.float32:  # as it is: another product would cost it digits
+        return Table(xp.cos(angle), xp.sin(angle))
+    return _of_turns(xp, angle * (1 / _TURN), dtype)
 
 
 def _constants(xp: Any, rows: tuple[Row, ...], like: Array) -> list[Array]:
@@ -264,15 +266,16 @@ def _sum(terms: Iterable[Array]) -> Array:
     return reduce(operator.add, terms)
 
 
-def _of_angle(xp: Any, angle: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in float32 or float64, of an angle in the widest type there is."""
+def _of_turns(xp: Any, turns: Array, dtype: Any) -> Table:
+    """Return cosine and sine, in float32 or float64, of an angle in float64 turns."""
+    angle = (turns - xp.round(turns)) * _TURN
     if angle.dtype == dtype or _array.is_compiling(angle):
         # A compiler keeps float64 cosines in registers; its float32 ones may be wrong by two units.
         return Table(_array.cast(xp, xp.cos(angle), dtype), _array.cast(xp, xp.sin(angle), dtype))
     # NumPy's float64 cosine takes four times as long as its float32 one: turn by the nearest float32 angle
-    # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit: it is below 1e-4.
+    # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit: it is below 2e-7.
     near = xp.astype(angle, dtype)
-    rest = xp.astype(angle - xp.astype(near, angle.dtype), dtype)
+    rest = xp.astype(angle - xp.astype(near, xp.float64), dtype)
     return _further(xp.cos(near), xp.sin(near), rest)
 
 
