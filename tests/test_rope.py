@@ -29,7 +29,7 @@ def turned(x, positions, axis=-2):
     return np.moveaxis(oracle.rotate(moved, positions, F, pairing="half"), -2, axis)
 
 
-def close(lib, got, want):
+def assert_close(lib, got, want):
     np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=ATOL)
 
 
@@ -54,39 +54,39 @@ def test_what_positions_mean(lib, qk, given, means):
     q, k = map(lib, qk)
     got = ROPE(q, k, given)
     for x, y in zip(qk, got, strict=True):
-        close(lib, y, turned(x, means))
-    close(lib, ROPE.apply(k, given), turned(qk[1], means))
+        assert_close(lib, y, turned(x, means))
+    assert_close(lib, ROPE.apply(k, given), turned(qk[1], means))
     if isinstance(given, list):
         array = np.asarray(given, dtype=np.float32 if isinstance(np.ravel(given)[0], float) else np.int32)
-        close(lib, ROPE.apply(q, lib(array)), turned(qk[0], means))
-        close(lib, ROPE(q, k, ROPE.table(lib(array)))[1], turned(qk[1], means))
+        assert_close(lib, ROPE.apply(q, lib(array)), turned(qk[0], means))
+        assert_close(lib, ROPE(q, k, ROPE.table(lib(array)))[1], turned(qk[1], means))
 
 
 def test_a_zero_dimensional_array_is_an_offset(lib, qk):
     for dtype in ("int32", "int8"):
-        close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), turned(qk[0], range(100, 106)))
+        assert_close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), turned(qk[0], range(100, 106)))
 
 
 def test_small_integer_offsets_do_not_wrap(lib, rng):
     x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
-    close(lib, ROPE.apply(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
+    assert_close(lib, ROPE.apply(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
 
 
 @pytest.mark.parametrize("seq_axis", [-2, -3, 0, 1, 2])
 def test_tokens_along_any_axis(lib, rng, seq_axis):
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
     n = x.shape[seq_axis]
-    close(lib, ROPE.apply(lib(x), 5, seq_axis=seq_axis), turned(x, range(5, 5 + n), seq_axis))
+    assert_close(lib, ROPE.apply(lib(x), 5, seq_axis=seq_axis), turned(x, range(5, 5 + n), seq_axis))
     # the batch is the first other axis: with tokens in front it is the second
     batch = 3 if seq_axis == 0 else 2
     p = rng.integers(-99, 99, (batch, n))
     want = turned(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
-    close(
+    assert_close(
         lib,
         ROPE.apply(lib(x), lib(p, "int32"), seq_axis=seq_axis),
         want if seq_axis else np.swapaxes(want, 0, 1),
     )
-    close(
+    assert_close(
         lib,
         ROPE.apply(lib(x), ROPE.table(lib(p, "int32")), seq_axis=seq_axis),
         want if seq_axis else np.swapaxes(want, 0, 1),
@@ -96,13 +96,13 @@ def test_tokens_along_any_axis(lib, rng, seq_axis):
 def test_packed_tokens(lib, rng):
     x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
     p = [0, 1, 2, 0, 1, 0, 1]  # three documents
-    close(lib, ROPE.apply(lib(x), p, seq_axis=-3), turned(x, p, 0))
+    assert_close(lib, ROPE.apply(lib(x), p, seq_axis=-3), turned(x, p, 0))
 
 
 def test_one_axis_positions_are_of_tokens_even_where_the_batch_has_that_length(lib, rng):
     x = rng.uniform(-2, 2, (6, 2, 6, 8)).astype(np.float32)
     p = [3, 1, 4, 1, 5, 9]
-    close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
+    assert_close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
 
 
 def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
@@ -114,7 +114,7 @@ def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
             got, _ = ROPE(lib(short), lib(k), positions)
             assert tuple(got.shape) == short.shape
             if n:
-                close(
+                assert_close(
                     lib,
                     got,
                     turned(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else turned(short, means),
@@ -125,9 +125,9 @@ def test_q_and_k_of_different_numbers_of_axes(lib, rng):
     # the same seq_axis, counted from the end, is another axis of each
     q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
     for got, want in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
-        close(lib, got, turned(want, range(9, 15)))
+        assert_close(lib, got, turned(want, range(9, 15)))
     for got, want in zip(ROPE(lib(k), lib(q), 9), (k, q), strict=True):
-        close(lib, got, turned(want, range(9, 15)))
+        assert_close(lib, got, turned(want, range(9, 15)))
 
 
 def test_decoding_token_by_token_is_prefill(lib, qk):
@@ -135,8 +135,8 @@ def test_decoding_token_by_token_is_prefill(lib, qk):
     all_q, all_k = ROPE(q, k, 1000)
     for i in range(6):
         one_q, one_k = ROPE(q[:, :, i : i + 1, :], k[:, :, i : i + 1, :], 1000 + i)
-        close(lib, one_q, lib.get(all_q)[:, :, i : i + 1])
-        close(lib, one_k, lib.get(all_k)[:, :, i : i + 1])
+        assert_close(lib, one_q, lib.get(all_q)[:, :, i : i + 1])
+        assert_close(lib, one_k, lib.get(all_k)[:, :, i : i + 1])
 
 
 def test_several_axes(lib, rng):
@@ -149,14 +149,14 @@ def test_several_axes(lib, rng):
         once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
         return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
 
-    close(lib, rope.apply(lib(x), lib(grid, "int32")), want(grid))
-    close(lib, rope.apply(lib(x), grid.tolist()), want(grid))
+    assert_close(lib, rope.apply(lib(x), lib(grid, "int32")), want(grid))
+    assert_close(lib, rope.apply(lib(x), grid.tolist()), want(grid))
     batch = np.stack([grid, grid[::-1] + 7])
-    close(lib, rope.apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
+    assert_close(lib, rope.apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
     # consecutive positions count alike on every axis, and then it is plain RoPE of the sum of the rows
     count = np.stack([np.arange(9, 13)] * 2, -1)
-    close(lib, rope.apply(lib(x), 9), want(count))
-    close(lib, rope.apply(lib(x), lib(9, "int32")), want(count))
+    assert_close(lib, rope.apply(lib(x), 9), want(count))
+    assert_close(lib, rope.apply(lib(x), lib(9, "int32")), want(count))
 
 
 def test_float64_arrays_get_float64_tables(lib, rng):
@@ -175,7 +175,7 @@ def test_float64_arrays_get_float64_tables(lib, rng):
         q, k = ROPE(q32, k64, positions)
         assert (q.dtype, k.dtype) == (q32.dtype, k64.dtype)
         np.testing.assert_allclose(lib.get(k), want, atol=3e-15, rtol=0)
-        close(lib, q, want)
+        assert_close(lib, q, want)
         np.testing.assert_allclose(lib.get(ROPE(k64, q32, positions)[0]), want, atol=3e-15, rtol=0)
 
 
@@ -185,14 +185,14 @@ def test_attention_factor_and_its_true_inverse(lib, rng):
     y = rope.apply(lib(x), 30)
     want = oracle.rotate(x, range(30, 35), F, pairing="interleaved", attention_factor=1.5)
     np.testing.assert_allclose(lib.get(y), want, atol=3e-6, rtol=0)
-    close(lib, rope.apply(y, 30, inverse=True), x)
-    close(lib, rope.apply(y, rope.table([30, 31, 32, 33, 34], like=y), inverse=True), x)
+    assert_close(lib, rope.apply(y, 30, inverse=True), x)
+    assert_close(lib, rope.apply(y, rope.table([30, 31, 32, 33, 34], like=y), inverse=True), x)
 
 
 def test_partial_and_start(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", start=3)
     x = rng.uniform(-2, 2, (5, 12)).astype(np.float32)
-    close(lib, rope.apply(lib(x), 30), oracle.rotate(x, range(30, 35), F, pairing="interleaved", start=3))
+    assert_close(lib, rope.apply(lib(x), 30), oracle.rotate(x, range(30, 35), F, pairing="interleaved", start=3))
 
 
 def test_out_is_a_pair(lib, qk):
@@ -203,7 +203,7 @@ def test_out_is_a_pair(lib, qk):
     assert got[0] is q
     assert got[1] is k
     for x, y in zip(qk, got, strict=True):
-        close(lib, y, turned(x, range(5, 11)))
+        assert_close(lib, y, turned(x, range(5, 11)))
 
 
 def test_nothing_is_written_before_all_is_found_good(qk):

@@ -35,7 +35,7 @@ def qk(rng, make=np.asarray, tokens=6):
     return tuple(make(rng.uniform(-2, 2, shape).astype(np.float32)) for shape in shapes)
 
 
-def close(got, want, atol=1.5e-6):
+def assert_close(got, want, atol=1.5e-6):
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=atol)
 
@@ -59,7 +59,7 @@ def test_torch_compile_is_one_graph(torch, rng, rope, positions):
     assert explained.graph_break_count == 0
     assert explained.graph_count == 1
     torch._dynamo.reset()
-    close(torch.compile(rope, fullgraph=True)(q, k, given), rope(q, k, given))
+    assert_close(torch.compile(rope, fullgraph=True)(q, k, given), rope(q, k, given))
 
 
 @pytest.mark.parametrize(("offset", "frames"), [("array", 1), ("int", 2)])
@@ -70,7 +70,7 @@ def test_torch_compile_does_not_recompile_for_offsets(torch, rng, rope, offset, 
     q, k = qk(rng, torch.tensor)
     for n in (5, 6, 7, 900, 131_072):
         given = torch.tensor(n) if offset == "array" else n
-        close(step(q, k, given), rope(q, k, n))
+        assert_close(step(q, k, given), rope(q, k, n))
     assert counter.frame_count == frames
 
 
@@ -82,7 +82,7 @@ def test_torch_compiled_rotate_and_cos_sin(torch, rng):
 
     torch._dynamo.reset()
     want = oracle.rotate(x.numpy(), p.numpy(), F, pairing="half")
-    close([torch.compile(both, fullgraph=True)(x, p)], [want])
+    assert_close([torch.compile(both, fullgraph=True)(x, p)], [want])
 
 
 def test_torch_compiled_writes_in_place(torch, rng, rope):
@@ -90,8 +90,8 @@ def test_torch_compiled_writes_in_place(torch, rng, rope):
     want = rope(q, k, 70_000)
     torch._dynamo.reset()
     got = torch.compile(lambda q, k: rope(q, k, 70_000, out=(q, k)), fullgraph=True)(q, k)
-    close((q, k), want)
-    close(got, want)
+    assert_close((q, k), want)
+    assert_close(got, want)
 
 
 def test_torch_export_with_a_dynamic_sequence(torch, rng, rope):
@@ -105,27 +105,27 @@ def test_torch_export_with_a_dynamic_sequence(torch, rng, rope):
         Module(), (q, k, torch.tensor(3)), dynamic_shapes=({2: tokens}, {2: tokens}, None), strict=True
     )
     q, k = qk(rng, torch.tensor, tokens=33)
-    close(program.module()(q, k, torch.tensor(70_000)), rope(q, k, 70_000))
+    assert_close(program.module()(q, k, torch.tensor(70_000)), rope(q, k, 70_000))
 
 
 def test_torch_func_vmap_and_grad(torch, rng, rope):
     x = torch.tensor(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
     p = torch.tensor([1, 20, 300])
-    close(torch.func.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
+    assert_close(torch.func.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
     # the gradient of ½‖R x − y‖² is Rᵀ(R x − y)
     y = torch.ones_like(x)
     grad = torch.func.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
-    close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
+    assert_close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
     # and one for each example
     grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
-    close([grads], [grad])
+    assert_close([grads], [grad])
 
 
 def test_torch_vmap_writes_in_place(torch, rng, rope):
     x = torch.tensor(rng.uniform(-2, 2, (3, 6, 20)).astype(np.float32))
     want = rope.apply(x, 9)
     torch.func.vmap(lambda row: rope.apply(row, 9, out=row))(x)
-    close([x], [want])
+    assert_close([x], [want])
 
 
 def test_torch_compiled_tables_are_rounded_once(torch, rng):
@@ -134,7 +134,7 @@ def test_torch_compiled_tables_are_rounded_once(torch, rng):
     f = (1.0, 0.3, 0.01)
     torch._dynamo.reset()
     table = torch.compile(lambda p: ra.cos_sin(p, f), fullgraph=True)(torch.tensor(p))
-    close(table, ra.cos_sin(p, f, dtype=np.float64), atol=3.1e-8)
+    assert_close(table, ra.cos_sin(p, f, dtype=np.float64), atol=3.1e-8)
 
 
 def test_torch_gradients_to_x_frequencies_and_positions(torch, rng, rope):
@@ -160,7 +160,7 @@ def test_torch_float32_gradients_reach_positions(torch, rng):
     p = torch.tensor(rng.uniform(0, 1000, 7).astype(np.float32), requires_grad=True)
     cos, sin = ra.cos_sin(p, F)
     (grad,) = torch.autograd.grad(cos.sum(), p)
-    close([grad], [-(sin.detach() * torch.tensor(F)).sum(-1)], atol=2e-6)
+    assert_close([grad], [-(sin.detach() * torch.tensor(F)).sum(-1)], atol=2e-6)
 
 
 def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
@@ -175,7 +175,7 @@ def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
             ra.rotate(fixed, *learned, pairing=rope.pairing, out=fixed)
     with torch.no_grad():
         want = rope.apply(x)
-        close([rope.apply(x, out=x)], [want])
+        assert_close([rope.apply(x, out=x)], [want])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -186,7 +186,7 @@ def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
         assert table.cos.dtype == torch.float32
         y = rope.apply(torch.ones(5, 20), p)
         assert y.dtype == torch.float32
-    close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
+    assert_close(table, oracle.cos_sin(p.numpy(), F), atol=1.2e-7)
 
 
 # --- jax --------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_jax_jit_with_a_static_rope_and_a_traced_offset(jax, rng, rope):
     q, k = qk(rng, jax.numpy.asarray)
     step = jax.jit(lambda rope, q, k, p: rope(q, k, p), static_argnums=0)
     for n in (3, 70_000, 2**31 - 10):
-        close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*qk_of(q, k), n))
+        assert_close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*qk_of(q, k), n))
     assert step._cache_size() == 1
 
 
@@ -207,10 +207,10 @@ def qk_of(*arrays):
 def test_jax_vmap_and_grad(jax, rng, rope):
     x = jax.numpy.asarray(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
     p = jax.numpy.asarray([1, 20, 300])
-    close(jax.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
+    assert_close(jax.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
     y = jax.numpy.ones_like(x)
     grad = jax.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
-    close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
+    assert_close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -221,11 +221,11 @@ def test_jax_gradients_to_frequencies_and_positions(jax, rng, x64):
         f = jnp.asarray(F, dtype="float32")
         cos, sin = ra.cos_sin(p, F)
         of_p = jax.grad(lambda p: ra.cos_sin(p, F).cos.sum())(p)
-        close([of_p], [-(sin * f).sum(-1)], atol=2e-6)
+        assert_close([of_p], [-(sin * f).sum(-1)], atol=2e-6)
         of_f = jax.grad(lambda f: ra.cos_sin(p, f).sin.sum())(f)
-        close([of_f], [(cos * p[:, None]).sum(0)], atol=1e-3)
+        assert_close([of_f], [(cos * p[:, None]).sum(0)], atol=1e-3)
         jitted = jax.jit(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
-        close(jitted, [-(sin * f).sum(-1), -(sin * p[:, None]).sum(0)], atol=1e-3)
+        assert_close(jitted, [-(sin * f).sum(-1), -(sin * p[:, None]).sum(0)], atol=1e-3)
 
 
 _TWO_DEVICES = """
@@ -278,7 +278,7 @@ def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
     for x, y in zip(lazy, got, strict=True):
         assert x.chunks == y.chunks
     for result in (got, again, tables):
-        close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
+        assert_close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
 
 
 # --- nothing is imported that the user has not ------------------------------------------------------------
