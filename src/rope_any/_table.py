@@ -400,5 +400,6 @@ def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one 
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:
-            msg = f"positions must not exceed {limit} in magnitude here; got {position}"
+            got = position if abs(position) < 1e308 else "one beyond 1e308"  # too long to be shown
+            msg = f"positions must not exceed {limit} in magnitude here; got {got}"
             raise ValueError(msg)
