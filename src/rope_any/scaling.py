@@ -151,7 +151,8 @@ def ntk_by_parts(
     original_length : float
         The trained length in tokens.
     alpha, beta : float, optional
-        Turns within the trained length at and below which a pair is interpolated, and from which on it is kept.
+        Turns within the trained length up to which a pair is interpolated, and from which on it is kept. Where they
+        are equal, the ramp is a step.
 
     Returns
     -------
@@ -171,8 +172,9 @@ def ntk_by_parts(
     """
     row, s, length = as_row(frequencies), positive("factor", factor), positive("original_length", original_length)
     a, b = _ordered("alpha", alpha, "beta", beta)
-    # r = L f / 2π,  γ = (r − α) / (β − α)
-    ramps = (_clip((abs(f) * length / (2 * math.pi) - a) / (b - a)) for f in row)
+    # r = L f / 2π,  γ = (r − α) / (β − α), and a step where α = β
+    turns = (abs(f) * length / (2 * math.pi) for f in row)
+    ramps = (_clip((r - a) / (b - a)) if a < b else float(r > a) for r in turns)
     return tuple(_blend(f / s, f, ramp) for f, ramp in zip(row, ramps, strict=True))
 
 
@@ -225,7 +227,7 @@ def yarn(
     """
     row, s = as_row(frequencies), positive("factor", factor)
     b, length = positive("base", base), positive("original_length", original_length)
-    slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast, equal=True)
+    slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
     if b == 1:
         msg = "base must not be 1, which has no ramp"
         raise ValueError(msg)
@@ -376,7 +378,8 @@ def llama3(
     original_length : float
         The trained length in tokens.
     low_freq_factor, high_freq_factor : float
-        Turns within the trained length up to which a pair is interpolated, and from which on it is kept.
+        Turns within the trained length up to which a pair is interpolated, and from which on it is kept. Where they
+        are equal (Llama 4 Scout), the ramp is a step.
 
     Returns
     -------
@@ -537,10 +540,10 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
     return math.sqrt(1 + math.log(s) / math.log(length)) if s > 1 else 1.0
 
 
-def _ordered(low_name: str, low: float, high_name: str, high: float, *, equal: bool = False) -> tuple[float, float]:
+def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
     low, high = positive(low_name, low), positive(high_name, high)
-    if low > high or (low == high and not equal):
-        msg = f"{high_name} must be larger than {low_name}; got {high} and {low}"
+    if low > high:
+        msg = f"{high_name} must be at least {low_name}; got {high} and {low}"
         raise ValueError(msg)
     return low, high
 
