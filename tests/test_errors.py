@@ -10,13 +10,22 @@ import rope_any as ra
 F = ra.frequencies(8)
 X = np.ones((2, 3, 8), dtype=np.float32)
 P = np.arange(3)
-COS, SIN = ra.cos_sin(P, F)
+TABLE = COS, SIN = ra.cos_sin(P, F)
 ROPE = ra.Rope(F, pairing="half")
 NAN, INF = float("nan"), float("inf")
 
 
 def rotate(x=X, cos=COS, sin=SIN, pairing="half", **options):
     return ra.rotate(x, cos, sin, pairing=pairing, **options)
+
+
+def fope(c=None, s=None, table=None, pairs=8, sine_padding=0.0):
+    c, s = (np.eye(4) if part is None else part for part in (c, s))
+    return ra.bending.fope(TABLE if table is None else table, c, s, pairs=pairs, sine_padding=sine_padding)
+
+
+def temperature(**options):
+    return ra.bending.temperature(TABLE, P, **{"beta": 0.1, "original_length": 8192, **options})
 
 
 CASES = {
@@ -294,11 +303,105 @@ CASES = {
     ),
     "a bool offset": (lambda: ROPE.apply(X, True), TypeError, "positions must be an integer; got bool True"),
     "positions a dict": (lambda: ROPE.apply(X, {}), TypeError, "positions .* got dict"),
+    "a bent table turned back": (
+        lambda: ROPE.apply(X, ra.BentTable(COS, SIN), inverse=True),
+        ValueError,
+        "inverse must be False for a BentTable, which is no rotation; got True",
+    ),
+    "a bent table of other pairs": (
+        lambda: ROPE.apply(X, ra.BentTable(COS[:, :2], SIN[:, :2])),
+        ValueError,
+        r"table .* \(\.\.\., 4\); got",
+    ),
+    "a pair of tables, one of other pairs": (
+        lambda: ROPE(X, X, (ra.Table(COS, SIN), ra.Table(COS[:, :2], SIN[:, :2]))),
+        ValueError,
+        r"table .* \(\.\.\., 4\); got",
+    ),
+    "a pair of tables, one of other tokens": (
+        lambda: ROPE(X, X, (ra.Table(COS, SIN), ra.Table(COS[:2], SIN[:2]))),
+        ValueError,
+        r"positions .* k of shape .* got \(2,\)",
+    ),
+    "a table and positions": (lambda: ROPE(X, X, (ra.Table(COS, SIN), P)), TypeError, "positions .* got ndarray"),
+    "a pair of tables for one array": (
+        lambda: ROPE.apply(X, (ra.Table(COS, SIN), ra.Table(COS, SIN))),
+        TypeError,
+        "positions .* got ndarray",
+    ),
+    "a table of heads that x has not": (
+        lambda: ROPE.apply(X, ra.Table(*(part[None, None] for part in (COS, SIN)))),
+        ValueError,
+        r"positions must be \(seq,\) .* got \(1, 1, 3\)",
+    ),
     "a table for a table": (
         lambda: ROPE.table(ROPE.table([1], like=X), like=X),
         TypeError,
         "positions .* got ndarray",
     ),
+    # bending
+    "xpos without centre": (lambda: ra.bending.xpos(TABLE, P), TypeError, "centre"),
+    "centre a float": (
+        lambda: ra.bending.xpos(TABLE, P, centre=0.5),
+        TypeError,
+        "centre must be an integer; got float",
+    ),
+    "centre beyond 32 bits": (lambda: ra.bending.xpos(TABLE, P, centre=2**31), ValueError, f"centre .* got {2**31}"),
+    "centre beyond floats": (lambda: ra.bending.xpos(TABLE, P, centre=10**5000), ValueError, "centre .* beyond 1e308"),
+    "scale_base 0": (lambda: ra.bending.xpos(TABLE, P, centre=0, scale_base=0), ValueError, "scale_base .* got 0"),
+    "gamma negative": (lambda: ra.bending.xpos(TABLE, P, centre=0, gamma=-1.0), ValueError, "gamma .* got -1.0"),
+    "arrays for a table": (lambda: ra.bending.xpos((COS, SIN), P, centre=0), TypeError, "table must be .* got tuple"),
+    "positions of another table": (
+        lambda: ra.bending.xpos(TABLE, P[:2], centre=0),
+        ValueError,
+        r"positions must be those of the table, \(3,\) for a table \(3, 4\); got \(2,\)",
+    ),
+    "positions with several axes": (
+        lambda: ra.bending.temperature(TABLE, np.ones((3, 2), int), beta=0.1, original_length=4),
+        ValueError,
+        r"positions must be those of the table, \(3,\) .* got \(3, 2\)",
+    ),
+    "bool positions": (lambda: ra.bending.xpos(TABLE, P > 1, centre=0), TypeError, "positions .* array of bool"),
+    "beta 0": (lambda: temperature(beta=0.0), ValueError, "beta must be positive and finite; got 0.0"),
+    "original_length 0": (lambda: temperature(original_length=0), ValueError, "original_length .* got 0"),
+    "original_length a float": (lambda: temperature(original_length=8192.0), TypeError, "original_length .* integer"),
+    "offset a float": (lambda: temperature(offset=0.5), TypeError, "offset must be an integer; got float 0.5"),
+    "coefficients a list": (lambda: fope([[1.0]]), TypeError, "cos_coefficients must be an array .* got list"),
+    "integer coefficients": (lambda: fope(np.eye(4, dtype=int)), TypeError, "cos_coefficients must be floating-point"),
+    "coefficients of other frequencies": (
+        lambda: fope(np.ones((3, 4)), np.ones((3, 4))),
+        ValueError,
+        r"cos_coefficients and sin_coefficients must be \(4, out\) .* got \(3, 4\) and \(3, 4\)",
+    ),
+    "coefficients of two shapes": (
+        lambda: fope(np.eye(4), np.ones((2, 4, 4))),
+        ValueError,
+        r"got \(4, 4\) and \(2, 4,",
+    ),
+    "coefficients of one axis": (lambda: fope(np.ones(4), np.ones(4)), ValueError, r"coefficients .* got \(4,\)"),
+    "coefficients of four axes": (
+        lambda: fope(np.ones((1, 2, 4, 4)), np.ones((1, 2, 4, 4))),
+        ValueError,
+        r"coefficients .* got \(1, 2, 4, 4\)",
+    ),
+    "fewer pairs than coefficients": (lambda: fope(pairs=3), ValueError, r"coefficients .* pairs=3; got \(4, 4\)"),
+    "pairs a float": (lambda: fope(pairs=8.0), TypeError, "pairs must be an integer; got float 8.0"),
+    "fope of one token": (lambda: fope(table=ra.Table(COS[0], SIN[0])), ValueError, r"table must be .* got \(4,\)"),
+    "fope by head twice": (
+        lambda: fope(table=ra.Table(COS[None, None], SIN[None, None])),
+        ValueError,
+        r"table must be \(seq, kept\) .* got \(1, 1, 3, 4\)",
+    ),
+    "sine_padding between": (lambda: fope(sine_padding=0.5), ValueError, "sine_padding must be 0.0 or 1.0; got 0.5"),
+    "sine_padding a string": (lambda: fope(sine_padding="0"), TypeError, "sine_padding must be a real number; got str"),
+    "no sine_padding": (lambda: ra.bending.fope(TABLE, COS, SIN, pairs=8), TypeError, "sine_padding"),
+    # rules of positions
+    "count negative": (lambda: ra.positions.unscaled_first(P, -1), ValueError, "count must be from 0 .* got -1"),
+    "count a float": (lambda: ra.positions.unscaled_first(P, 2.0), TypeError, "count must be an integer; got float"),
+    "a rule without like": (lambda: ra.positions.unscaled_first([1], 2), TypeError, "positions .* like= .* got list"),
+    "a rule of bools": (lambda: ra.positions.unscaled_first(P > 1, 2), TypeError, "positions .* array of bool"),
+    "a rule of NaN": (lambda: ra.positions.unscaled_first([NAN], 2, like=X), ValueError, "positions .* got nan"),
+    "a rule, like a list": (lambda: ra.positions.unscaled_first(P, 2, like=[1.0]), TypeError, "like must be an array"),
 }
 
 
@@ -348,6 +451,10 @@ def test_mixed_libraries(lib):
         lambda: ROPE(x, X),
         lambda: ROPE.apply(x, P),
         lambda: ROPE.apply(x, np.asarray(3)),
+        lambda: ra.bending.xpos(ra.Table(cos, sin), P, centre=0),
+        lambda: ra.bending.fope(ra.Table(cos, sin), np.eye(4), np.eye(4), pairs=4, sine_padding=0.0),
+        lambda: ra.positions.unscaled_first(P, 2, like=x),
+        lambda: ROPE(x, x, (ra.Table(cos, sin), ra.Table(COS, SIN))),
         lambda: ra.cos_sin(P, F, like=x),
         lambda: ra.cos_sin(lib(P, "int32"), np.asarray(F)),
     ):

@@ -11,11 +11,24 @@ Examples
 >>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
 """
 
-from rope_any import scaling
+from rope_any import axes, bending, config, positions, scaling
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
-from rope_any._table import Table, cos_sin
+from rope_any._table import BentTable, Table, cos_sin
 
-__all__ = ["Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate", "scaling"]
+__all__ = [
+    "BentTable",
+    "Rope",
+    "Table",
+    "__version__",
+    "axes",
+    "bending",
+    "config",
+    "cos_sin",
+    "frequencies",
+    "positions",
+    "rotate",
+    "scaling",
+]
 __version__ = "0.1.0"

@@ -7,10 +7,12 @@ Libraries are named here and in `_engines`, and nowhere else: all other code ask
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import array_api_compat as compat
-import numpy as np
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Array: TypeAlias = Any
 """An array of any library that speaks the Python array API."""
@@ -48,7 +50,7 @@ def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
     if isinstance(x, int | float | str | range | tuple | list | None):
         return False  # known at sight, and without a word to torch.compile
-    return _is_torch(x) or (compat.is_array_api_obj(x) and not isinstance(x, np.generic))
+    return _is_torch(x) or (compat.is_array_api_obj(x) and not _is_numpy_scalar(x))
 
 
 def require_array(name: str, x: object) -> None:
@@ -56,7 +58,7 @@ def require_array(name: str, x: object) -> None:
     if not is_array(x):
         msg = f"{name} must be an array (NumPy, CuPy, PyTorch, JAX, ...); got {type(x).__name__}"
         raise TypeError(msg)
-    if isinstance(x, np.ma.MaskedArray):
+    if _is_masked(x):
         msg = f"{name} must be a plain array; got {type(x).__name__}, whose mask would be lost"
         raise TypeError(msg)
     if _is_torch(x) and (x.is_nested or str(x.layout) != "torch.strided"):
@@ -102,7 +104,7 @@ def floating_dtype(xp: Any, dtype: Any) -> Any:
     name = dtype if isinstance(dtype, str) else dtype_name(dtype)
     if name in FLOATING and hasattr(xp, name):
         return getattr(xp, name)
-    if name in FLOATING and isinstance(dtype, type | np.dtype):
+    if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
         return dtype  # NumPy's and ml_dtypes', for libraries that take them and don't name them
     msg = f"dtype must be one of {', '.join(FLOATING)}, and one that the library has; got {name}"
     raise TypeError(msg)
@@ -228,6 +230,17 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
         raise TypeError(msg) from None
 
 
+# Importing this library does not import NumPy: an object of NumPy's classes is there only if NumPy is.
+def _is_numpy_scalar(x: object) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(x, numpy.generic)
+
+
+def _is_masked(x: object) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(x, numpy.ma.MaskedArray)
+
+
 def _is_torch(x: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
@@ -247,8 +260,10 @@ def _shown(place: Any) -> str:
     return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
 
 
-def _memory(x: Array) -> np.ndarray[Any, Any] | None:
+def _memory(x: Array) -> "np.ndarray[Any, Any] | None":
     """Return a NumPy array at the addresses of `x`, never to be read; None where they cannot be known."""
+    import numpy as np
+
     name = library(x)
     if name == "numpy":
         return np.asarray(x)
@@ -267,20 +282,22 @@ def _memory(x: Array) -> np.ndarray[Any, Any] | None:
     return np.asarray(SimpleNamespace(__array_interface__={**interface, "strides": strides})) if pointer else None
 
 
-def _identical(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
     """Whether two arrays have each element at the same address."""
     return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
 
 
-def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
     """Whether two arrays share an address; yes where finding out would take too long."""
+    import numpy as np
+
     try:
         return np.shares_memory(a, b, max_work=1_000_000)  # type: ignore[arg-type]  # any limit will do
     except np.exceptions.TooHardError:
         return True
 
 
-def _folds(x: np.ndarray[Any, Any]) -> bool:
+def _folds(x: "np.ndarray[Any, Any]") -> bool:
     """Whether elements of `x` may share memory: its strides, from small to large, don't step over each other."""
     extent = x.itemsize
     for step, length in sorted(

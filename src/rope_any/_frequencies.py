@@ -64,7 +64,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 def integer(name: str, value: object) -> int:
     """Return `value` as an int, or say that `name` must be one."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        msg = f"{name} must be an integer; got {_shown(value)}"
+        msg = f"{name} must be an integer; got {shown(value)}"
         raise TypeError(msg)
     return int(value)
 
@@ -73,14 +73,14 @@ def flag(name: str, value: object) -> bool:
     """Return `value` as a bool, or say that `name` must be one."""
     if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
         return bool(value)
-    msg = f"{name} must be True or False; got {_shown(value)}"
+    msg = f"{name} must be True or False; got {shown(value)}"
     raise TypeError(msg)
 
 
 def real(name: str, value: object) -> float:
     """Return `value` as a float, or say that `name` must be a real number."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        msg = f"{name} must be a real number; got {_shown(value)}"
+        msg = f"{name} must be a real number; got {shown(value)}"
         raise TypeError(msg)
     try:
         return float(value)
@@ -130,7 +130,7 @@ def as_frequencies(values: object) -> Frequencies:
         return as_row(values)
     for value in values:
         if not isinstance(value, tuple | list):
-            msg = f"frequencies must be all numbers or all rows of numbers; got {_shown(value)} among rows"
+            msg = f"frequencies must be all numbers or all rows of numbers; got {shown(value)} among rows"
             raise TypeError(msg)
     rows = tuple(as_row(value) for value in values)
     lengths = sorted({len(row) for row in rows})
@@ -147,13 +147,18 @@ def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
 
 def _no_tuple(value: object) -> str:
     return (
-        f"frequencies must be a tuple of floats, or of one such row per axis; got {_shown(value)} "
+        f"frequencies must be a tuple of floats, or of one such row per axis; got {shown(value)} "
         "(learned frequencies, an array, go through cos_sin and rotate)"
     )
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a value, or its type where the value would be long, for an error message."""
-    text = repr(value)
     kind = type(value).__name__
+    if isinstance(value, str | bytes | list | tuple | dict) and len(value) > 40:
+        return kind
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
+        return kind
     return f"{kind} {text}" if len(text) <= 40 and "\n" not in text else kind

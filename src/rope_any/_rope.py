@@ -2,14 +2,14 @@
 
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
-from rope_any import _array
+from rope_any import _array, _config, _recipe
 from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, attention_factor, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, turn
-from rope_any._table import Positions, Table, Turns, consecutive, table, turns
+from rope_any._table import BentTable, Positions, Table, Turns, consecutive, table, turns
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,10 +45,12 @@ class Rope:
     - None, an int or a 0-d integer array: consecutive positions from there (0), on every axis;
     - a range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, each length 1 or that of x; with frequencies
       of n rows, ``(seq, n)`` or ``(batch, seq, n)``;
-    - a `Table` of such positions, made once by `table` and used in every layer.
+    - a `Table` of such positions, made once by `table` and used in every layer; or a `BentTable`;
+    - for queries and keys, a pair of tables: that of the queries, and that of the keys.
 
-    The tokens stand along `seq_axis` of x, the batch along the first other axis. Tables are made in float64
-    for float64 arrays, else in float32.
+    The tokens stand along `seq_axis` of x, the batch along the first other axis. Positions and tables may have
+    more of the other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are made in float64 for
+    float64 arrays, else in float32.
 
     Examples
     --------
@@ -95,7 +97,8 @@ class Rope:
     def __repr__(self) -> str:
         rows = self._turns.rows
         axes = "" if self._turns.axes is None else f"{len(rows)} axes of "
-        fast, slow = max(map(max, rows)), min(map(min, rows))
+        turning = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
+        slow, fast = turning[0], turning[-1]
         parts = [f"<{axes}{len(rows[0])} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
         if self.attention_factor != 1:
             parts.append(f"attention_factor={self.attention_factor!r}")
@@ -103,12 +106,74 @@ class Rope:
             parts.append(f"start={self.start}")
         return f"Rope({', '.join(parts)})"
 
+    @classmethod
+    def from_config(
+        cls,
+        config: object,
+        /,
+        *,
+        layer_type: str | None = None,
+        sequence_length: int | None = None,
+        pairing: Pairing | None = None,
+    ) -> "Rope | None":
+        """
+        Read the rotation of a model from its config.
+
+        Parameters
+        ----------
+        config : dict, path or object with ``to_dict()``
+            A ``config.json`` as transformers writes it, of today's form or an older one, or the metadata of a GGUF
+            file as a dict. Of a multimodal model its text part is read.
+        layer_type : str, optional
+            Which kind of layer, where the config tells layers apart (``"full_attention"``, ...).
+        sequence_length : int, optional
+            In tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn): the length that the
+            sequence will have. By default the trained length.
+        pairing : {"half", "interleaved"}, optional
+            For a ``model_type`` that is not known. Where it is known, it must agree.
+
+        Returns
+        -------
+        Rope or None
+            None where layers of this type have no rotary.
+
+        Raises
+        ------
+        TypeError
+            If a value is of the wrong kind.
+        ValueError
+            If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is not known,
+            or layers differ and no `layer_type` is given.
+
+        Notes
+        -----
+        For models whose attention has a rotary slice by itself (MLA: ``qk_rope_head_dim``) the recipe is of that
+        slice. Models that turn rotary off by a switch have the rotation that they would use: which layers turn,
+        `rope_any.config.layers` says; where each number comes from, `rope_any.config.explain`.
+
+        Examples
+        --------
+        >>> from rope_any import Rope
+        >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
+        Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
+        """
+        part = _config.part_of(config, pairing=pairing)
+        recipe = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length)
+        if isinstance(recipe, _config.Fact):
+            return None
+        return cls(
+            recipe.frequencies,
+            pairing=recipe.pairing,
+            attention_factor=recipe.attention_factor,
+            start=recipe.start,
+        )
+
     def __call__(
         self,
         q: X,
         k: X,
         /,
-        positions: Positions | Table | None = None,
+        positions: Positions | Table | tuple[Table, Table] | None = None,
         *,
         seq_axis: int = -2,
         out: tuple[X, X] | None = None,
@@ -121,8 +186,9 @@ class Rope:
         q, k : array
             ``(batch, heads, seq, head_dim)``, or any axes of which `seq_axis` is the tokens' and the last the
             features'. The numbers of heads may differ, and q may be shorter than k.
-        positions : positions or Table, optional
-            Of the keys. A shorter q stands at their end, as in decoding with a cache.
+        positions : positions, Table or pair of Table, optional
+            Of the keys. A shorter q stands at their end, as in decoding with a cache. Of a pair of tables the first
+            is for the queries: of these alone, or of all keys, and then its last rows are taken.
         seq_axis : int, optional
             The axis of q and of k along which the tokens stand.
         out : pair of arrays, optional
@@ -145,8 +211,12 @@ class Rope:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
         like = q if _array.compute_dtype(xp, q) == xp.float64 else k
-        of_keys = self._table_of(xp, like, positions, keys)
-        of_queries = of_keys if queries == keys else _last(of_keys, queries, keys)
+        if _is_pair(positions):
+            of_queries, of_keys = self._checked(positions[0], q), self._checked(positions[1], k)
+        else:
+            of_queries = of_keys = self._table_of(xp, like, positions, keys)
+        if queries != keys:
+            of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
         q_out, k_out = _pair(out)
@@ -189,15 +259,19 @@ class Rope:
         Raises
         ------
         TypeError, ValueError
-            As `rotate`; or if the positions don't fit the tokens.
+            As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
         axis = _seq_axis("x", x, seq_axis)
         xp = _array.namespace(x=x)
+        inverse = flag("inverse", inverse)
+        if inverse and isinstance(positions, BentTable):
+            msg = "inverse must be False for a BentTable, which is no rotation; got True"
+            raise ValueError(msg)
         cos, sin = _aligned(xp, self._table_of(xp, x, positions, x.shape[axis]), "x", x, axis)
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = How(self.pairing, self.start, inverse=flag("inverse", inverse))
+        how = How(self.pairing, self.start, inverse=inverse)
         check(x, cos, sin, how, out=out)
         return turn(x, cos, sin, how, out=out)
 
@@ -263,22 +337,27 @@ def _seq_axis(name: str, x: Array, seq_axis: int) -> int:
     return axis % int(x.ndim)
 
 
+def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
+    """Whether tables of queries and of keys are given."""
+    return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
+
+
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
-    """Return a table ``(seq, pairs)`` or ``(batch, seq, pairs)`` that broadcasts to ``x.shape[:-1]``."""
-    batch = 0 if seq else 1
+    """Return a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... that broadcasts to ``x.shape[:-1]``."""
     given = tuple(table.cos.shape[:-1])
-    axes = (batch, seq)[2 - len(given) :] if len(given) in (1, 2) else ()
-    fits = axes and all(axis < x.ndim - 1 and n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+    last = len(given) - 1
+    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)  # the first other axes of x, and its tokens
+    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
     if not fits:
         msg = (
-            f"positions must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
-            f"along axis {seq}, each length 1 or that of {name}; got {given}"
+            f"positions must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along "
+            f"axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
         )
         raise ValueError(msg)
 
     def align(part: Array) -> Array:
-        if axes == (1, 0):
-            part = xp.permute_dims(part, (1, 0, 2))
+        if seq < last:
+            part = xp.moveaxis(part, last, seq)
         for axis in range(min(axes) + 1, x.ndim - 1):
             part = part if axis in axes else xp.expand_dims(part, axis=axis - min(axes))
         return part

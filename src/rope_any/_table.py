@@ -40,6 +40,16 @@ class Table(NamedTuple):
     sin: Array
 
 
+class BentTable(Table):
+    """
+    A `Table` that is no rotation: its pairs are scaled by position, or mixed.
+
+    Made by the functions of `rope_any.bending`. It goes wherever a `Table` goes, but has no inverse.
+    """
+
+    __slots__ = ()
+
+
 class Turns(NamedTuple):
     """Host frequencies made ready for exact products; each field but the last has one row per axis."""
 
@@ -155,17 +165,14 @@ def table(
     """Return the table of frequencies that are ready or learned: `cos_sin`, which see."""
     learned = None if isinstance(frequencies, Turns) else frequencies
     factor = checked_factor(attention_factor)
-    home = next((array for array in (positions, like, learned) if _array.is_array(array)), None)
-    if home is None:
-        msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
-        raise TypeError(msg)
+    home = _home(positions, like, learned)
     given = positions if _array.is_array(positions) else None
     named = {"positions": given, "like": like, "frequencies": learned}
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    whole, part = _numbers(xp, home, positions, wide=wide)
+    whole, part = as_numbers(xp, home, positions, wide=wide)
     if learned is not None:
         cos, sin = _from_learned(xp, whole, part, learned, work)
     elif wide:
@@ -175,6 +182,15 @@ def table(
     if factor != 1:
         cos, sin = cos * factor, sin * factor
     return Table(_array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype))
+
+
+def _home(positions: Positions, *others: Array | None) -> Array:
+    """Return the first array, which names library and device."""
+    for array in (positions, *others):
+        if _array.is_array(array):
+            return array
+    msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
+    raise TypeError(msg)
 
 
 def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:
@@ -329,28 +345,48 @@ def _is_integer(x: Array) -> bool:
     return _array.dtype_name(x.dtype).startswith(("int", "uint"))
 
 
-def _numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
+def placed(positions: Positions, /, *, like: Array | None) -> Array:
+    """Return positions as an array: integers of 64 bits, or of 32 where there is no float64; float64 or float32."""
+    home = _home(positions, like)
+    named = {"positions": positions if _array.is_array(positions) else None, "like": like}
+    xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
+    wide = _array.has_float64(xp, home)
+    given, part = _given(xp, home, positions, wide=wide)
+    if part is not None:
+        return _array.cast(xp, given, xp.float32) + part
+    if _is_integer(given):
+        return _array.cast(xp, given, xp.int64 if wide else xp.int32)
+    return given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
+
+
+def as_numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
     """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
+    given, part = _given(xp, home, positions, wide=wide)
+    if wide:
+        return _array.cast(xp, given, xp.float64), None
+    if _is_integer(given):
+        return _array.cast(xp, given, xp.int32), part
+    real = given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
+    nearest = xp.round(real)
+    return xp.astype(nearest, xp.int32), _array.cast(xp, real - nearest, xp.float32)
+
+
+def _given(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
+    """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
     if not _array.is_array(positions):
         return _from_host(xp, home, positions, wide=wide)
     name = _array.dtype_name(positions.dtype)
     if not _is_integer(positions) and name not in _array.FLOATING:
         msg = f"positions must be integers or real numbers; got an array of {name}"
         raise TypeError(msg)
-    if wide:
-        return _array.cast(xp, positions, xp.float64), None
-    if _is_integer(positions):
-        return _array.cast(xp, positions, xp.int32), None
-    real = positions if name == "float64" else _array.cast(xp, positions, xp.float32)
-    nearest = xp.round(real)
-    return xp.astype(nearest, xp.int32), _array.cast(xp, real - nearest, xp.float32)
+    return positions, None
 
 
 def _from_host(
     xp: Any, home: Array, positions: int | range | Sequence[Any], *, wide: bool
 ) -> tuple[Array, Array | None]:
-    """Return host positions likewise, taken apart before a library may round them."""
-    place, whole = _array.creation(home), xp.float64 if wide else xp.int32
+    """Return host positions likewise, taken apart where the library has no float64 to hold them."""
+    place, whole = _array.creation(home), xp.int64 if wide else xp.int32
     if isinstance(positions, range):
         _require_fit(wide, *positions[:1], *positions[-1:])
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
@@ -363,10 +399,22 @@ def _from_host(
     def array(values: list[Any], dtype: Any) -> Array:
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
-    if wide or all(isinstance(number, int) for number in numbers):
+    if all(isinstance(number, int) for number in numbers):
         return array(numbers, whole), None
+    if wide:
+        return array(numbers, xp.float64), None
     nearest = [round(number) for number in numbers]
     return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
+
+
+def tokens(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
+    """Return an int that 32 bits hold, or say that `name` must be one."""
+    number = integer(name, value)
+    if not least <= number < 2**31:
+        got = number if abs(number) < 1e308 else "one beyond 1e308"  # too long to be shown
+        msg = f"{name} must be from {least} to {2**31 - 1}; got {got}"
+        raise ValueError(msg)
+    return number
 
 
 _WANTED = "positions must be an array, an int, a range or a sequence of finite numbers"

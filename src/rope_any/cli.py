@@ -1,5 +1,7 @@
-"""The command line: ``rope-any check`` and ``rope-any rotate``."""
+"""The command line: ``rope-any check``, ``rotate``, ``inspect`` and ``diff``."""
 
+import json
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import numpy as np
 from rope_any import Rope, __version__, frequencies
 from rope_any._array import Array, namespace
 from rope_any._engines import ENGINES, Engine, find, version
+from rope_any.config import Explanation, drift, explain, wavelengths
 
 try:
     import mpmath
@@ -268,6 +271,152 @@ def _save(targets: list[Path], arrays: tuple[Array, ...]) -> None:
             np.save(Path(scratch) / target.name, array)
         for target in targets:
             (Path(scratch) / target.name).replace(target)
+
+
+# --- inspect, diff ----------------------------------------------------------------------------------------
+
+ConfigFile = Annotated[Path, typer.Argument(help="config.json, or the folder that it is in.", show_default=False)]
+LayerType = Annotated[str | None, typer.Option(help="One kind of layer; all by default.", show_default=False)]
+Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
+
+
+@app.command()
+def inspect(
+    file: ConfigFile,
+    *,
+    layer_type: LayerType = None,
+    sequence_length: Length = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rotation of a model: each value, where it comes from, and the wavelengths."""
+    told = _explained(file, layer_type, sequence_length)
+    if as_json:
+        typer.echo(json.dumps([_record(one) for one in told], indent=2))
+        return
+    for one in told:
+        out = _console()
+        out.print(f"{_title(one)}: {'no rotary' if one.rope is None else one.rope!r}", markup=False, style="bold")
+        grid = Grid(Column("value", no_wrap=True), "", Column("from", overflow="fold"), box=None, padding=(0, 2, 0, 0))
+        for name, fact in one.facts.items():
+            grid.add_row(name, _short(fact.value), fact.source)
+        out.print(grid, markup=False)
+        if one.rope is not None:
+            tokens = sorted(wavelengths(one.rope))
+            out.print(f"wavelengths in tokens: {' '.join(map(_tokens, tokens))}", markup=False)
+            for name, pairs in _unfinished(one).items():
+                length = one.facts[name].value
+                out.print(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
+
+
+@app.command()
+def diff(
+    a: ConfigFile,
+    b: ConfigFile,
+    *,
+    layer_type: LayerType = None,
+    sequence_length: Length = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what differs between the rotations of two models, and how their tables drift apart with position."""
+    pairs = _paired(_explained(a, layer_type, sequence_length), _explained(b, layer_type, sequence_length))
+    records = [_difference(*pair) for pair in pairs]
+    if as_json:
+        typer.echo(json.dumps(records, indent=2))
+        return
+    for (one, other), record in zip(pairs, records, strict=True):
+        out = _console()
+        title = " and ".join(dict.fromkeys(_title(told) for told in (one, other) if told.facts))
+        if not record["facts"] and record["drift"] is not None and not any(record["drift"].values()):
+            out.print(f"{title}: the same rotation", markup=False, style="bold")
+            continue
+        out.print(title, markup=False, style="bold")
+        grid = Grid(Column("value", no_wrap=True), str(a), str(b), box=None, padding=(0, 2, 0, 0))
+        for name, values in record["facts"].items():
+            grid.add_row(name, *(_short(value) for value in values))
+        out.print(grid, markup=False)
+        if record["drift"] is None:
+            out.print("their tables can't be compared: they turn different numbers of pairs", markup=False)
+        else:
+            steps = "  ".join(f"{position}: {apart:.2g}" for position, apart in record["drift"].items())
+            out.print(f"largest distance of their tables by position: {steps}", markup=False)
+
+
+def _explained(file: Path, layer_type: str | None, sequence_length: int | None) -> tuple[Explanation, ...]:
+    try:
+        return explain(file, layer_type=layer_type, sequence_length=sequence_length)
+    except (TypeError, ValueError) as error:
+        typer.echo(f"rope-any: {file}: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _console() -> Console:
+    return Console(width=max(Console().width, 88), highlight=False)
+
+
+def _title(one: Explanation) -> str:
+    return one.layer_type or "all layers"
+
+
+def _short(value: object) -> str:
+    """Return a value on one line, a long list by its ends."""
+    if isinstance(value, tuple | list) and len(value) > 4:
+        return f"{len(value)} numbers from {min(value):.6g} to {max(value):.6g}"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _tokens(n: float) -> str:
+    return f"{n:.0f}" if n >= 1000 else f"{n:.3g}"
+
+
+def _unfinished(one: Explanation) -> dict[str, int]:
+    """Return how many pairs don't come round within the trained and the extended length."""
+    lengths = {name: one.facts[name].value for name in ("trained_length", "extended_length") if name in one.facts}
+    tokens = wavelengths(one.rope) if one.rope is not None else ()
+    return {name: sum(n > length for n in tokens) for name, length in lengths.items()}
+
+
+def _record(one: Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON has it, where a wavelength that is infinite is null."""
+    rope = one.rope
+    return {
+        "layer_type": one.layer_type,
+        "facts": {name: {"value": fact.value, "source": fact.source} for name, fact in one.facts.items()},
+        "rope": rope
+        and {
+            "frequencies": rope.frequencies,
+            "pairing": rope.pairing,
+            "attention_factor": rope.attention_factor,
+            "start": rope.start,
+        },
+        "wavelengths": rope and [None if math.isinf(n) else n for n in sorted(wavelengths(rope))],
+        "pairs_without_a_turn": _unfinished(one),
+    }
+
+
+def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
+    """Return what is to be compared: one rotation with each of the other config, or layers of one type."""
+    if len(a) == 1 or len(b) == 1:
+        return [(one, other) for one in a for other in b]
+    ours, theirs = ({one.layer_type: one for one in told} for told in (a, b))
+    nothing = Explanation(None, None, {})
+    return [(ours.get(name, nothing), theirs.get(name, nothing)) for name in dict.fromkeys([*ours, *theirs])]
+
+
+def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
+    """Return the values that differ, and the distance of the tables by position, or null for it."""
+    names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
+    values = {name: [told.facts[name].value if name in told.facts else None for told in (one, other)] for name in names}
+    a, b = one.rope, other.rope
+    drifts = None
+    if a is not None and b is not None and len(wavelengths(a)) == len(wavelengths(b)):
+        drifts = {str(position): drift(a, b, position) for position in POSITIONS}
+    return {
+        "layer_types": [one.layer_type, other.layer_type],
+        "facts": {name: pair for name, pair in values.items() if pair[0] != pair[1]},
+        "drift": drifts,
+    }
 
 
 def main() -> None:

@@ -1,0 +1,428 @@
+"""
+A model's config, read: whatever its age and source, values under today's names, and where each stands.
+
+What a config says: the part of it that speaks of text (`part_of`), its parameters for one kind of layer, whatever their
+form and names (`parameters`), its layers and sizes. `_recipe` draws the conclusions. Each value travels as a `Fact`,
+with its source. Nothing is imported, evaluated or fetched because a config says so, and what is not understood is
+refused in one sentence.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from rope_any._frequencies import integer, positive, shown
+from rope_any._gguf import is_gguf, translated
+from rope_any._models import MODELS, STILL, TEXT_PARTS, Model, near
+from rope_any._pairing import Pairing, as_pairing
+from rope_any._schemes import ALIASES, KEYS, SCHEMES
+
+LARGEST_FILE = 64 * 2**20  # bytes
+LARGEST_HEAD = 2**16  # features
+MOST_LAYERS = 2**12
+LONGEST = 2**53  # tokens
+
+# The names of one thing, today's first.
+BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
+SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", "partial_rotary_factors")
+COUNTS = ("rotary_dim", "attn_rotary_emb")
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
+TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
+TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
+ORIGINAL = "original_max_position_embeddings"
+
+_ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i|use)?rope|rotary|theta)|Rope|RoPE|Rotary|Theta")
+# Names that speak of rotary, beside those above and those that `Model` has.
+_KNOWN = {
+    "rope_parameters",
+    "rope_scaling",
+    "rope_interleave",
+    "rotary_emb_interleaved",
+    "qk_rope_head_dim",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "layer_rope_theta",
+}
+
+
+class Fact(NamedTuple):
+    """A value, and where it comes from."""
+
+    value: Any
+    source: str
+
+
+class Part(NamedTuple):
+    """The part of a config that speaks of text, and what is known of its model."""
+
+    keys: Mapping[str, Any]
+    path: tuple[str, ...]
+    model_type: str | None
+    model: Model
+    pairing: Pairing | None
+    """As the caller gives it."""
+    names: Mapping[str, str] = {}
+    """What keys are called in the file, where they were translated."""
+
+    def name(self, *keys: str) -> str:
+        """Return the full name of a key, for the reader."""
+        key = ".".join(keys)
+        return self.names.get(key, ".".join((*self.path, key)))
+
+    def get(self, key: str) -> Fact | None:
+        """Return what stands under a key, if it is not null."""
+        value = self.keys.get(key)
+        return None if value is None else Fact(value, self.name(key))
+
+    @property
+    def default(self) -> str:
+        """The source of what the config does not say."""
+        return f"default of {self.model_type}" if self.model_type else "default"
+
+
+def fail(message: str) -> NoReturn:
+    """Refuse a config."""
+    raise ValueError(message)
+
+
+def _same(a: object, b: object) -> bool:
+    """Whether two values of a config are equal, which those nested too deeply are not."""
+    try:
+        return bool(a == b)
+    except RecursionError:
+        return False
+
+
+# --- the part that speaks of text -------------------------------------------------------------------------
+
+
+def load(config: object, /) -> dict[str, Any]:
+    """Return a config as a dict: a dict as it is, the JSON of a path, or what ``to_dict()`` returns."""
+    if isinstance(config, str | os.PathLike):
+        return _read(Path(config))
+    if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
+        config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
+    if not isinstance(config, Mapping):
+        msg = f"config must be a dict, a path to a config.json or an object with to_dict(); got {shown(config)}"
+        raise TypeError(msg)
+    return dict(config)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        path = path / "config.json" if path.is_dir() else path
+        size = path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):  # a name that is too long, or holds a zero
+        size = None
+    if size is None:
+        fail(f"config must be a path to a config.json; there is none at {shown(str(path))}")
+    if size > LARGEST_FILE:
+        fail(f"{path} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
+    try:
+        found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
+    except OSError as error:
+        fail(f"{path} must be a config.json that can be read; got {error.strerror}")
+    except RecursionError:
+        fail(f"{path} must be a config.json; got one nested too deeply")
+    except json.JSONDecodeError as error:
+        fail(f"{path} must be a config.json; line {error.lineno}: {error.msg}")
+    except UnicodeDecodeError:
+        fail(f"{path} must be a config.json in UTF-8")
+    except ValueError as error:  # a key that stands twice, or an integer of thousands of digits
+        fail(f"{path} must be a config.json; {error}")
+    if not isinstance(found, dict):
+        msg = f"{path} must hold a JSON object; got {shown(found)}"
+        raise TypeError(msg)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # its None is what goes on
+        fail(f"config must not hold a key twice; got {shown(twice)} again")
+    return found
+
+
+def _is_name(value: object) -> bool:
+    """Whether a string can be a name, to be shown in a line."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= 100
+
+
+def _require_names(mapping: Mapping[Any, Any]) -> None:
+    for key in mapping:
+        if not _is_name(key):
+            msg = f"config must have names as keys; got {shown(key)}"
+            raise (ValueError if isinstance(key, str) else TypeError)(msg)
+
+
+def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
+    """Return the part of a config that speaks of text."""
+    keys: Mapping[str, Any] = load(config)
+    _require_names(keys)
+    given = None if pairing is None else as_pairing(pairing)
+    if is_gguf(keys):
+        keys, names, model = translated(keys)
+        return Part(keys, (), keys["model_type"], model, given, names)
+    path: tuple[str, ...] = ()
+    outer = None
+    for _ in TEXT:
+        inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
+        if inner is None:
+            break
+        outer = _model_type(keys, path) or outer
+        keys, path = keys[inner], (*path, inner)
+        _require_names(keys)
+    model_type = _model_type(keys, path) or TEXT_PARTS.get(outer or "")
+    model_type = TEXT_PARTS.get(model_type or "", model_type)
+    if model_type not in MODELS and given is None:
+        _refuse_unknown_model(model_type, keys, path)
+    return _checked(Part(keys, path, model_type, MODELS.get(model_type or "", Model()), given))
+
+
+def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    found = keys.get("model_type")
+    if found is not None and not _is_name(found):
+        msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(found)}"
+        raise TypeError(msg)
+    return found or None
+
+
+def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
+    name = ".".join((*path, "model_type"))
+    if model_type is not None:
+        guess = near(model_type, MODELS)
+        fail(f"{name} must be one whose pairing is known, or pairing= be given; got {shown(model_type)}{guess}")
+    parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
+    hint = f"; its parts may be read by themselves: {parts}" if parts else ""
+    fail(f"{name} must be given, since it decides the pairing, or pairing= be given; got none{hint}")
+
+
+def _checked(part: Part) -> Part:
+    """Return a part, having refused names that speak of rotary and that its model does not know."""
+    model = part.model
+    bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
+    known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
+    for key, value in part.keys.items():
+        if key not in known and value is not None and _ROTARY.search(key):
+            fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
+    return part
+
+
+# --- the parameters of one kind of layer ------------------------------------------------------------------
+
+
+def choices(part: Part, /) -> tuple[str, ...]:
+    """Return the kinds of layers that a config tells apart, or none."""
+    name, content = stated(part)
+    if not _by_layer(content):
+        return tuple(part.model.layers)
+    for key, entry in content.items():
+        if entry is not None and not isinstance(entry, Mapping):
+            fail(f"{part.name(name)} must be flat, or hold objects alone; got {shown(entry)} for {shown(key)}")
+    return tuple(content)
+
+
+def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the content of the parameters that a config states, which may be none."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in ("rope_parameters", "rope_scaling"):
+        value = part.keys.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            msg = f"{part.name(name)} must be an object or null; got {shown(value)}"
+            raise TypeError(msg)
+        if value:
+            _require_names(value)
+            found[name] = value
+    if len(found) < 2:
+        return next(iter(found.items()), ("rope_parameters", {}))
+    new, old = found.values()
+    if not all(_same(new.get(key, value), value) for key, value in old.items()) or _by_layer(new) != _by_layer(old):
+        fail(f"{part.name('rope_scaling')} must agree with {part.name('rope_parameters')} where both are given")
+    return "rope_parameters", {**old, **new}
+
+
+def _by_layer(content: Mapping[str, Any]) -> bool:
+    """Whether parameters stand by kind of layer; a kind whose parameters are null has no rotary."""
+    if any(isinstance(value, Mapping) for value in content.values()):
+        return True
+    return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
+
+
+def parameters(part: Part, label: str | None, index: int | None = None, /) -> dict[str, Fact] | None:
+    """Return the parameters of one kind of layer under today's names, or None where it has no rotary."""
+    name, content = stated(part)
+    model = part.model
+    if _by_layer(content):
+        entry = content[label or ""]
+        if entry is None:
+            return None
+        return _completed(part, _named(part, entry, name, label or ""), label, index, by_layer=True)
+    base = {**part.keys, **content}
+    if model.optional and "rope_theta" in base and base["rope_theta"] is None:
+        return None
+    if not content and model.stated:
+        fail(f"{part.name('rope_parameters')} must be given for {part.model_type}; got none")
+    if content and model.layers and name == "rope_parameters":
+        fail(f"{part.name(name)} must be by kind of layer for {part.model_type}: {', '.join(model.layers)}")
+    facts = _named(part, content, name)
+    if not _is_scaled(part, label, index):
+        facts = {key: facts[key] for key in ("rope_theta", "partial_rotary_factor") if key in facts}
+    original = part.get(ORIGINAL)
+    if original is not None and ORIGINAL in SCHEMES.get(kind_of(facts), SCHEMES["default"]).keys:
+        facts[ORIGINAL] = original  # it wins, as in transformers
+    return _completed(part, facts, label, index, by_layer=False)
+
+
+def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
+    """Whether flat parameters scale a kind of layer, or a layer."""
+    layer = part.model.layers.get(label or "")
+    listed = part.keys.get(part.model.keys.get("scaled_layers", ""))
+    if index is not None and isinstance(listed, list):
+        return index in listed
+    return layer is None or layer.scaled
+
+
+def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
+    """Return flat parameters, with the rope type under its name of today."""
+    _require_names(entry)
+    facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
+    kinds = []
+    for fact in (facts.pop("rope_type", None), facts.pop("type", None)):
+        if fact is not None and fact.value is not None:
+            if not isinstance(fact.value, str):
+                msg = f"{fact.source} must be a name; got {shown(fact.value)}"
+                raise TypeError(msg)
+            today = ALIASES.get(fact.value, fact.value)
+            kinds.append(Fact(part.model.types.get(today, today), fact.source))
+    if len(kinds) == 2 and kinds[0].value != kinds[1].value:
+        fail(f"{kinds[1].source} must agree with {kinds[0].source}; got {shown(kinds[1].value)}")
+    return facts | ({"rope_type": kinds[0]} if kinds else {})
+
+
+def kind_of(facts: Mapping[str, Fact]) -> str:
+    return str(facts["rope_type"].value) if "rope_type" in facts else "default"
+
+
+def _completed(
+    part: Part, facts: dict[str, Fact], label: str | None, index: int | None, *, by_layer: bool
+) -> dict[str, Fact]:
+    """Return parameters with the base and the share of the head that stand outside, or go without saying."""
+    model, layer = part.model, part.model.layers.get(label or "")
+    own = part.get(model.keys.get("layer_bases", ""))
+    if own is not None and index is not None:
+        facts = facts | {"rope_theta": _of_layer(part, own, label, index)}
+    bases = (layer.key,) if layer else BASES
+    outside = {"rope_theta": bases, "partial_rotary_factor": SHARES}
+    base = Fact(layer.base if layer else model.base, part.default)
+    times = part.get(model.keys.get("base_times", ""))
+    if times is not None:
+        base = Fact(base.value * positive(times.source, times.value), f"{base.value:g} * {times.source}")
+    defaults = {"rope_theta": base, "partial_rotary_factor": Fact(model.partial, part.default)}
+    for key, names in outside.items():
+        inside = facts[key] if key in facts and facts[key].value is not None else None
+        found = [_of_layer(part, fact, label, index) for name in names if (fact := part.get(name))]
+        if not by_layer and inside is not None and key not in model.unread and own is None:
+            found.insert(0, inside)
+        for fact in found[1:]:
+            if not _same(fact.value, found[0].value):
+                fail(f"{fact.source} must agree with {found[0].source}; got {shown(fact.value)}")
+        facts[key] = inside or (found[0] if found else defaults[key])
+    return facts
+
+
+def _of_layer(part: Part, fact: Fact, label: str | None, index: int | None) -> Fact:
+    """Return the number of one layer, or of one kind of layer, from a list that has one for each layer."""
+    if not isinstance(fact.value, list):
+        return fact
+    if index is None and label is None:
+        fail(f"{fact.source} has a number for each layer; give layer_type, or use rope_any.config.layers")
+    kinds = layer_types(part) or ()
+    chosen = [index] if index is not None else [i for i, kind in enumerate(kinds) if part.model.label(kind) == label]
+    values = [fact.value[i] for i in chosen if i < len(fact.value)]
+    if not values:
+        fail(f"{fact.source} must have a number for each layer; got {len(fact.value)}")
+    if not all(_same(value, values[0]) for value in values):
+        fail(f"{fact.source} must be the same in layers of one type; use rope_any.config.layers")
+    return Fact(values[0], f"{fact.source}[{chosen[0]}]")
+
+
+# --- layers -----------------------------------------------------------------------------------------------
+
+
+def layer_count(part: Part, /) -> int:
+    """Return the number of layers."""
+    fact = first(part, LAYERS)
+    if fact is None:
+        fail(f"{part.name(LAYERS[0])} must be given; got none")
+    count = integer(fact.source, fact.value)
+    if not 0 < count <= MOST_LAYERS:
+        fail(f"{fact.source} must be between 1 and {MOST_LAYERS}; got {shown(count)}")
+    return count
+
+
+def layer_types(part: Part, /) -> list[str] | None:
+    """Return the type of each layer, as listed or by the pattern of the model; None if there are none."""
+    for name in TYPES:
+        listed = part.keys.get(name)
+        if listed is None:
+            continue
+        if not isinstance(listed, list | tuple) or not all(map(_is_name, listed)):
+            msg = f"{part.name(name)} must be a list of names; got {shown(listed)}"
+            raise TypeError(msg)
+        repeats = layer_count(part) // len(listed) + 1 if "block_types" in name and listed else 1
+        return (list(listed) * repeats)[: layer_count(part)] if repeats > 1 else list(listed)
+    attending = part.keys.get(part.model.keys.get("attention_layers", ""))
+    if isinstance(attending, list):
+        return ["full_attention" if i in attending else "conv" for i in range(layer_count(part))]
+    if part.model.pattern is None or first(part, LAYERS) is None:
+        return None
+    count = layer_count(part)
+    return [part.model.pattern(part.keys, i, count) for i in range(count)]
+
+
+def turns(part: Part, layer_type: str, index: int, /) -> bool:
+    """Whether a layer turns at all."""
+    return switched_off(part) is None and layer_type not in STILL and part.model.turns(part.keys, layer_type, index)
+
+
+def differ_by_index(part: Part, /) -> bool:
+    """Whether a config says something of single layers, beside their types."""
+    names = (*BASES, *SHARES, *(part.model.keys.get(key, "") for key in ("layer_bases", "scaled_layers")))
+    return any(isinstance(part.keys.get(name), list) for name in names)
+
+
+def switched_off(part: Part, /) -> Fact | None:
+    """Return the switch by which a config turns rotary off in all layers, if it does."""
+    if part.model.switch is None:
+        return None
+    key, on, default = part.model.switch
+    fact = Fact(part.keys[key], part.name(key)) if key in part.keys else Fact(default, part.default)
+    return None if fact.value == on else fact
+
+
+# --- sizes -----------------------------------------------------------------------------------------------
+
+
+def size(part: Part, key: str, label: str | None = None) -> Fact | None:
+    """Return a size: of the kind of layer, where it has one of its own, or of all."""
+    own = part.keys.get("per_layer_config")
+    if label is not None and isinstance(own, Mapping):
+        kinds = layer_types(part) or () if own else ()
+        first = next((i for i, kind in enumerate(kinds) if part.model.label(kind) == label), None)
+        for index, entry in own.items():
+            if str(index).isdecimal() and int(index) == first and isinstance(entry, Mapping) and key in entry:
+                return Fact(entry[key], part.name("per_layer_config", str(index), key))
+    names = (part.model.keys.get(f"{label}.{key}", ""), part.model.keys.get(key, ""), key)
+    return next((fact for name in names if (fact := part.get(name))), None)
+
+
+def first(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:
+    return next((fact for name in names if (fact := size(part, name, label))), None)

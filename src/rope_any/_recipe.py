@@ -1,0 +1,368 @@
+"""
+A config that was read -> the numbers of its rotation.
+
+The sizes of the head (`_sizes`), the values of the scheme that bends the frequencies (`_values`), and the arrangement
+of several axes (`_arranged`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rope_any import axes
+from rope_any._config import (
+    COUNTS,
+    HEADS,
+    HIDDEN,
+    LENGTHS,
+    ORIGINAL,
+    Fact,
+    Part,
+    choices,
+    fail,
+    first,
+    kind_of,
+    layer_types,
+    parameters,
+    size,
+    stated,
+    switched_off,
+    turns,
+)
+from rope_any._frequencies import Frequencies, Row, attention_factor, flag, frequencies, integer, positive, shown
+from rope_any._models import MODELS, SIZES, STILL, near
+from rope_any._pairing import Pairing
+from rope_any._schemes import ASIDE, COMMON, KEYS, REQUIRED, SCHEMES, SECTIONS, STRIDED, WITH_ALPHA, Scheme
+
+LARGEST_HEAD = 2**16  # features
+LONGEST = 2**53  # tokens
+
+
+class Recipe(NamedTuple):
+    """What a `Rope` is made of, and why."""
+
+    frequencies: Frequencies
+    pairing: Pairing
+    attention_factor: float
+    start: int
+    facts: dict[str, Fact]
+
+
+# --- the sizes of the head --------------------------------------------------------------------------------
+
+
+def _sizes(part: Part, share: Fact, label: str | None, kind: str) -> dict[str, Fact]:
+    """Return how wide the head is, how many of its features turn, and from which one on."""
+    model = part.model
+    rope = None if model.trailing else size(part, "qk_rope_head_dim", label)
+    if rope is not None:  # a slice by itself, of which the share says nothing new
+        width = Fact(_width(rope.source, rope.value), rope.source)
+        _require_slice(part, share, width, label)
+        return {"head_dim": width, "rotary_dim": width}
+    head = _head_dim(part, label)
+    head = Fact(_width(head.source, head.value), head.source)
+    if kind == "proportional":
+        return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
+    rotary = _turning(part, share, head)
+    name = rotary.source.removeprefix("derived: ")
+    if not 0 < rotary.value <= head.value:
+        fail(f"{name} must let from 1 to {head.value} features turn; got {shown(rotary.value)}")
+    if rotary.value % 2 and (rotary.value == head.value or kind != "default"):
+        fail(f"{name} must give an even number of features; got {rotary.value}")
+    start = {"start": Fact(head.value - rotary.value, part.default)} if model.trailing else {}
+    return {"head_dim": head, "rotary_dim": rotary, **start}
+
+
+def _width(source: str, value: object) -> int:
+    name = source.removeprefix("derived: ")
+    width = integer(name, value)
+    if not 1 < width <= LARGEST_HEAD:
+        fail(f"{name} must be between 2 and {LARGEST_HEAD} features; got {shown(width)}")
+    return width
+
+
+def _head_dim(part: Part, label: str | None) -> Fact:
+    given = size(part, "head_dim", label)
+    if given is not None:
+        return given
+    hidden, heads = first(part, HIDDEN, label), first(part, HEADS, label)
+    if part.path and part.model_type in SIZES:  # part of a larger config, which leaves out what equals the defaults
+        default = SIZES[part.model_type]
+        if default[2] and not (hidden and heads):
+            return Fact(default[2], part.default)
+        hidden, heads = hidden or Fact(default[0], part.default), heads or Fact(default[1], part.default)
+    if hidden is None or heads is None:
+        missing = HIDDEN[0] if hidden is None else HEADS[0]
+        fail(f"{part.name('head_dim')} must be given, or {part.name(missing)} to derive it; got neither")
+    d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
+    if d < 1 or n < 1:
+        fail(f"{hidden.source} and {heads.source} must be positive; got {shown(d)} and {shown(n)}")
+    return Fact(d // n, f"derived: {hidden.source} // {heads.source}")
+
+
+def _turning(part: Part, share: Fact, head: Fact) -> Fact:
+    """Return how many features turn: a count, or a share of the head."""
+    if part.model.rotary_dim is not None:
+        return Fact(part.model.rotary_dim(lambda key: _given(part, key)), f"derived as {part.model_type} does")
+    p = _share(share)
+    turning = Fact(int(head.value * p), share.source) if p != 1 else head
+    counts = (*COUNTS, *(("qk_rope_head_dim",) if part.model.trailing else ()))
+    for count in [fact for name in counts if name not in part.model.unread and (fact := part.get(name))]:
+        if share.source != part.default and integer(count.source, count.value) != turning.value:
+            fail(f"{count.source} must agree with {share.source}; got {shown(count.value)}, it gives {turning.value}")
+        turning = Fact(integer(count.source, count.value), count.source)
+    return turning
+
+
+def _given(part: Part, key: str) -> int:
+    fact = part.get(key)
+    if fact is None:
+        fail(f"{part.name(key)} must be given; got none")
+    return _width(fact.source, fact.value)
+
+
+def _share(fact: Fact) -> float:
+    p = positive(fact.source, fact.value)
+    if p > 1:
+        fail(f"{fact.source} must be at most 1; got {p}")
+    return p
+
+
+def _require_slice(part: Part, share: Fact, width: Fact, label: str | None) -> None:
+    """Refuse a share of the head that is not that of its rotary slice."""
+    p = _share(share)
+    if p == 1 or share.source == part.default:
+        return
+    head, plain = size(part, "head_dim", label), size(part, "qk_nope_head_dim", label)
+    wholes = [integer(head.source, head.value)] if head else []
+    wholes += [integer(plain.source, plain.value) + width.value] if plain else []
+    if not any(int(whole * p) == width.value for whole in wholes):
+        fail(f"{share.source} must give the {width.value} features of {width.source}; got {p}")
+
+
+# --- the values of the scheme -----------------------------------------------------------------------------
+
+
+def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
+    """Return the scheme that parameters ask for, and the values it reads: checked, and with defaults."""
+    kind = kind_of(facts)
+    if kind not in SCHEMES:
+        fail(f"{facts['rope_type'].source} must be one of {', '.join(SCHEMES)}; got {shown(kind)}{near(kind, SCHEMES)}")
+    alpha = facts.get("alpha", Fact(None, ""))
+    scheme = WITH_ALPHA if kind == "dynamic" and alpha.value is not None else SCHEMES[kind]
+    aside = _aside(facts, scheme, kind)
+    values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
+    if "factor" in values and values["factor"].value is None and values.get("attention_factor", alpha).value is None:
+        longer, trained = first(part, LENGTHS), values[ORIGINAL]
+        if longer is None:
+            fail(f"{part.name(LENGTHS[0])} must be given for rope type {kind!r} without a factor; got none")
+        quotient = positive(longer.source, longer.value) / trained.value
+        values["factor"] = Fact(quotient, f"derived: {longer.source} / {trained.source}")
+    if scheme.trained:
+        trained = values[scheme.trained]
+        values["length"] = Fact(length, "sequence_length") if length else Fact(trained.value, "the trained length")
+    return scheme, values | aside
+
+
+def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
+    """Return the parameters that change nothing, and say why; refuse those that are unknown or of another scheme."""
+    aside = {}
+    for key, fact in facts.items():
+        if key not in KEYS:
+            fail(f"{fact.source} must be a known name; got {shown(key)}{near(key, KEYS)}")
+        if key in COMMON or key in scheme.keys or fact.value is None:
+            continue
+        if key not in ASIDE and key not in scheme.unread:
+            fail(f"{fact.source} must not be given for rope type {kind!r}")
+        aside[key] = Fact(fact.value, f"{fact.source}; {ASIDE.get(key, 'not read here')}")
+    return aside
+
+
+def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
+    """Return one value that a scheme reads, checked."""
+    fact = first(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
+    if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
+        if default is not REQUIRED:
+            return Fact(default, f"default of {kind}")
+        if kind == "yarn" and key == "factor" and fact is not None:
+            return fact  # null: as much as the length grows
+        name = part.name(*(() if key == LENGTHS[0] else stated(part)[:1]), key)
+        fail(f"{name} must be given for rope type {kind!r}; got none")
+    if isinstance(default, bool):
+        return Fact(flag(fact.source, fact.value), fact.source)
+    if key not in ("short_factor", "long_factor"):
+        return Fact(positive(fact.source, fact.value), fact.source)
+    if not isinstance(fact.value, list | tuple):
+        msg = f"{fact.source} must be a list of numbers; got {shown(fact.value)}"
+        raise TypeError(msg)
+    if len(fact.value) > LARGEST_HEAD:
+        fail(f"{fact.source} must have one number for each pair; got {len(fact.value)}")
+    return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
+
+
+# --- the recipe -------------------------------------------------------------------------------------------
+
+
+def recipe(
+    part: Part,
+    /,
+    *,
+    layer_type: str | None = None,
+    sequence_length: int | None = None,
+    index: int | None = None,
+) -> Recipe | Fact:
+    """Return the recipe of a kind of layer, or of one layer; or the fact that it has no rotary."""
+    length = None if sequence_length is None else integer("sequence_length", sequence_length)
+    if length is not None and not 0 < length <= LONGEST:
+        fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
+    label = _label(part, layer_type)
+    if layer_type is not None and index is None and _holds_still(part, layer_type):
+        return Fact(None, f"layers of type {layer_type} hold still in {part.model_type}")
+    given = parameters(part, label, index)
+    if given is None:
+        return Fact(None, f"{part.name(stated(part)[0], *([label] if label else []))} is null")
+    scheme, values = _values(part, given, length)
+    base = Fact(positive(given["rope_theta"].source, given["rope_theta"].value), given["rope_theta"].source)
+    share = given["partial_rotary_factor"]
+    sizes = _sizes(part, share, label, kind_of(given))
+    row, factor = _bent(scheme, sizes["rotary_dim"], base, {**values, "partial_rotary_factor": share})
+    if part.model.backwards:
+        row = tuple(-f for f in row)
+    freqs, arrangement = _arranged(part, given, row)
+    pairing = _pairing(part)
+    said = values.pop("attention_factor", Fact(None, ""))
+    facts = {
+        "model_type": Fact(part.model_type, part.name("model_type")),
+        "pairing": pairing,
+        "rope_type": given.get("rope_type", Fact("default", "no scaling is given")),
+        "rope_theta": base,
+        **sizes,
+        "partial_rotary_factor": share,
+        **values,
+        "attention_factor": said if said.value is not None else Fact(factor, f"derived as for {kind_of(given)}"),
+        **arrangement,
+    }
+    off = switched_off(part)
+    if off is not None:
+        facts["rotary"] = off._replace(value="off", source=f"{off.source} is {off.value!r}: no layer turns")
+    start = sizes["start"].value if "start" in sizes else 0
+    known = {name: fact for name, fact in facts.items() if fact.value is not None}
+    return Recipe(freqs, pairing.value, attention_factor(factor), start, known)
+
+
+def _label(part: Part, layer_type: object) -> str | None:
+    """Return the name under which the parameters of a layer type stand, if there is one."""
+    kinds = choices(part)
+    if layer_type is None:
+        if kinds:
+            fail(f"layer_type must be given, since layers differ: one of {', '.join(kinds)}")
+        return None
+    known = dict.fromkeys([*kinds, *(layer_types(part) or ())])
+    if not isinstance(layer_type, str) or layer_type not in known:
+        names = ", ".join(known) or "it has none"
+        msg = f"layer_type must be one that the config has ({names}); got {shown(layer_type)}"
+        raise (ValueError if isinstance(layer_type, str) else TypeError)(msg)
+    label = part.model.label(layer_type)
+    if kinds and label not in kinds and layer_type not in STILL:
+        fail(f"rope_parameters must have an entry for {shown(layer_type)}; got {', '.join(kinds)}")
+    return label
+
+
+def _holds_still(part: Part, layer_type: str) -> bool:
+    """Whether all layers of a type hold still."""
+    indices = [i for i, kind in enumerate(layer_types(part) or ()) if kind == layer_type]
+    return layer_type in STILL or (bool(indices) and not any(turns(part, layer_type, i) for i in indices))
+
+
+def _bent(scheme: Scheme, rotary_dim: Fact, base: Fact, values: Mapping[str, Fact]) -> tuple[Row, float]:
+    """Return the frequencies and the attention factor that a scheme makes."""
+    d = rotary_dim.value
+    even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
+    try:
+        plain = frequencies(even, base=base.value ** (even / d))
+        return scheme.bend(plain, {"rope_theta": base.value, **{key: fact.value for key, fact in values.items()}})
+    except ArithmeticError:
+        fail(f"{base.source} and its scaling must give frequencies that a float can hold; got base {base.value}")
+
+
+def _pairing(part: Part) -> Fact:
+    names = (*(("rope_interleave",) if part.model.flagged else ()), "rotary_emb_interleaved")
+    said = next((fact for name in names if (fact := part.get(name))), None)
+    found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
+    if said is not None:
+        found = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
+    if part.pairing is None or part.pairing == found.value:
+        return found
+    if said is not None or part.model_type in MODELS:
+        fail(f"pairing must be {found.value!r} by {found.source}; got {part.pairing!r}")
+    return Fact(part.pairing, "pairing=, as given")
+
+
+def _arranged(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
+    """Return the frequencies by axis, where positions have several."""
+    model = part.model
+    given = next((facts[key] for key in SECTIONS if key in facts and facts[key].value is not None), None)
+    said = next((facts[key] for key in STRIDED if key in facts and facts[key].value is not None), None)
+    asked = "" if said is None else "strided" if flag(said.source, said.value) else "chunked"
+    kind = model.axes or asked or ("chunked" if given else "")
+    if said is not None and asked != kind:
+        fail(f"{said.source} must agree with {part.model_type}, whose sections are {kind}; got {said.value}")
+    if given is not None and not model.axes and part.model_type in MODELS:
+        fail(f"{given.source} must not be given for {part.model_type}, whose positions have one axis")
+    if given is not None and kind in ("doubled", "alternating"):
+        fail(f"{given.source} must not be given for {part.model_type}: {_WHY[kind]}")
+    if kind in ("", "doubled") or not (given or model.sections):
+        return row, {}
+    if given is not None and not isinstance(given.value, list | tuple):
+        msg = f"{given.source} must be a list of integers; got {shown(given.value)}"
+        raise TypeError(msg)
+    sections = given or Fact(model.sections, part.default)
+    try:
+        rows = _ARRANGEMENTS[kind](row, sections.value, given is None)
+    except (TypeError, ValueError) as error:
+        msg = f"{sections.source}: {error}"
+        raise type(error)(msg) from None
+    if rows is None:
+        note = f"its class divides {sum(sections.value)} pairs, not {len(row)}: one axis until sections are given"
+        return row, {"axes": Fact(1, note)}
+    return rows, {
+        "axes": Fact(len(rows), f"{kind} sections"),
+        "mrope_section": Fact(list(sections.value), sections.source),
+    }
+
+
+_WHY = {
+    "doubled": "it would turn the features of a pair with different axes, which is no rotation",
+    "alternating": "its axes take turns, whatever it says",
+}
+
+
+def _chunked(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...] | None:  # noqa: FBT001  # a row of a table
+    return None if assumed and sum(sections) != len(row) else axes.chunked(row, sections)
+
+
+def _strided(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...]:  # noqa: FBT001
+    # What the class assumes need not sum to the pairs: those left over turn with the first axis.
+    return axes.assigned(row, axes.in_turn(len(row), sections)) if assumed else axes.strided(row, sections)
+
+
+def _alternating(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...]:  # noqa: FBT001
+    return axes.alternating(row, len(sections))
+
+
+def _last_for_time(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...] | None:  # noqa: FBT001
+    """Height and width take turns at the fast pairs, time has the slow ones: sections (height, width, time)."""
+    if assumed and sum(sections) != len(row):
+        return None
+    axes.chunked(row, sections)  # for its checks
+    height, width, time = sections
+    if height != width:
+        fail(f"sections must be as many for height as for width; got {list(sections)}")
+    return axes.assigned(row, [1 + i % 2 for i in range(height + width)] + [0] * time)
+
+
+_ARRANGEMENTS = {
+    "chunked": _chunked,
+    "strided": _strided,
+    "alternating": _alternating,
+    "last for time": _last_for_time,
+}

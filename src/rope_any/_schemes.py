@@ -1,0 +1,136 @@
+"""
+The rope types of configs: which keys each reads, and what it makes of the frequencies.
+
+Names are those of ``rope_parameters`` in transformers; a key without a default is required.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rope_any import scaling
+from rope_any._frequencies import Row
+
+Values = Mapping[str, Any]
+"""Of the keys of a scheme and, besides, ``rope_theta``, ``partial_rotary_factor`` and ``length``."""
+
+REQUIRED = object()
+
+
+class Scheme(NamedTuple):
+    """One rope type."""
+
+    keys: Mapping[str, Any]
+    """What it reads, with defaults; None stands for a value that follows from others."""
+    bend: Callable[[Row, Values], tuple[Row, float]]
+    """From frequencies and values to frequencies and attention factor."""
+    trained: str = ""
+    """The key of the length it is trained for, where the scheme depends on the length of the sequence."""
+    unread: tuple[str, ...] = ()
+    """Keys that stand beside the others in published configs and mean nothing here."""
+
+
+def _default(f: Row, v: Values) -> tuple[Row, float]:
+    return f, 1.0
+
+
+def _linear(f: Row, v: Values) -> tuple[Row, float]:
+    return scaling.linear(f, v["factor"]), 1.0
+
+
+def _dynamic(f: Row, v: Values) -> tuple[Row, float]:
+    trained = v["max_position_embeddings"]
+    return scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=trained), 1.0
+
+
+def _ntk(f: Row, v: Values) -> tuple[Row, float]:
+    return scaling.ntk(f, v["alpha"]), 1.0
+
+
+def _ramp(v: Values) -> dict[str, Any]:
+    return {
+        "base": v["rope_theta"],
+        "original_length": v["original_max_position_embeddings"],
+        "beta_fast": v["beta_fast"],
+        "beta_slow": v["beta_slow"],
+        "truncate": v["truncate"],
+    }
+
+
+def _yarn(f: Row, v: Values) -> tuple[Row, float]:
+    derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
+    return scaling.yarn(f, v["factor"], **_ramp(v)), v["attention_factor"] or derived
+
+
+def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float]:
+    derived = scaling.yarn_attention_factor(v["length"] / v["original_max_position_embeddings"])
+    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), v["attention_factor"] or derived
+
+
+def _longrope(f: Row, v: Values) -> tuple[Row, float]:
+    original, length = v["original_max_position_embeddings"], v["length"]
+    given = v["long_mscale" if length > original else "short_mscale"] or v["attention_factor"]
+    scale = given or scaling.longrope_attention_factor(v["factor"], original_length=original)
+    lists = {name: v[name] for name in ("short_factor", "long_factor")}
+    return scaling.longrope(f, **lists, original_length=original, length=length), scale
+
+
+def _llama3(f: Row, v: Values) -> tuple[Row, float]:
+    ends = {name: v[name] for name in ("low_freq_factor", "high_freq_factor")}
+    return scaling.llama3(f, v["factor"], original_length=v["original_max_position_embeddings"], **ends), 1.0
+
+
+def _proportional(f: Row, v: Values) -> tuple[Row, float]:
+    return scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0
+
+
+_ORIGINAL = "original_max_position_embeddings"
+_RAMP = {_ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+_HUNYUAN = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+
+SCHEMES: dict[str, Scheme] = {
+    "default": Scheme({}, _default),
+    "linear": Scheme({"factor": REQUIRED}, _linear),
+    "dynamic": Scheme(
+        {"factor": REQUIRED, "max_position_embeddings": REQUIRED}, _dynamic, "max_position_embeddings", _HUNYUAN
+    ),
+    "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
+    "dynamic_yarn": Scheme(_RAMP, _dynamic_yarn, _ORIGINAL, ("factor",)),
+    "longrope": Scheme(
+        {
+            "short_factor": REQUIRED,
+            "long_factor": REQUIRED,
+            _ORIGINAL: REQUIRED,
+            "attention_factor": None,
+            "short_mscale": None,
+            "long_mscale": None,
+            "factor": None,
+        },
+        _longrope,
+        _ORIGINAL,
+    ),
+    "llama3": Scheme(
+        {"factor": REQUIRED, _ORIGINAL: REQUIRED, "low_freq_factor": REQUIRED, "high_freq_factor": REQUIRED}, _llama3
+    ),
+    "proportional": Scheme({"factor": 1.0}, _proportional),
+}
+
+WITH_ALPHA = Scheme({"alpha": REQUIRED}, _ntk, unread=("factor", *_HUNYUAN))
+"""Rope type dynamic beside ``alpha``, as in Hunyuan: NTK-aware scaling, the same at every length."""
+
+ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
+"""Older and other names of rope types."""
+
+SECTIONS = ("mrope_section", "xdrope_section")
+STRIDED = ("mrope_interleaved", "interleaved")
+COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
+"""Keys of every rope type."""
+
+ASIDE = {
+    "finetuned": "says that the weights were trained for it",
+    "max_position_embeddings": "the extended length",
+    "llama_4_scaling_beta": "not of the rotation: rope_any.bending.temperature scales the queries by it",
+}
+"""Keys of every rope type that change no frequency."""
+
+KEYS = {"type", *COMMON, *ASIDE} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
+"""All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""

@@ -1,0 +1,274 @@
+"""
+What a model's config says about its rotation: one `Rope` per layer, every value with its source, and today's form.
+
+`Rope.from_config` reads one rotation; these functions look at all of it.
+"""
+
+import cmath
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from rope_any import _config, _recipe
+from rope_any._config import BASES, COUNTS, LENGTHS, ORIGINAL, SHARES, Fact, Part, fail, first
+from rope_any._frequencies import Row, as_rows, positive
+from rope_any._recipe import Recipe
+from rope_any._rope import Rope
+
+__all__ = ["Explanation", "Fact", "drift", "explain", "layers", "modernize", "wavelengths"]
+
+
+class Explanation(NamedTuple):
+    """One rotation of a config, and where its numbers come from."""
+
+    layer_type: str | None
+    """The kind of layers it is for; None where layers don't differ."""
+    rope: Rope | None
+    """None where these layers have no rotary."""
+    facts: dict[str, Fact]
+    """By name: each value, and its source (a key, an older key, a default, or how it was derived)."""
+
+
+def layers(config: object, /, *, sequence_length: int | None = None) -> list[Rope | None]:
+    """
+    Return the rotation of each layer of a model.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`.
+    sequence_length : int, optional
+        As for `Rope.from_config`.
+
+    Returns
+    -------
+    list of Rope or None
+        One for each layer, in order; None for a layer that has no rotary.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`; or if the number of layers, or what tells them apart, is missing.
+
+    Examples
+    --------
+    >>> from rope_any.config import layers
+    >>> smol = {"model_type": "smollm3", "head_dim": 128, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}
+    >>> [rope is not None for rope in layers(smol)]
+    [True, True, True, False]
+    """
+    part = _config.part_of(config)
+    count, types = _config.layer_count(part), _config.layer_types(part)
+    kinds = _config.choices(part)
+    if types is None and kinds:
+        fail(f"{part.name('layer_types')} must be given, since layers differ ({', '.join(kinds)}); got none")
+    if types is not None and len(types) != count:
+        fail(f"{part.name('layer_types')} must have {count} names, one for each layer; got {len(types)}")
+
+    @cache
+    def rope(layer_type: str | None, index: int | None) -> Rope | None:
+        return _rope(_recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index))
+
+    differ = _config.differ_by_index(part)
+    return [
+        rope(layer_type, index if differ else None) if _config.turns(part, layer_type or "", index) else None
+        for index, layer_type in enumerate(types or [None] * count)
+    ]
+
+
+def explain(
+    config: object, /, *, layer_type: str | None = None, sequence_length: int | None = None
+) -> tuple[Explanation, ...]:
+    """
+    Return what a config says, and for each value where it comes from.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`.
+    layer_type : str, optional
+        One kind of layer. By default all kinds that the config tells apart.
+    sequence_length : int, optional
+        As for `Rope.from_config`.
+
+    Returns
+    -------
+    tuple of Explanation
+        One for each kind of layer, or one in all.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`.
+
+    Examples
+    --------
+    >>> from rope_any.config import explain
+    >>> (told,) = explain({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32})
+    >>> told.facts["rope_theta"]
+    Fact(value=10000.0, source='default of llama')
+    >>> told.facts["head_dim"]
+    Fact(value=128, source='derived: hidden_size // num_attention_heads')
+    """
+    part = _config.part_of(config)
+    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _config.choices(part) or (None,)
+    return tuple(_explained(part, kind, sequence_length) for kind in kinds)
+
+
+def _explained(part: Part, layer_type: str | None, sequence_length: int | None) -> Explanation:
+    found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length)
+    if isinstance(found, Fact):
+        return Explanation(layer_type, None, {"rotary": found})
+    return Explanation(layer_type, _rope(found), {**found.facts, **_lengths(part, found.facts)})
+
+
+def _rope(found: Recipe | Fact) -> Rope | None:
+    if not isinstance(found, Recipe):
+        return None
+    return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
+
+
+def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Return the trained and the extended length, as far as a config says."""
+    whole = first(part, LENGTHS)
+    trained, factor = facts.get(ORIGINAL) or part.get(ORIGINAL) or whole, facts.get("factor")
+    if trained is None:
+        return {}
+    lengths = {"trained_length": Fact(positive(trained.source, trained.value), trained.source)}
+    n = lengths["trained_length"].value
+    if whole is not None and positive(whole.source, whole.value) > n:
+        lengths["extended_length"] = Fact(float(whole.value), whole.source)
+    elif factor is not None and isinstance(factor.value, float) and factor.value > 1:
+        lengths["extended_length"] = Fact(n * factor.value, f"derived: {trained.source} * {factor.source}")
+    return lengths
+
+
+def wavelengths(rope: Rope, /) -> Row:
+    """
+    Return how many tokens each pair takes for a whole turn.
+
+    Parameters
+    ----------
+    rope : Rope
+        With several axes, all are taken to advance together.
+
+    Returns
+    -------
+    tuple of float
+        ``2π / abs(f)``, one for each pair; infinity for a pair that holds still.
+
+    Examples
+    --------
+    >>> from rope_any import Rope
+    >>> from rope_any.config import wavelengths
+    >>> [round(tokens, 2) for tokens in wavelengths(Rope((1.0, 0.5), pairing="half"))]
+    [6.28, 12.57]
+    """
+    return tuple(2 * math.pi / abs(f) if f else math.inf for f in _together(rope))
+
+
+def drift(a: Rope, b: Rope, /, position: float) -> float:
+    """
+    Return how far the tables of two rotations are apart at a position.
+
+    Parameters
+    ----------
+    a, b : Rope
+        With as many pairs each.
+    position : float
+        In tokens; on all axes alike.
+
+    Returns
+    -------
+    float
+        The largest distance of two entries ``attention_factor · (cos, sin)`` of one pair: 0 where they agree, 2 where
+        a pair points the other way.
+
+    Raises
+    ------
+    ValueError
+        If they turn different numbers of pairs.
+
+    Examples
+    --------
+    >>> from rope_any import Rope
+    >>> from rope_any.config import drift
+    >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
+    0.495
+    """
+    f, g = _together(a), _together(b)
+    if len(f) != len(g):
+        fail(f"a and b must turn as many pairs each; got {len(f)} and {len(g)}")
+    turned = (
+        a.attention_factor * cmath.exp(1j * position * x) - b.attention_factor * cmath.exp(1j * position * y)
+        for x, y in zip(f, g, strict=True)
+    )
+    return max(map(abs, turned))
+
+
+def _together(rope: Rope) -> Row:
+    """Return the frequencies of positions that are the same on all axes."""
+    return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
+
+
+def modernize(config: object, /) -> dict[str, Any]:
+    """
+    Return a config in today's form: all parameters in ``rope_parameters``, under today's names.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`, but for the metadata of a GGUF file, which has no such form.
+
+    Returns
+    -------
+    dict
+        A new config that `Rope.from_config` reads to the same rotation: ``rope_parameters``, by kind of layer where
+        layers differ, in place of ``rope_scaling`` and the older names of base and share. What other models' configs
+        leave unsaid is said. The rest is as it was; doing it twice changes nothing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`; or if layers of one type differ, which today's form can't say.
+
+    Examples
+    --------
+    >>> from rope_any.config import modernize
+    >>> neox = {"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 0.5, "rotary_emb_base": 20_000}
+    >>> modernize(neox)["rope_parameters"]
+    {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
+    """
+    whole = _config.load(config)
+    part = _config.part_of(whole)
+    if part.names:
+        fail("config must be that of transformers; got the metadata of a GGUF file")
+    kinds = _config.choices(part)
+    new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
+    old = {"rope_scaling", *BASES, *SHARES, *COUNTS} | {layer.key for layer in part.model.layers.values()}
+    kept = {key: value for key, value in part.keys.items() if key not in old - set(part.model.unread)}
+    return _replaced(whole, part.path, {**kept, "rope_parameters": new})
+
+
+def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
+    """Return the parameters of one kind of layer in today's form."""
+    found, given = _recipe.recipe(part, layer_type=kind), _config.parameters(part, kind)
+    if given is None:
+        return None
+    # a factor of null is one: as much as the length grows
+    values = {key: fact.value for key, fact in given.items() if fact.value is not None or key == "factor"}
+    if isinstance(found, Recipe) and any(part.get(name) for name in COUNTS):
+        turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
+        share = turning / head
+        values["partial_rotary_factor"] = share if int(head * share) == turning else math.nextafter(share, 1)
+    if values["partial_rotary_factor"] == part.model.partial == 1:
+        del values["partial_rotary_factor"]
+    return {"rope_type": "default", **values}
+
+
+def _replaced(whole: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a config with another part at a path."""
+    if not path:
+        return part
+    return {**whole, path[0]: _replaced(whole[path[0]], path[1:], part)}

@@ -1,0 +1,470 @@
+"""
+Every architecture of the installed transformers, with its default config: the same frequencies, factor and scores.
+
+The rotary classes are found in the source of transformers, with the config classes of the models that build them.
+Each is built from its default config, and turns random queries and keys through the function that its own attention
+uses; `Rope.from_config` reads the same config as a dict. What disagrees is listed in ``architectures.json`` with the
+reason, and so is what is not text.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from rope_any import Rope
+from rope_any._frequencies import as_rows
+from rope_any._models import MODELS
+
+REASON = "the architectures are those of transformers (5.23 or later), which run on torch"
+torch = pytest.importorskip("torch", reason=REASON)
+transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+
+LISTED: dict[str, str] = json.loads(Path(__file__).with_name("architectures.json").read_text())
+DISAGREEING = {name: reason for name, reason in LISTED.items() if not reason.startswith("not text: ")}
+VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
+
+
+class Case(NamedTuple):
+    """A rotary class, a config class that it is built from, and one kind of layer."""
+
+    module: str
+    """Of the rotary class, in transformers.models."""
+    rotary: str | None
+    """None where the attention does without a class."""
+    home: str
+    """The module of the config class."""
+    config: str
+    layer_type: str | None = None
+
+    def __str__(self):
+        return "-".join(filter(None, (self.config, self.layer_type)))
+
+
+# --- which architectures there are ------------------------------------------------------------------------
+
+CLASS = re.compile(r"^class (\w+)\((\w*).*\n((?:(?:[ \t].*)?\n)*)", re.MULTILINE)
+CONFIG = re.compile(r"\bconfig: \"?((?!PreTrained)\w+Config)\b")
+# Patches on a grid. The text part of a vision model has Text behind it; DeepSeek-OCR 2 reads patches as text.
+VISION = re.compile(r"^(?!DeepseekOcr2Vision).*Vi(sion|T)(?!Text)")
+# The models that build it name the whole config, and hand in a part.
+PARTS = {"ClvpConfig": "ClvpEncoderConfig", "T5GemmaConfig": "T5GemmaModuleConfig"}
+# Rotary without a class, and configs for the models of another module.
+OTHERS = (
+    Case("gptj.modeling_gptj", None, "gptj", "GPTJConfig"),
+    Case("codegen.modeling_codegen", None, "codegen", "CodeGenConfig"),
+    Case("roformer.modeling_roformer", None, "roformer", "RoFormerConfig"),
+    Case("llama.modeling_llama", "LlamaRotaryEmbedding", "internlm3", "InternLM3Config"),
+    Case("llama.modeling_llama", "LlamaRotaryEmbedding", "iquestcoder", "IQuestCoderConfig"),
+    Case("mimi.modeling_mimi", "MimiRotaryEmbedding", "mimi", "MimiEncoderConfig"),
+    Case("mimi.modeling_mimi", "MimiRotaryEmbedding", "mimi", "MimiDecoderConfig"),
+)
+
+
+def in_source() -> Iterator[tuple[Case, bool]]:
+    """Find rotary classes with their configs, and whether they tell layers apart, without importing anything."""
+    for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
+        source = path.read_text(encoding="utf-8")
+        classes = {name: (base, body) for name, base, body in CLASS.findall(source)} if "Rotary" in source else {}
+        for name in classes:
+            body = own_body(classes, name)
+            if not re.search(r"Rotary(Positional)?Embedding$", name) or "__init__(self, config" not in body:
+                continue
+            built = re.compile(rf"\b{name}\((config=)?(self\.)?config\b(?!\.)")
+            users = [text for other, (_, text) in classes.items() if other != name and built.search(text)]
+            for config in sorted(configs_in(users) or configs_in([body]) or configs_in([source])):
+                case = Case(f"{path.parent.name}.{path.stem}", name, path.parent.name, PARTS.get(config, config))
+                yield case, "{layer_type}_inv_freq" in body
+
+
+def configs_in(texts):
+    return {config[1] for text in texts if (config := CONFIG.search(text))}
+
+
+def own_body(classes, name):
+    """Return the body of a class, or of the nearest of its bases that has a constructor."""
+    base, body = classes[name]
+    return body if "__init__" in body or base not in classes else own_body(classes, base)
+
+
+def cases():
+    """Yield what is text, by kind of layer."""
+    for case, layers_differ in in_source():
+        if not VISION.search(case.rotary) and not LISTED.get(case.config, "").startswith("not text: "):
+            yield from by_layer(case) if layers_differ else [case]
+    yield from OTHERS
+
+
+def by_layer(case):
+    """Return one case for each kind of layer of the default config."""
+    config = default_config(case)
+    told, used = set(config.rope_parameters or ()), set(config.layer_types or ())
+    return [case._replace(layer_type=kind) for kind in sorted(told & used or told or used)]
+
+
+def default_config(case, **changes):
+    home = import_module(f"transformers.models.{case.home}.configuration_{case.home}")
+    return getattr(home, case.config)(**changes)
+
+
+CASES = list(cases())
+
+
+# --- theirs -----------------------------------------------------------------------------------------------
+
+TOKENS = (0, 3, 17, 1000, 5, 64, 300)
+ALONG_EACH_AXIS = ((0, 3, 17, 1000, 5, 900, 40), (0, 3, 17, 1000, 64, 5, 300), (0, 3, 17, 1000, 7, 31, 150))
+
+
+class Built(NamedTuple):
+    """A rotary class that is built."""
+
+    module: Any
+    rotary: Any
+    config: Any
+    """Of the kind of layer, where layers differ."""
+    layer_type: str | None
+
+
+class Rotation(NamedTuple):
+    """What a rotary class of transformers holds, and what its attention makes of it."""
+
+    frequencies: list[float]
+    factor: float
+    axes: int
+    """Of its positions."""
+    width: int
+    """Of the head, or of the part of it that the attention hands to the rotation."""
+    turn: Callable[[Any, Any], tuple[Any, Any]]
+    """Turns queries and keys (1, 1, seq, width), which stand at the positions above."""
+
+
+def theirs(case, config, power=1):
+    """Return the rotation of an architecture, its frequencies raised to a power, or None where there is none."""
+    module = import_module(f"transformers.models.{case.module}")
+    if case.rotary is None:
+        return without_a_class(case, module, config)
+    rotary = getattr(module, case.rotary)(config)
+    prefix = f"{case.layer_type}_" if case.layer_type else ""
+    held = getattr(rotary, f"{prefix}inv_freq", None)
+    if held is None:
+        return None
+    held.pow_(power)
+    if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
+        config = config.per_layer_config[kinds.index(case.layer_type)]
+    turn = TURNS.get(case.rotary, plainly)(Built(module, rotary, config, case.layer_type))
+    return Rotation(
+        frequencies=held.tolist(),
+        factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
+        axes=axes_of(rotary),
+        width=width_of(config, 2 * len(held)),
+        turn=on_a_slice(turn, 2 * len(held)) if case.home in CUT else turn,
+    )
+
+
+def axes_of(rotary):
+    """Return how many axes positions have: by name, or three where the class divides pairs in sections."""
+    sections = getattr(rotary, "mrope_section", None)
+    return {"NeoMMERotaryEmbedding": 2, "HunYuanVLRotaryEmbedding": 1}.get(type(rotary).__name__, 3 if sections else 1)
+
+
+def width_of(config, turning):
+    """Return the width of a head; where it is put together of a plain and a rotary slice, that of the latter."""
+    if hasattr(config, "qk_nope_head_dim"):
+        return turning
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return max(head, turning)  # layers of full attention may have larger heads
+
+
+def positions(axes):
+    """Return the positions: (seq,), or (seq, axes) of which the first four are the same on all axes."""
+    return torch.tensor(TOKENS) if axes == 1 else torch.tensor(ALONG_EACH_AXIS[:axes]).T
+
+
+def function(module, config):
+    """Return the function that attention calls: of two the one that sorts features, unless its switch is off."""
+    names = ["apply_rotary_pos_emb", "apply_rotary_emb"]
+    if hasattr(config, "qk_nope_head_dim") and getattr(config, "rope_interleave", True):
+        names.insert(0, "apply_rotary_pos_emb_interleave")
+    return next(getattr(module, name) for name in names if hasattr(module, name))
+
+
+def plainly(built):
+    """Hand the tables of the class to the function, with q and k or with one after the other."""
+    apply, kind = function(built.module, built.config), {"layer_type": built.layer_type} if built.layer_type else {}
+
+    def turn(q, k):
+        p = positions(axes_of(built.rotary))
+        tables = built.rotary(q, p.T[:, None] if p.ndim == 2 else p[None], **kind)
+        tables = (tables,) if torch.is_tensor(tables) else tables  # complex, in DeepSeek V2 and Llama 4
+        if {"k", "xk"} & set(signature(apply).parameters):
+            return apply(q, k, *tables)
+        return apply(q, *tables), apply(k, *tables)  # Gemma 3n and 4, DeepSeek V4
+
+    return turn
+
+
+def with_heads_behind_tokens(built):
+    """Transpose, as Llama 4 has its heads there."""
+    turn = plainly(built)
+    return lambda q, k: tuple(x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
+
+
+def with_any_sections(built):
+    """Give HunyuanVL the sections that it lacks by default: any, since positions are alike on all axes here."""
+    built.rotary.mrope_section = [16] * 4
+    return plainly(built)
+
+
+def with_frequencies_held(built):
+    """Let PhiMoE use the frequencies that it holds, which it makes anew in each call."""
+    built.rotary.rope_init_fn = lambda _: (built.rotary.inv_freq, built.rotary.attention_scaling)
+    return plainly(built)
+
+
+def with_features_sorted(built):
+    """Sort features before the function is called, as the DiT of Qwen 2.5 Omni does."""
+    turn, sort = plainly(built), built.module.deinterleave_head_dim
+    return lambda q, k: turn(sort(q), sort(k))
+
+
+def with_angles(built):
+    """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and turns values too."""
+
+    def turn(q, k):
+        angles = built.rotary(torch.zeros(1, max(TOKENS) + 1))[0]
+        return built.module.apply_rotary_pos_emb(q, k, k, angles.cos(), angles.sin(), positions(1)[None])[:2]
+
+    return turn
+
+
+def in_its_attention(built):
+    """Take tables of 0, 1, 2, ... from a conformer's class, whose attention turns what is not yet cut into heads."""
+    name = type(built.rotary).__name__.replace("RotaryPositionalEmbedding", "SelfAttention")
+    attention = getattr(built.module, name)
+
+    def turn(q, k):
+        tables = built.rotary(torch.zeros(1, max(TOKENS) + 1, dtype=q.dtype))[:, positions(1)]
+        sizes = SimpleNamespace(num_heads=1, head_size=q.shape[-1])
+        return tuple(attention._apply_rotary_embedding(sizes, x[0], tables)[None] for x in (q, k))
+
+    return turn
+
+
+TURNS = {
+    "ClvpRotaryPositionalEmbedding": with_angles,
+    "HunYuanVLRotaryEmbedding": with_any_sections,
+    "Llama4TextRotaryEmbedding": with_heads_behind_tokens,
+    "PhimoeRotaryEmbedding": with_frequencies_held,
+    "Qwen2_5OmniDiTRotaryEmbedding": with_features_sorted,
+    "SeamlessM4TConformerRotaryPositionalEmbedding": in_its_attention,
+    "Wav2Vec2BertRotaryPositionalEmbedding": in_its_attention,
+    "Wav2Vec2ConformerRotaryPositionalEmbedding": in_its_attention,
+}
+
+# Their attention cuts off the features that turn, and joins the others on again.
+CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stablelm"}
+
+
+def on_a_slice(turn, turning):
+    def turned(q, k):
+        parts = turn(q[..., :turning], k[..., :turning])
+        return tuple(torch.cat([x, whole[..., turning:]], -1) for x, whole in zip(parts, (q, k), strict=True))
+
+    return turned
+
+
+def without_a_class(case, module, config):
+    """GPT-J, CodeGen and RoFormer hold the sines, then the cosines, of 0, 1, 2, ..., with a base that they fix."""
+    width = config.hidden_size // config.num_attention_heads
+    turning = getattr(config, "rotary_dim", width)
+    if case.home == "roformer":
+        table = module.RoFormerSinusoidalPositionalEmbedding(max(TOKENS) + 1, turning).create_weight()
+    else:
+        table = module.create_sinusoidal_positions(max(TOKENS) + 1, turning)
+    rows = table[positions(1)][None]
+
+    def turn(q, k):
+        if case.home == "roformer":
+            return module.RoFormerSelfAttention.apply_rotary_position_embeddings(rows[None], q, k)
+        sin, cos = rows.chunk(2, dim=-1)  # heads stand behind tokens here
+        return tuple(module.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
+
+    return Rotation(
+        frequencies=torch.atan2(*table[1].chunk(2)).tolist(),
+        factor=1.0,
+        axes=1,
+        width=width,
+        turn=on_a_slice(turn, turning) if case.home in CUT else turn,
+    )
+
+
+# --- theirs and ours --------------------------------------------------------------------------------------
+
+
+# What default configs lack for their class to run, as released ones have it; those of {} lack a model_type.
+_GLM = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}
+COMPLETED: dict[str, dict[str, Any]] = {
+    "CohereCompassTextConfig": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+    "Glm4vTextConfig": {"rope_parameters": _GLM},
+    "Glm4vMoeTextConfig": {"rope_parameters": _GLM, "head_dim": 128},
+    "GlmImageTextConfig": {"rope_parameters": _GLM},
+    "Qwen3OmniMoeCode2WavConfig": {},
+    "Qwen3OmniMoeTextConfig": {"head_dim": 128},
+    "SaProtConfig": {},
+}
+ERRORS = (AssertionError, KeyError, RuntimeError, TypeError, ValueError)
+
+# As they are, slow pairs hardly turn at position 1000; with the tenth roots of the frequencies every pair does.
+POWERS = (1, 0.1)
+# Of scores, in units of their spread. Their float32 angles are off by up to 1e-4; a single pair that turns the other
+# way, by 0.04 and more, and all else that is wrong by 0.3.
+TOLERANCE = 3e-4
+
+
+def ours(case, config, *, power=1, pairing=None):
+    rope = Rope.from_config(config.to_dict(), layer_type=case.layer_type, pairing=pairing)
+    return rope and with_frequencies(rope, lambda f: math.copysign(abs(f) ** power, f))
+
+
+def powers(case):
+    return POWERS if case.rotary else (1,)  # where there is no class, there is nothing to change
+
+
+def completed(case):
+    """Return a config that runs, and the pairing if it does not tell."""
+    config = default_config(case, **deepcopy(COMPLETED.get(case.config, {})))
+    return config, None if config.model_type else "half"
+
+
+def with_frequencies(rope, change):
+    """Return a `Rope` with each of its frequencies changed."""
+    row_by_row = [tuple(map(change, row)) for row in as_rows(rope.frequencies)]
+    return replace(rope, frequencies=tuple(row_by_row) if len(row_by_row) > 1 else row_by_row[0])
+
+
+def together(rope):
+    """Return the frequencies of positions alike on all axes, unsigned: NanoChat turns the other way."""
+    return [abs(sum(column)) for column in zip(*as_rows(rope.frequencies), strict=True)]
+
+
+@cache
+def queries_and_keys(width):
+    generator = torch.Generator().manual_seed(width)
+    return tuple(torch.randn(1, 1, len(TOKENS), width, generator=generator, dtype=torch.float64) for _ in range(2))
+
+
+def distance(rope, rotation):
+    """Return how far the scores are apart that two rotations make, in units of their spread."""
+    q, k = queries_and_keys(rotation.width)
+    (q1, k1), (q2, k2) = rotation.turn(q, k), rope(q, k, positions(rotation.axes))
+    expected, got = q1 @ k1.mT, q2 @ k2.mT
+    return float((got - expected).abs().max() / expected.std())
+
+
+def check(case, config, *, pairing=None, scores=True):
+    """Fail unless both have the same frequencies and factor, and the same scores."""
+    rotation, rope = theirs(case, config), ours(case, config, pairing=pairing)
+    if rotation is None or rope is None:
+        assert rotation is rope
+        return
+    # Sorted, since ERNIE VL keeps them by axis; the scores tell the order.
+    assert sorted(together(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
+    assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
+    for power in powers(case) if scores else ():
+        assert distance(ours(case, config, power=power, pairing=pairing), theirs(case, config, power)) < TOLERANCE
+
+
+# --- the tests --------------------------------------------------------------------------------------------
+
+
+def skip_what_is_newer(config):
+    if VERSION > (5, 23) and config.model_type not in MODELS:
+        pytest.skip(f"{config.model_type} came after transformers 5.23")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
+def test_an_architecture_agrees(case):
+    config = default_config(case)
+    skip_what_is_newer(config)
+    check(case, config, scores=case.config not in COMPLETED)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.config in DISAGREEING], ids=str)
+def test_an_architecture_that_is_listed_does_disagree(case):
+    try:
+        check(case, default_config(case))
+    except ERRORS:
+        return
+    pytest.fail(f"{case.config} agrees: take it off the list in architectures.json")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.config in COMPLETED], ids=str)
+def test_an_architecture_whose_default_config_is_incomplete_agrees_once_it_is_completed(case):
+    with pytest.raises(ERRORS):
+        check(case, default_config(case))
+    config, pairing = completed(case)
+    check(case, config, pairing=pairing)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
+def test_what_a_config_leaves_unsaid_is_what_its_class_assumes_or_is_refused(case):
+    """Without rope_parameters, which default configs state in full."""
+    config = default_config(case)
+    skip_what_is_newer(config)
+    model = MODELS[config.model_type]
+    unsaid = {key: value for key, value in config.to_dict().items() if key != "rope_parameters"}
+    if model.stated:
+        with pytest.raises(ValueError, match="rope_parameters must be given"):
+            Rope.from_config(unsaid, layer_type=case.layer_type)
+        return
+    rope = Rope.from_config(unsaid, layer_type=case.layer_type)
+    assert sorted(together(rope)) == pytest.approx(sorted(theirs(case, config).frequencies), rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_scores_would_tell_a_wrong_pairing_sign_slice_or_axis(case):
+    config, pairing = completed(case)
+    skip_what_is_newer(config)
+    power = powers(case)[-1]
+    rotation, rope = theirs(case, config, power), ours(case, config, power=power, pairing=pairing)
+    for fault in faults(rope, rotation.width) if rope else ():
+        assert distance(fault, rotation) > 100 * TOLERANCE
+
+
+def faults(rope, width):
+    """Yield rotations that are wrong in one respect."""
+    yield replace(rope, pairing="half" if rope.pairing == "interleaved" else "interleaved")
+    yield with_frequencies(rope, lambda f: -f)
+    slowest = min(filter(None, together(rope)))
+    yield with_frequencies(rope, lambda f: -f if abs(f) == slowest else f)
+    rows = as_rows(rope.frequencies)
+    behind = width - rope.start - 2 * len(rows[0])
+    if behind or rope.start:
+        yield replace(rope, start=rope.start + (1 if behind else -1))
+    for axis in range(1, len(rows)):
+        yield replace(rope, frequencies=(rows[axis], *rows[1:axis], rows[0], *rows[axis + 1 :]))
+
+
+def test_nearly_all_agree():
+    """Of the tables of text; those listed are the others, as tests above make sure."""
+    listed = [case for case in CASES if case.config in DISAGREEING]
+    assert len(listed) <= 0.02 * len(CASES)
+    assert len({case.config for case in CASES}) >= 180
+
+
+def test_what_is_listed_is_there_and_has_a_reason():
+    names = {case.config for case, _ in in_source()}
+    for name, reason in LISTED.items():
+        assert name in names
+        assert re.match(r"(theirs is wrong|the default config is unusable|not text): \w", reason)

@@ -1,0 +1,574 @@
+"""What bends a table: against matrices written from the papers, against peers, and what each scheme promises."""
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import bending, positions, scaling
+
+F = ra.frequencies(16, base=100.0)
+N = len(F)
+HALF, INTERLEAVED = (ra.Rope(F, pairing=pairing) for pairing in ("half", "interleaved"))
+P = np.asarray([0, 3, 4, 7, 8, 500])
+SHAPE = (2, 3, 6, 16)  # (batch, heads, seq, head_dim)
+KEPT = 5
+
+
+@pytest.fixture
+def qk(rng):
+    return tuple(rng.uniform(-2, 2, SHAPE).astype(np.float32) for _ in "qk")
+
+
+@pytest.fixture
+def coefficients(rng):
+    """Those of cosines and of sines, each (heads, kept, out)."""
+    return tuple(rng.uniform(-1, 1, (3, KEPT, 4)).astype(np.float32) for _ in "cs")
+
+
+def assert_close(got, want, atol=1.5e-6):
+    np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=0, atol=atol)
+
+
+# --- the papers' matrices, dense and in float64, one for each token and head --------------------------------
+
+
+def dense(cos, sin, pairing):
+    """Return matrices (..., d, d) of blocks ((c, −s), (s, c))."""
+    n = cos.shape[-1]
+    matrices = np.zeros((*cos.shape[:-1], 2 * n, 2 * n))
+    for i in range(n):
+        a, b = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
+        matrices[..., a, a] = matrices[..., b, b] = cos[..., i]
+        matrices[..., b, a] = sin[..., i]
+        matrices[..., a, b] = -sin[..., i]
+    return matrices
+
+
+def plain(p, frequencies=F):
+    angle = np.asarray(p, np.float64)[..., None] * np.asarray(frequencies)
+    return np.cos(angle), np.sin(angle)
+
+
+def paper_xpos(p, pairing, centre=4, base=512.0, gamma=0.4):
+    cos, sin = plain(p)
+    zeta = (2 * np.arange(N) / (2 * N) + gamma) / (1 + gamma)
+    scale = zeta ** ((np.asarray(p, np.float64)[..., None] - centre) / base)
+    return dense(cos * scale, sin * scale, pairing), dense(cos / scale, sin / scale, pairing)
+
+
+def paper_fope(p, pairing, coefficients, padding):
+    heads = []
+    for c, s in zip(*coefficients, strict=True):
+        cos = [[sum(c[k, j] * np.cos(m * F[k]) for k in range(KEPT)) for j in range(4)] + [1.0] * 4 for m in p]
+        sin = [[sum(s[k, j] * np.sin(m * F[k]) for k in range(KEPT)) for j in range(4)] + [padding] * 4 for m in p]
+        heads.append(dense(np.asarray(cos), np.asarray(sin), pairing))
+    return np.stack(heads)
+
+
+def paper_temperature(p, pairing, beta=0.3, length=4, offset=1):
+    scale = 1 + beta * np.log(1 + np.floor((np.asarray(p) + offset) / length))
+    rotation = dense(*plain(p), pairing)
+    return scale[:, None, None] * rotation, rotation
+
+
+def scores(q, k):
+    return np.asarray(q, np.float64) @ np.swapaxes(np.asarray(k, np.float64), -1, -2)
+
+
+def check_against(lib, rope, arrays, tables, matrices):
+    """Compare q and k turned, and their scores, with the matrices of queries and of keys."""
+    exact = "float64" in str(arrays[0].dtype)
+    want = [np.einsum("...ij,...j->...i", m, lib.get(x)) for m, x in zip(matrices, arrays, strict=True)]
+    got = [lib.get(x) for x in rope(*arrays, tables)]
+    for x, y in zip(got, want, strict=True):
+        assert_close(x, y, atol=1e-13 if exact else 4e-6)
+    assert_close(scores(*got), scores(*want), atol=1e-11 if exact else 1e-4)
+
+
+@pytest.fixture(params=["half", "interleaved"])
+def rope(request):
+    return {"half": HALF, "interleaved": INTERLEAVED}[request.param]
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request, lib):
+    if request.param not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no float64 tables")
+    return request.param
+
+
+@pytest.fixture
+def arrays(lib, dtype, qk):
+    return tuple(lib(x, dtype) for x in qk)
+
+
+def test_xpos_is_the_papers_matrix(lib, rope, arrays):
+    for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
+        tables = bending.xpos(rope.table(given, like=arrays[0]), given, centre=4)
+        check_against(lib, rope, arrays, tables, paper_xpos(P, rope.pairing))
+    other = bending.xpos(rope.table(range(6), like=arrays[0]), range(6), centre=-2, scale_base=32.0, gamma=1.5)
+    check_against(lib, rope, arrays, other, paper_xpos(range(6), rope.pairing, -2, 32.0, 1.5))
+
+
+@pytest.mark.parametrize("padding", [0.0, 1.0])
+def test_fope_is_the_papers_sum(lib, arrays, coefficients, padding):
+    by_head, like = paper_fope(P, "half", coefficients, padding), arrays[0]
+    c, s = map(lib, coefficients)
+    table = ra.cos_sin(lib(P, "int32"), F[:KEPT], like=like)
+    bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
+    assert tuple(bent.cos.shape) == tuple(bent.sin.shape) == (1, 3, 6, N)
+    assert bent.cos.dtype == bent.sin.dtype == like.dtype
+    check_against(lib, HALF, arrays, bent, (by_head, by_head))
+    shared = bending.fope(table, c[1, ...], s[1, ...], pairs=N, sine_padding=padding)
+    assert tuple(shared.cos.shape) == (6, N)
+    check_against(lib, HALF, arrays, shared, (by_head[1], by_head[1]))
+    table = ra.cos_sin(lib(np.stack([P, P[::-1]]), "int32"), F[:KEPT], like=like)
+    bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
+    assert tuple(bent.cos.shape) == (2, 3, 6, N)
+    of_batch = np.stack([by_head, by_head[:, ::-1]])
+    check_against(lib, HALF, arrays, bent, (of_batch, of_batch))
+
+
+def test_temperature_is_the_formula(lib, rope, arrays):
+    for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
+        table = rope.table(given, like=arrays[0])
+        bent = bending.temperature(table, given, beta=0.3, original_length=4, offset=1)
+        check_against(lib, rope, arrays, (bent, table), paper_temperature(P, rope.pairing))
+
+
+# --- peers --------------------------------------------------------------------------------------------------
+
+
+def test_xpos_scores_are_those_of_rotary_embedding_torch(qk):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    peer = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
+    theirs = peer.RotaryEmbedding(16, theta=100.0, use_xpos=True)
+    q, k = map(torch.tensor, qk)
+    want = [x.detach() for x in theirs.rotate_queries_and_keys(q, k)]
+    p = torch.arange(6)
+    got = INTERLEAVED(q, k, bending.xpos(INTERLEAVED.table(p), p, centre=3))
+    for x, y in zip(got, want, strict=True):
+        assert_close(x, y)
+    # theirs takes another centre for each length; scores don't see it
+    got = INTERLEAVED(q, k, bending.xpos(INTERLEAVED.table(p), p, centre=1000))
+    assert_close(scores(*got), scores(*want), atol=2e-5)
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Return how to see the queries and keys that a layer of transformers hands to its attention."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", minversion="5", reason="the peers are layers of transformers 5")
+    seen = []
+
+    def watch(module):
+        def attention(_layer, q, k, v, *_args, **_options):
+            seen.append((q, k))
+            return v.transpose(1, 2), None
+
+        monkeypatch.setattr(module, "eager_attention_forward", attention)
+        return seen
+
+    return watch
+
+
+def test_temperature_of_llama_4(captured, rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
+    config = llama4.Llama4TextConfig(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        no_rope_layers=[0],
+        num_hidden_layers=1,
+        attn_temperature_tuning=True,
+        floor_scale=4,
+        attn_scale=0.1,
+        use_qk_norm=False,
+        attn_implementation="eager",
+    )
+    seen, layer = captured(llama4), llama4.Llama4TextAttention(config, 0)
+    x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
+    with torch.no_grad():
+        layer(x, None, None)
+        q, k = (project(x).view(2, 40, 2, 16).transpose(1, 2) for project in (layer.q_proj, layer.k_proj))
+    p = torch.arange(40)
+    still = ra.Rope((0.0,) * 8, pairing="half")
+    table = still.table(p)
+    bent = bending.temperature(table, p, beta=0.1, original_length=4, offset=1)
+    for got, want in zip(still(q, k, (bent, table)), seen[0], strict=True):
+        assert_close(got, want, atol=1e-6)
+    assert float((seen[0][0] - q).abs().max()) > 0.01
+
+
+def test_temperature_of_ministral_3(captured, rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
+    config = ministral.Ministral3Config(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 100.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 4,
+            "llama_4_scaling_beta": 0.1,
+        },
+        max_position_embeddings=16,
+        attn_implementation="eager",
+    )
+    seen, layer = captured(ministral), ministral.Ministral3Attention(config, 0)
+    x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
+    p = torch.arange(40)[None, :] + torch.tensor([[0], [5]])
+    with torch.no_grad():
+        layer(x, ministral.Ministral3RotaryEmbedding(config)(x, p), None, p)
+        q, k = (project(x).view(2, 40, 2, 16).transpose(1, 2) for project in (layer.q_proj, layer.k_proj))
+    f = scaling.yarn(F, 4.0, base=100.0, original_length=4)
+    rope = ra.Rope(f, pairing="half", attention_factor=scaling.yarn_attention_factor(4.0))
+    table = rope.table(p)
+    bent = bending.temperature(table, p, beta=0.1, original_length=4)
+    for got, want in zip(rope(q, k, (bent, table)), seen[0], strict=True):
+        assert_close(got, want, atol=2e-5)  # theirs makes angles in float32
+    # and their function by itself, where a step is a token away from a position that is large
+    p = torch.tensor([[0, 8191, 8192, 16_383, 16_384, 2**24 - 1, 2**24]])
+    want = ministral.get_llama_4_attn_scale(p, 0.1, 8192)[0, 0, :, 0]
+    table = ra.Table(torch.ones(1, 7, 1), torch.zeros(1, 7, 1))
+    got = bending.temperature(table, p, beta=0.1, original_length=8192)
+    assert_close(got.cos[0, :, 0], want, atol=3e-7)
+
+
+# --- xPos ---------------------------------------------------------------------------------------------------
+
+
+def test_xpos_scores_depend_on_the_distance_alone(lib, rope, rng):
+    x, y = (lib(np.repeat(rng.uniform(-2, 2, (1, 16)), 2, 0).astype(np.float32)) for _ in "xy")
+    p, further = np.asarray([3, 103]), np.asarray([3, 103]) + 40_000
+    tables = [
+        bending.xpos(rope.table(lib(at, "int32")), lib(at, "int32"), centre=centre)
+        for at, centre in ((p, 0), (p, 5000), (further, 40_000), (further, 35_000))
+    ]
+    want, *rest = (scores(*map(lib.get, rope(x, y, pair))) for pair in tables)
+    for got in rest:
+        assert_close(got, want, atol=1e-4)
+    assert abs(want[0, 0] - want[0, 1]) > 1e-2
+    assert_close(want[0, 0], want[1, 1], atol=1e-5)
+
+
+def test_xpos_keys_in_a_cache_stay_valid(lib, qk):
+    q, k = map(lib, qk)
+    whole_q, whole_k = HALF(q, k, bending.xpos(HALF.table(lib(P, "int32")), lib(P, "int32"), centre=100))
+    for i in range(6):
+        one = lib(P[i : i + 1], "int32")
+        for_q, for_k = bending.xpos(HALF.table(one), one, centre=100)
+        new_q, new_k = HALF(q[:, :, i : i + 1, :], k[:, :, i : i + 1, :], (for_q, for_k))
+        assert_close(lib.get(new_q), lib.get(whole_q)[:, :, i : i + 1])
+        assert_close(lib.get(new_k), lib.get(whole_k)[:, :, i : i + 1])
+
+
+def test_a_pair_of_tables_and_a_short_q(lib, qk):
+    q, k = map(lib, qk)
+    p = lib(P, "int32")
+    for_q, for_k = bending.xpos(HALF.table(p), p, centre=100)
+    want_q, want_k = (lib.get(x) for x in HALF(q, k, (for_q, for_k)))
+    own = ra.BentTable(*(part[4:, :] for part in for_q))
+    for table in (for_q, own):  # of all keys, or of the queries alone
+        got_q, got_k = HALF(q[:, :, 4:, :], k, (table, for_k))
+        assert_close(lib.get(got_q), want_q[:, :, 4:])
+        assert_close(lib.get(got_k), want_k)
+    plain_q, plain_k = HALF(q[:, :, 4:, :], k, (HALF.table(p[4:]), HALF.table(p)))  # no BentTable is needed
+    for got, want in zip((plain_q, plain_k), HALF(q[:, :, 4:, :], k, p), strict=True):
+        assert_close(lib.get(got), lib.get(want))
+
+
+def scale_of(lib, table):
+    """Return what a table was scaled by, one number for each token and pair."""
+    return np.hypot(lib.get(table.cos).astype(np.float64), lib.get(table.sin).astype(np.float64))
+
+
+def test_xpos_distances_to_the_centre_are_exact(lib):
+    near, base = np.arange(6), 2**31 - 100
+    like = lib([1.0], "float32")
+    want = bending.xpos(HALF.table(near.tolist(), like=like), near.tolist(), centre=2, scale_base=1.0)
+    for far in (lib(near + base, "int32"), (near + base).tolist(), range(base, base + 6)):
+        got = bending.xpos(HALF.table(far, like=like), far, centre=base + 2, scale_base=1.0)
+        for x, y in zip(got, want, strict=True):
+            np.testing.assert_allclose(scale_of(lib, x), scale_of(lib, y), rtol=2e-6)
+    half = bending.xpos(HALF.table([1000.25], like=like), [1000.25], centre=1000, scale_base=1.0)
+    zeta = (np.arange(N) / N + 0.4) / 1.4
+    np.testing.assert_allclose(scale_of(lib, half[0])[0], zeta**0.25, rtol=1e-6)
+
+
+def test_xpos_leaves_float32_where_the_notes_say():
+    for p, fits in ((35_000, True), (36_500, False)):
+        table = ra.cos_sin(np.asarray([p]), ra.frequencies(128))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for_q, for_k = bending.xpos(table, [p], centre=0)
+        assert bool(np.isfinite(for_k.cos).all()) is fits
+        assert bool((np.hypot(*for_q) >= np.finfo(np.float32).tiny).all()) is fits
+    for p, fits in ((4500, True), (4600, False)):
+        for_k = bending.xpos(ra.cos_sin(np.asarray([p]), (0.0, 1.0)), [p], centre=0)[1]
+        assert (for_k.cos[0, 0] < np.finfo(np.float16).max) == fits
+
+
+# --- FoPE ---------------------------------------------------------------------------------------------------
+
+
+def test_fope_of_the_identity_is_plain(lib, rope, qk):
+    x = lib(qk[0])
+    eye = lib(np.broadcast_to(np.eye(N), (3, N, N)).copy(), "float32")
+    table = rope.table(lib(P, "int32"))
+    want = lib.get(rope.apply(x, table))
+    for c in (eye, eye[0, ...]):
+        bent = bending.fope(table, c, c, pairs=N, sine_padding=1.0)  # nothing to pad
+        assert_close(lib.get(rope.apply(x, bent)), want)
+
+
+def test_fope_padding_passes_through_or_adds(lib, qk):
+    x = lib(qk[0])
+    eye = lib(np.eye(KEPT), "float32")
+    table = ra.cos_sin(lib(P, "int32"), F[:KEPT])
+    a, b = qk[0][..., KEPT:N], qk[0][..., N + KEPT :]
+    for padding, first, second in ((0.0, a, b), (1.0, a - b, b + a)):
+        y = lib.get(HALF.apply(x, bending.fope(table, eye, eye, pairs=N, sine_padding=padding)))
+        assert_close(y[..., KEPT:N], first)
+        assert_close(y[..., N + KEPT :], second)
+
+
+def test_fope_with_grouped_heads(qk, coefficients):
+    q, k = np.repeat(qk[0], 2, axis=1), qk[1]
+    table = ra.cos_sin(P, F[:KEPT])
+    for_k = bending.fope(table, *coefficients, pairs=N, sine_padding=0.0)
+    for_q = bending.fope(table, *(np.repeat(c, 2, axis=0) for c in coefficients), pairs=N, sine_padding=0.0)
+    got_q, got_k = HALF(q, k, (for_q, for_k))
+    assert_close(got_q, np.repeat(HALF.apply(qk[0], for_k), 2, axis=1))
+    assert_close(got_k, HALF.apply(k, for_k))
+
+
+# --- temperature --------------------------------------------------------------------------------------------
+
+
+def test_temperature_steps_are_exact_and_padding_keeps_its_size(lib):
+    p = np.asarray([-(2**30), -9, -2, -1, 0, 8190, 8191, 8192, 2**30 - 2, 2**30 - 1, 2**30])
+    like = lib([1.0], "float32")
+    steps = np.maximum((p + 1) // 8192, 0)
+    for given in (lib(p, "int32"), p.tolist()):
+        bent = bending.temperature(HALF.table(given, like=like), given, beta=0.1, original_length=8192, offset=1)
+        np.testing.assert_allclose(scale_of(lib, bent)[:, 0], 1 + 0.1 * np.log1p(steps), rtol=3e-7)
+    reals = [3.5, 3.99, 4.01, 7.75, 8.25, -0.5]
+    for given in (lib(reals, "float32"), reals):
+        bent = bending.temperature(HALF.table(given, like=like), given, beta=2.0, original_length=4)
+        np.testing.assert_allclose(scale_of(lib, bent)[:, 0], 1 + 2 * np.log1p([0, 0, 1, 1, 2, 0]), rtol=3e-7)
+
+
+def test_temperature_leaves_keys_alone(lib, rope, qk):
+    q, k = map(lib, qk)
+    p = lib(P, "int32")
+    table = rope.table(p)
+    want_q, want_k = (lib.get(x) for x in rope(q, k, table))
+    got_q, got_k = rope(q, k, (bending.temperature(table, p, beta=0.1, original_length=4), table))
+    assert np.array_equal(lib.get(got_k), want_k)
+    assert np.array_equal(lib.get(got_q)[:, :, :2], want_q[:, :, :2])  # below the length
+    assert (np.abs(lib.get(got_q)[:, :, 2:]) > np.abs(want_q[:, :, 2:]) * 1.06).all()
+
+
+def test_temperature_of_features_that_pass_through(lib, rng):
+    x = rng.uniform(-2, 2, (6, 24)).astype(np.float32)
+    p = lib(P, "int32")
+    options = {"beta": 0.1, "original_length": 4}
+    partial = lib.get(HALF.apply(lib(x), bending.temperature(HALF.table(p), p, **options)))
+    assert np.array_equal(partial[:, 16:], x[:, 16:])
+    still = ra.Rope((0.0,) * 12, pairing="half")
+    whole = lib.get(still.apply(HALF.apply(lib(x), p), bending.temperature(still.table(p), p, **options)))
+    assert_close(whole[:, :16], partial[:, :16])
+    assert_close(whole[:, 16:], x[:, 16:] * (1 + 0.1 * np.log1p(P // 4))[:, None])
+
+
+def test_schemes_compose(lib, qk):
+    p = lib(P, "int32")
+    for_q, _ = bending.xpos(HALF.table(p), p, centre=4)
+    both = bending.temperature(for_q, p, beta=0.3, original_length=4, offset=1)
+    want = paper_xpos(P, "half")[0] * (1 + 0.3 * np.log(1 + (P + 1) // 4))[:, None, None]
+    assert_close(lib.get(HALF.apply(lib(qk[0]), both)), np.einsum("sij,bhsj->bhsi", want, qk[0]), atol=4e-6)
+
+
+# --- LongRoPE's first tokens ----------------------------------------------------------------------------------
+
+
+def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
+    x = lib(qk[0])
+    slow = scaling.longrope(
+        F, short_factor=[1.0] * N, long_factor=[1.0 + i for i in range(N)], original_length=8, length=501
+    )
+    both = ra.Rope((F, slow), pairing="half")
+    first, others = (lib.get(ra.Rope(f, pairing="half").apply(x, lib(P, "int32"))) for f in (F, slow))
+    for count in (0, 4, 5, 501):
+        want = np.where(P[:, None] < count, first, others)
+        for given in (lib(P, "int32"), lib(P, "float32"), P.tolist(), [float(n) for n in P]):
+            rule = positions.unscaled_first(given, count, like=x)
+            assert tuple(rule.shape) == (6, 2)
+            assert_close(lib.get(both.apply(x, rule)), want)
+    assert np.abs(first - others)[..., 2:, :].max() > 0.1
+    batch = positions.unscaled_first(lib(np.stack([P, P[::-1]]), "int32"), 4)
+    turned = lib.get(both.apply(x[:1, ...], batch[:1, ...])), lib.get(both.apply(x[1:, ...], batch[1, ...]))
+    assert_close(lib.get(both.apply(x, batch)), np.concatenate(turned))
+
+
+def test_unscaled_first_keeps_integers(lib):
+    whole, wide = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
+    like = lib([1.0], "float32")
+    for given in (range(0, 6, 2), [0, 2, 4], lib([0, 2, 4], "int8")):
+        rule = positions.unscaled_first(given, 3, like=like)
+        assert rule.dtype == lib.dtype(whole)
+        assert lib.get(rule).tolist() == [[0, 0], [2, 0], [0, 4]]
+    assert lib.get(positions.unscaled_first(7, 3, like=like)).tolist() == [0, 7]
+    assert lib.get(positions.unscaled_first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
+    assert positions.unscaled_first([0.5], 3, like=like).dtype == lib.dtype(wide)
+    assert positions.unscaled_first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
+    large = 2**31 - 1
+    assert lib.get(positions.unscaled_first([large], large, like=like)).tolist() == [[0, large]]
+
+
+# --- axes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("seq", [1, 6])
+def test_tables_of_all_axes(lib, rng, batch, heads, seq):
+    x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
+    p = rng.integers(-99, 99, (batch, heads, seq))
+    cos, sin = plain(p)
+    want = np.einsum("...ij,...j->...i", dense(cos, sin, "half"), x)
+    table = HALF.table(lib(p, "int32"))
+    bent = ra.BentTable(*table)
+    for given in (table, bent, lib(p, "int32")):
+        assert_close(lib.get(HALF.apply(lib(x), given)), want)
+    for seq_axis in (0, 1):
+        moved = lib(np.moveaxis(x, 2, seq_axis).copy())
+        got = lib.get(HALF.apply(moved, bent, seq_axis=seq_axis))
+        assert_close(np.moveaxis(got, seq_axis, 2), want)
+    grouped = lib(np.stack([x, x + 1], axis=2))  # (batch, heads, group, seq, head_dim): of its first axes
+    more = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], np.stack([x, x + 1], axis=2))
+    assert_close(lib.get(HALF.apply(grouped, bent)), more)
+
+
+# --- it composes --------------------------------------------------------------------------------------------
+
+
+def all_of_it(q, k, p, c, s):
+    """Turn by each scheme in one go."""
+    q, k = HALF(q, k, bending.xpos(HALF.table(p), p, centre=4))
+    kept = ra.cos_sin(p, F[:KEPT], like=q)
+    bent = bending.fope(kept, c, s, pairs=N, sine_padding=0.0)
+    q, k = HALF(q, k, (bending.fope(kept, s, c, pairs=N, sine_padding=1.0), bent))
+    two = ra.Rope((F, F[::-1]), pairing="half")
+    table = two.table(positions.unscaled_first(p, 5), like=q)
+    return two(q, k, (bending.temperature(table, p, beta=0.1, original_length=4), table)), bent
+
+
+def test_compiled_it_is_the_same(lib, qk, coefficients):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
+    (want_q, want_k), _ = all_of_it(*map(np.asarray, (*qk, P, *coefficients)))
+    if lib.name == "mlx":  # its compiler takes and returns no tuples of other types
+        got_q, got_k = lib.compile(lambda *arrays: all_of_it(*arrays)[0])(*arrays)
+    else:
+        (got_q, got_k), bent = lib.compile(all_of_it)(*arrays)
+        assert type(bent) is ra.BentTable
+    assert_close(lib.get(got_q), want_q, atol=5e-6)
+    assert_close(lib.get(got_k), want_k, atol=5e-6)
+
+
+def test_it_is_lazy_on_dask(qk, coefficients):
+    pytest.importorskip("dask.array", reason="dask is not installed")
+    import dask
+    import dask.array as da
+
+    def refuse(*_args, **_kwargs):
+        pytest.fail("computed inside the call")
+
+    with dask.config.set(scheduler=refuse):
+        got, _ = all_of_it(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
+    want, _ = all_of_it(*qk, P, *coefficients)
+    for x, y in zip(got, want, strict=True):
+        assert_close(x.compute(scheduler="sync"), y, atol=5e-6)
+
+
+def test_bent_tables_keep_their_type_in_torch():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytree = pytest.importorskip("torch.utils._pytree")
+    bent = ra.BentTable(torch.ones(3, 8), torch.zeros(3, 8))
+    leaves, spec = pytree.tree_flatten(bent)
+    assert len(leaves) == 2
+    assert type(pytree.tree_unflatten(leaves, spec)) is type(pytree.tree_map(lambda x: x + 1, bent)) is ra.BentTable
+    torch._dynamo.reset()
+    twice = torch.compile(lambda t: (type(t)(t.cos * 2, t.sin), isinstance(t, ra.BentTable)), fullgraph=True)
+    assert type(twice(bent)[0]) is ra.BentTable
+    assert twice(bent)[1]
+    straight = twice(ra.Table(*bent))  # another type is another graph
+    assert (type(straight[0]), straight[1]) == (ra.Table, False)
+
+    class Module(torch.nn.Module):
+        def forward(self, x, table):
+            return HALF.apply(x, table)
+
+    x = torch.ones(3, 16)
+    exported = torch.export.export(Module(), (x, bent)).module()
+    assert_close(exported(x, bent), HALF.apply(x, bent))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="no rotation"):
+        torch.compile(lambda x, t: HALF.apply(x, t, inverse=True), fullgraph=True)(x, bent)
+
+
+def test_bent_tables_keep_their_type_in_jax():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    bent = ra.BentTable(jax.numpy.ones((3, 8)), jax.numpy.zeros((3, 8)))
+    for got in (jax.jit(lambda t: t)(bent), jax.tree.map(lambda x: x + 1, bent), jax.vmap(lambda t: t)(bent)):
+        assert type(got) is ra.BentTable
+    assert type(jax.jit(lambda t: t)(ra.Table(*bent))) is ra.Table
+
+
+def test_torch_gradients_reach_the_coefficients(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.tensor(rng.uniform(-1, 1, (2, 3, 2, 16)), requires_grad=True)
+    c, s = (torch.tensor(rng.uniform(-1, 1, (3, KEPT, 4)), requires_grad=True) for _ in "cs")
+    p = torch.tensor([1.5, 70.25], dtype=torch.float64, requires_grad=True)
+
+    def turn(x, c, s, p):
+        return HALF.apply(x, bending.fope(ra.cos_sin(p, F[:KEPT]), c, s, pairs=N, sine_padding=1.0))
+
+    assert torch.autograd.gradcheck(turn, (x, c, s, p))
+    assert torch.autograd.gradcheck(lambda x, p: HALF(x, x, bending.xpos(HALF.table(p), p, centre=9)), (x, p))
+    still = ra.Rope((0.0,) * N, pairing="half")
+    assert torch.autograd.gradcheck(
+        lambda x, p: still.apply(x, bending.temperature(still.table(p), p, beta=0.1, original_length=4)), (x, p)
+    )
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_jax_gradients_reach_the_coefficients(rng, coefficients, jitted):
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.asarray(rng.uniform(-1, 1, SHAPE).astype(np.float32))
+    table = ra.cos_sin(jax.numpy.asarray(P), F[:KEPT])
+
+    def total(c, s):
+        return HALF.apply(x, bending.fope(table, c, s, pairs=N, sine_padding=0.0)).sum()
+
+    grad = jax.grad(total, argnums=(0, 1))
+    of_c, of_s = (jax.jit(grad) if jitted else grad)(*map(jax.numpy.asarray, coefficients))
+    # Σ (a c − b s) + (b c + a s):  ∂/∂c = Σ cos·(a + b),  ∂/∂s = Σ sin·(a − b)
+    a, b = x[..., :4], x[..., N : N + 4]
+    cos, sin = plain(P, F[:KEPT])
+    assert_close(of_c, np.einsum("sk,bhsj->hkj", cos, a + b), atol=2e-5)
+    assert_close(of_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
+
+
+def test_a_bent_table_has_no_inverse(lib):
+    x, p = lib(np.ones((6, 16), np.float32)), lib(P, "int32")
+    bent, _ = bending.xpos(HALF.table(p), p, centre=0)
+    with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is no rotation; got True"):
+        HALF.apply(x, bent, inverse=True)
+    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (6, 16)  # who insists, may

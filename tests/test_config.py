@@ -1,0 +1,1077 @@
+"""Reading configs: published models, every form and name, refusals, and what is said about it all."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rope_any as ra
+from rope_any import Rope, config, scaling
+
+PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
+
+
+def together(rope):
+    """Return the frequencies of positions that are the same on all axes."""
+    rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+# --- published models ---------------------------------------------------------------------------------------
+
+
+def tables():
+    """Yield each published model, once for each kind of its layers, with what is to be concluded."""
+    for model in PUBLISHED:
+        expect = model["expect"]
+        kinds = {None: expect} if "pairing" in expect else expect
+        for layer_type, wanted in kinds.items():
+            yield pytest.param(model["config"], layer_type, wanted, id=f"{model['model']} {layer_type or ''}".strip())
+
+
+def read(published, layer_type, wanted):
+    """Read a config; one that was published without a model_type needs to be told the pairing."""
+    pairing = None if "model_type" in published else wanted["pairing"]
+    return Rope.from_config(published, layer_type=layer_type, pairing=pairing)
+
+
+@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
+def test_published_models(published, layer_type, wanted):
+    rope = read(published, layer_type, wanted)
+    if wanted is None:
+        assert rope is None
+        return
+    found = together(rope)
+    assert (rope.pairing, rope.start, 2 * len(found)) == (wanted["pairing"], wanted["start"], wanted["rotary_dim"])
+    np.testing.assert_allclose(
+        (found[0], found[-1], rope.attention_factor),
+        (wanted["fastest"], wanted["slowest"], wanted["attention_factor"]),
+        rtol=1e-6,
+    )
+    axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
+    assert axes == wanted.get("axes", 1)
+    if axes > 1:
+        assert [sum(map(bool, row)) for row in rope.frequencies] == wanted["sections"]
+
+
+def test_there_are_enough_published_models():
+    assert len(PUBLISHED) >= 30
+    assert all(model["source"] for model in PUBLISHED)
+
+
+@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
+def test_what_is_said_of_published_models(published, layer_type, wanted):
+    if "model_type" not in published or wanted is None:
+        return
+    (told,) = config.explain(published, layer_type=layer_type)
+    assert told.rope == Rope.from_config(published, layer_type=layer_type)
+    assert told.facts["rope_theta"].value == wanted["base"]
+    assert told.facts["rope_type"].value == wanted["rope_type"]
+    assert all(fact.source for fact in told.facts.values())
+
+
+@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
+def test_todays_form_of_published_models(published, layer_type, wanted):
+    del wanted
+    if "model_type" not in published or published["model_type"] == "chatglm":
+        return
+    today = config.modernize(published)
+    assert config.modernize(today) == today
+    for length in (None, 100_000):
+        ropes = [Rope.from_config(c, layer_type=layer_type, sequence_length=length) for c in (published, today)]
+        assert ropes[0] == ropes[1]
+
+
+# --- forms and names ----------------------------------------------------------------------------------------
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+F = ra.frequencies(128)
+GPT = {"model_type": "gpt_neox", "hidden_size": 4096, "num_attention_heads": 32}
+SAME = {
+    "today's form": (LLAMA | {"rope_parameters": {"rope_theta": 5e5}}, ra.frequencies(128, base=5e5)),
+    "the older form": (LLAMA | {"rope_theta": 5e5, "rope_scaling": None}, ra.frequencies(128, base=5e5)),
+    "both, which agree": (
+        LLAMA | {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "rope_scaling": {"type": "linear"}},
+        scaling.linear(F, 2.0),
+    ),
+    "the base inside and outside": (LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e4}}, F),
+    "type": (LLAMA | {"rope_scaling": {"type": "linear", "factor": 4}}, scaling.linear(F, 4.0)),
+    "type and rope_type": (
+        LLAMA | {"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 4}},
+        scaling.linear(F, 4.0),
+    ),
+    "su": (
+        LLAMA
+        | {
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": {"type": "su", "short_factor": [2.0] * 64, "long_factor": [4.0] * 64},
+        },
+        scaling.linear(F, 2.0),
+    ),
+    "yarn, where Phi-3 means longrope": (
+        LLAMA
+        | {
+            "model_type": "phi3",
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": {"type": "yarn", "short_factor": [2.0] * 64, "long_factor": [4.0] * 64},
+        },
+        scaling.linear(F, 2.0),
+    ),
+    "alpha": (
+        LLAMA | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "mscale": 1.0}},
+        ra.frequencies(128, base=1e4 * 1000 ** (128 / 126)),
+    ),
+    "the top level's original length wins": (
+        LLAMA | {"original_max_position_embeddings": 512, "rope_scaling": YARN},
+        scaling.yarn(F, 4.0, base=1e4, original_length=512),
+    ),
+    "yarn with a factor of null": (
+        LLAMA | {"rope_scaling": YARN | {"factor": None}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024),
+    ),
+    "not truncated": (
+        LLAMA | {"rope_scaling": YARN | {"truncate": False}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024, truncate=False),
+    ),
+    "finetuned says nothing of the rotation": (
+        LLAMA | {"rope_scaling": YARN | {"finetuned": True}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024),
+    ),
+    "rotary_emb_base": (GPT | {"rotary_pct": 1.0, "rotary_emb_base": 777}, ra.frequencies(128, base=777)),
+    "rotary_pct": (GPT | {"rotary_pct": 0.5}, ra.frequencies(64)),
+    "the model's own share": (GPT, ra.frequencies(32)),
+    "partial_rotary_factor": (LLAMA | {"partial_rotary_factor": 0.5}, ra.frequencies(64)),
+    "partial_rotary_factor inside": (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, ra.frequencies(64)),
+    "rotary_dim": (
+        {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": 64},
+        ra.frequencies(64),
+    ),
+    "n_embd": ({"model_type": "codegen", "n_embd": 1024, "n_head": 16}, ra.frequencies(64)),
+    "head_dim of null": (LLAMA | {"head_dim": None}, F),
+    "head_dim of its own": (LLAMA | {"head_dim": 64}, ra.frequencies(64)),
+    "a slice by itself": (
+        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "head_dim": 192},
+        ra.frequencies(64),
+    ),
+    "the model's own base": (LLAMA | {"model_type": "mixtral"}, ra.frequencies(128, base=1e6)),
+    "a part for text": (
+        {"model_type": "llava", "vision_config": {"rope_foo": 1}, "text_config": LLAMA | {"rope_theta": 5e5}},
+        ra.frequencies(128, base=5e5),
+    ),
+    "a part for text, two levels down": (
+        {"model_type": "colpali", "vlm_config": {"model_type": "paligemma", "text_config": LLAMA}},
+        F,
+    ),
+    "a part for text that leaves out its defaults": ({"model_type": "llava", "text_config": {"rope_theta": 1e4}}, F),
+    "pairs that turn backwards": (LLAMA | {"model_type": "nanochat"}, tuple(-f for f in F)),
+    "proportional": (
+        LLAMA | {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 2.0}},
+        scaling.linear(scaling.proportional(F, 0.25), 2.0),
+    ),
+    "an odd share": (
+        LLAMA | {"head_dim": 42, "partial_rotary_factor": 0.5},
+        tuple(1e4 ** (-2 * i / 21) for i in range(11)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_forms_and_names(name):
+    given_config, frequencies = SAME[name]
+    rope = Rope.from_config(given_config)
+    np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
+    today = config.modernize(given_config)
+    assert Rope.from_config(today) == rope
+    assert config.modernize(today) == today
+
+
+PAIRINGS = {
+    "llama": "half",
+    "gptj": "interleaved",
+    "cohere": "interleaved",
+    "deepseek_v3": "interleaved",
+    "glm4": "interleaved",
+    "glm4_moe": "half",
+}
+
+
+@pytest.mark.parametrize("model_type", PAIRINGS)
+def test_the_pairing_follows_the_model(model_type):
+    assert Rope.from_config({"model_type": model_type, "head_dim": 64}).pairing == PAIRINGS[model_type]
+
+
+def test_a_flag_changes_the_pairing():
+    deepseek = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64}
+    assert Rope.from_config(deepseek | {"rope_interleave": False}).pairing == "half"
+    assert Rope.from_config(deepseek | {"rope_interleave": True}).pairing == "interleaved"
+
+
+def test_an_unknown_model_needs_its_pairing():
+    unknown = {"model_type": "llama_our", "head_dim": 64}
+    with pytest.raises(ValueError, match=r"pairing is known, or pairing= be given; got str 'llama_our'; did you mean"):
+        Rope.from_config(unknown)
+    assert Rope.from_config(unknown, pairing="interleaved") == Rope(ra.frequencies(64), pairing="interleaved")
+    with pytest.raises(ValueError, match=r"pairing must be 'half' by model_type llama; got 'interleaved'"):
+        Rope.from_config(LLAMA, pairing="interleaved")
+    assert Rope.from_config(LLAMA, pairing="half") == Rope(F, pairing="half")
+
+
+def test_dict_path_folder_and_object(tmp_path):
+    class Config:
+        def to_dict(self):
+            return LLAMA
+
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    wanted = Rope.from_config(LLAMA)
+    assert [Rope.from_config(c) for c in (path, str(path), tmp_path, Config())] == [wanted] * 4
+
+
+def test_the_config_that_was_given_is_left_alone():
+    nested = {"model_type": "llava", "text_config": LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}}}
+    before = json.dumps(nested)
+    Rope.from_config(nested)
+    config.modernize(nested)
+    config.explain(nested)
+    assert json.dumps(nested) == before
+
+
+# --- layers -------------------------------------------------------------------------------------------------
+
+GEMMA3 = {
+    "model_type": "gemma3_text",
+    "head_dim": 256,
+    "num_hidden_layers": 8,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+
+
+def test_layers_that_differ_must_be_chosen():
+    with pytest.raises(ValueError, match=r"layer_type must be given, .*: one of sliding_attention, full_attention"):
+        Rope.from_config(GEMMA3)
+    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got str 'full'"):
+        Rope.from_config(GEMMA3, layer_type="full")
+    sliding, full = (Rope.from_config(GEMMA3, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
+    assert sliding == Rope(ra.frequencies(256), pairing="half")
+    assert full == Rope(scaling.linear(ra.frequencies(256, base=1e6), 8.0), pairing="half")
+    assert config.layers(GEMMA3) == [*[sliding] * 5, full, *[sliding] * 2]
+
+
+def test_layers_by_parameters():
+    by_type = {"full_attention": None, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    types = ["sliding_attention", "full_attention"] * 2
+    beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": by_type} | {
+        "num_hidden_layers": 4,
+        "layer_types": types,
+    }
+    rope = Rope(ra.frequencies(64), pairing="half")
+    assert Rope.from_config(beam, layer_type="full_attention") is None
+    assert config.layers(beam) == [rope, None] * 2
+
+
+def test_head_dim_by_layer_type():
+    parameters = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    }
+    types = {"num_hidden_layers": 2, "layer_types": list(parameters)}
+    gemma4 = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parameters} | types
+    wide = Rope(scaling.proportional(ra.frequencies(512, base=1e6), 0.25), pairing="half")
+    for width in ({"global_head_dim": 512}, {"per_layer_config": {"01": {"head_dim": 512}}}):
+        assert config.layers(gemma4 | width) == [Rope(ra.frequencies(256), pairing="half"), wide]
+
+
+LAYERS = {
+    "every fourth, by default": (
+        {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 8},
+        [1, 1, 1, 0, 1, 1, 1, 0],
+    ),
+    "an interval": (
+        {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4, "no_rope_layer_interval": 2},
+        [1, 0, 1, 0],
+    ),
+    "a list": (
+        {"model_type": "llama4_text", "head_dim": 64, "num_hidden_layers": 4, "no_rope_layers": [0, 1, 1, 0]},
+        [0, 1, 1, 0],
+    ),
+    "those that slide": ({"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
+    "those that slide, if any does": (
+        {"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4, "sliding_window": None},
+        [1, 1, 1, 1],
+    ),
+    "linear attention": ({"model_type": "qwen3_next", "head_dim": 64, "num_hidden_layers": 4}, [0, 0, 0, 1]),
+    "blocks": (
+        {
+            "model_type": "recurrent_gemma",
+            "head_dim": 64,
+            "num_hidden_layers": 5,
+            "block_types": ["recurrent", "recurrent", "attention"],
+        },
+        [0, 0, 1, 0, 0],
+    ),
+    "cross attention": (
+        {"model_type": "mllama_text_model", "head_dim": 64, "num_hidden_layers": 3, "cross_attention_layers": [1]},
+        [1, 0, 1],
+    ),
+    "a base of zero": (
+        {
+            "model_type": "granite_swa",
+            "head_dim": 64,
+            "num_hidden_layers": 3,
+            "layer_rope_theta": [10_000.0, 0, 10_000.0],
+        },
+        [1, 0, 1],
+    ),
+    "a switch": ({"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2}, [0, 0]),
+    "a switch that is on": (
+        {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True},
+        [1, 1],
+    ),
+    "a base of null": (
+        {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_parameters": {"rope_theta": None}},
+        [0, 0, 0, 0],
+    ),
+    "a base that is left out": ({"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4}, [0, 0, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_that_hold_still(name):
+    model, turning = LAYERS[name]
+    assert [int(rope is not None) for rope in config.layers(model)] == turning
+
+
+def test_layers_that_hold_still_by_type():
+    cohere = {"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}
+    assert Rope.from_config(cohere, layer_type="full_attention") is None
+    assert Rope.from_config(cohere, layer_type="sliding_attention") == Rope.from_config(cohere)
+
+
+def test_a_base_for_each_layer():
+    granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
+    assert config.layers(granite) == [Rope(ra.frequencies(64, base=b), pairing="half") for b in (1e4, 1e6)]
+    step = {
+        "model_type": "step3p5",
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "sliding_attention"],
+        "rope_theta": [5e6, 1e4],
+        "partial_rotary_factors": [0.5, 1.0],
+    }
+    full, sliding = Rope(ra.frequencies(32, base=5e6), pairing="half"), Rope(ra.frequencies(64), pairing="half")
+    assert config.layers(step) == [full, sliding]
+    assert Rope.from_config(step, layer_type="full_attention") == full
+
+
+def test_scaling_for_some_layers():
+    molmo = {
+        "model_type": "molmo2_text",
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_scaling_layers": [1],
+    }
+    plain, scaled = ra.frequencies(64), scaling.linear(ra.frequencies(64), 2.0)
+    assert config.layers(molmo) == [Rope(f, pairing="half") for f in (plain, scaled)]
+
+
+# --- several axes -------------------------------------------------------------------------------------------
+
+QWEN_VL = {
+    "model_type": "qwen2_vl",
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "rope_theta": 1e6,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+}
+SEVERAL = {
+    "chunked": (QWEN_VL, lambda f: ra.axes.chunked(f, [16, 24, 24])),
+    "strided": (
+        QWEN_VL
+        | {
+            "model_type": "qwen3_vl_text",
+            "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True},
+        },
+        lambda f: ra.axes.strided(f, [24, 20, 20]),
+    ),
+    "the model's own sections": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
+    "alternating": (
+        QWEN_VL | {"model_type": "neomme", "rope_scaling": {"type": "default"}},
+        lambda f: ra.axes.alternating(f, 2),
+    ),
+    "time at last": (
+        QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}},
+        lambda f: (
+            (0.0,) * 44 + f[44:],
+            tuple(x if i < 44 and i % 2 == 0 else 0.0 for i, x in enumerate(f)),
+            tuple(x if i < 44 and i % 2 == 1 else 0.0 for i, x in enumerate(f)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_axes(name):
+    model, rows = SEVERAL[name]
+    rope = Rope.from_config(model)
+    assert rope.frequencies == rows(ra.frequencies(128, base=1e6))
+    plain = Rope(ra.frequencies(128, base=1e6), pairing=rope.pairing)
+    p = np.asarray([0, 3, 1000, 131_071])
+    table = rope.table(np.stack([p] * len(rope.frequencies), axis=-1), dtype=np.float64)
+    np.testing.assert_allclose(table, plain.table(p, dtype=np.float64), atol=1e-9)
+
+
+def test_sections_that_its_class_assumes_and_that_do_not_fit():
+    (told,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
+    assert told.rope == Rope(F, pairing="interleaved")
+    assert told.facts["axes"].value == 1
+    assert "its class divides 32 pairs, not 64" in told.facts["axes"].source
+
+
+# --- the length of the sequence -----------------------------------------------------------------------------
+
+LONG = LLAMA | {
+    "rope_scaling": {
+        "rope_type": "longrope",
+        "short_factor": [1.0] * 64,
+        "long_factor": [4.0] * 64,
+        "original_max_position_embeddings": 4096,
+    },
+    "max_position_embeddings": 16_384,
+}
+LENGTHS = {
+    "dynamic": (
+        LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        lambda n: scaling.dynamic_ntk(F, 2.0, length=n, trained_length=4096),
+    ),
+    "longrope": (LONG, lambda n: scaling.linear(F, 4.0 if n > 4096 else 1.0)),
+    "dynamic yarn": (
+        LLAMA | {"rope_scaling": {"type": "dynamic-yarn", "original_max_position_embeddings": 4096, "factor": 9.0}},
+        lambda n: scaling.dynamic_yarn(F, base=1e4, length=n, original_length=4096),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_the_length_chooses(name):
+    model, frequencies = LENGTHS[name]
+    for length in (100, 4096, 4097, 20_000):
+        assert Rope.from_config(model, sequence_length=length).frequencies == frequencies(length)
+    assert Rope.from_config(model).frequencies == frequencies(4096)
+
+
+def test_a_length_changes_nothing_elsewhere():
+    assert Rope.from_config(LLAMA, sequence_length=10**9) == Rope.from_config(LLAMA)
+
+
+def test_two_mscales_by_length():
+    both = LONG | {
+        "model_type": "phimoe",
+        "rope_scaling": LONG["rope_scaling"] | {"short_mscale": 1.1, "long_mscale": 1.3},
+    }
+    factors = [Rope.from_config(both, sequence_length=n).attention_factor for n in (4096, 4097)]
+    assert factors == [1.1, 1.3]
+
+
+def test_keys_turned_at_one_length_serve_another(rng):
+    short, long = (Rope.from_config(LONG, sequence_length=n) for n in (4096, 5000))
+    k = rng.standard_normal((1, 2, 8, 128))
+    positions = np.arange(4090, 4098)
+    cached = short.apply(k, positions)
+    moved = long.apply(short.apply(cached, positions, inverse=True), positions)
+    np.testing.assert_allclose(moved, long.apply(k, positions), atol=1e-12)
+
+
+# --- against the functions of transformers ------------------------------------------------------------------
+
+
+def positive_number(low, high):
+    return lambda rng: float(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def parameters(kind, rng, pairs):
+    """Return random valid parameters of a rope type."""
+    original = int(positive_number(256, 65_536)(rng))
+    some = {"rope_type": kind, "rope_theta": positive_number(100, 1e8)(rng)}
+    factor = {"factor": positive_number(1, 64)(rng)}
+    length = {"original_max_position_embeddings": original}
+    optional = {
+        "attention_factor": rng.uniform(0.5, 2),
+        "beta_fast": rng.uniform(8, 64),
+        "beta_slow": rng.uniform(0.5, 4),
+        "mscale": rng.uniform(0.1, 2),
+        "mscale_all_dim": rng.uniform(0.1, 2),
+        "truncate": bool(rng.integers(2)),
+    }
+    chosen = {key: value for key, value in optional.items() if rng.integers(2)}
+    if kind in ("linear", "dynamic"):
+        return some | factor
+    if kind == "proportional":
+        return some | {"factor": factor["factor"]}
+    if kind == "yarn":
+        return some | factor | length | chosen
+    if kind == "longrope":
+        lists = {f"{name}_factor": [float(x) for x in rng.uniform(0.5, 60, pairs)] for name in ("short", "long")}
+        return some | lists | length | (factor if rng.integers(2) else {})
+    low = rng.uniform(0.5, 4)
+    return some | factor | length | {"low_freq_factor": low, "high_freq_factor": low + rng.uniform(1, 8)}
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
+def test_random_parameters_as_transformers_reads_them(kind):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    del torch
+    rng = np.random.default_rng(["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"].index(kind))
+    for _ in range(200):
+        head_dim = 2 * int(rng.integers(8, 129))
+        share = float(rng.choice([1.0, 0.5, 0.25]))
+        pairs = head_dim // 2 if kind == "proportional" else int(head_dim * share) // 2
+        if int(head_dim * share) % 2 and kind != "proportional":
+            continue
+        stated = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
+        length = int(positive_number(100, 300_000)(rng))
+        theirs = transformers.LlamaConfig(
+            head_dim=head_dim,
+            max_position_embeddings=int(rng.integers(2**10, 2**17)),
+            rope_parameters=stated,
+        )
+        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](theirs, "cpu", seq_len=length)
+        rope = Rope.from_config(theirs, sequence_length=length)
+        np.testing.assert_allclose(rope.frequencies, frequencies.double().numpy(), rtol=1e-5, atol=1e-30)
+        assert rope.attention_factor == pytest.approx(factor, rel=1e-6)
+
+
+# --- GGUF ---------------------------------------------------------------------------------------------------
+
+
+def gguf(arch, **keys):
+    """Return metadata of an architecture; ``__`` stands for a dot."""
+    sizes = {"context_length": 131_072, "embedding_length": 4096, "attention.head_count": 32, "block_count": 4}
+    own = sizes | {key.replace("__", "."): value for key, value in keys.items()}
+    return {"general.architecture": arch, "tokenizer.ggml.tokens": ["a"]} | {
+        f"{arch}.{key}": value for key, value in own.items()
+    }
+
+
+YARN_KEYS = {"rope__scaling__type": "yarn", "rope__scaling__original_context_length": 32_768}
+GGUF = {
+    "llama, whose projections were permuted": (
+        gguf("llama", rope__freq_base=5e5),
+        "interleaved",
+        ra.frequencies(128, base=5e5),
+        1.0,
+    ),
+    "no base": (gguf("qwen2"), "half", F, 1.0),
+    "half the head": (gguf("phi2", rope__dimension_count=64), "half", ra.frequencies(64), 1.0),
+    "head counts by layer": (gguf("llama", attention__head_count=[32, 64]), "interleaved", F, 1.0),
+    "linear": (
+        gguf("llama", rope__scaling__type="linear", rope__scaling__factor=4.0),
+        "interleaved",
+        scaling.linear(F, 4.0),
+        1.0,
+    ),
+    "linear, older": (gguf("llama", rope__scale_linear=4.0), "interleaved", scaling.linear(F, 4.0), 1.0),
+    "none": (gguf("llama", rope__scaling__type="none", rope__scaling__factor=4.0), "interleaved", F, 1.0),
+    "yarn": (
+        gguf("qwen3", rope__scaling__factor=4.0, **YARN_KEYS),
+        "half",
+        scaling.yarn(F, 4.0, base=1e4, original_length=32_768),
+        scaling.yarn_attention_factor(4.0),
+    ),
+    "yarn, with a factor of attention besides": (
+        gguf("qwen2", rope__scaling__factor=4.0, rope__scaling__attn_factor=1.5, **YARN_KEYS),
+        "half",
+        scaling.yarn(F, 4.0, base=1e4, original_length=32_768),
+        1.5 * scaling.yarn_attention_factor(4.0),
+    ),
+    "a slice by itself": (
+        gguf(
+            "deepseek2",
+            rope__dimension_count=64,
+            attention__key_length=576,
+            rope__scaling__factor=40.0,
+            rope__scaling__yarn_log_multiplier=0.1,
+            **YARN_KEYS,
+        ),
+        "interleaved",
+        scaling.yarn(ra.frequencies(64), 40.0, base=1e4, original_length=32_768),
+        1.0,
+    ),
+    "mistral3's multiplier": (
+        gguf("mistral3", rope__scaling__factor=16.0, rope__scaling__yarn_log_multiplier=1.0, **YARN_KEYS),
+        "interleaved",
+        scaling.yarn(F, 16.0, base=1e4, original_length=32_768),
+        1.0,
+    ),
+    "sections": (
+        gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]),
+        "half",
+        ra.axes.chunked(F, [16, 24, 24]),
+        1.0,
+    ),
+    "sections, dealt out": (
+        gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]),
+        "half",
+        ra.axes.strided(F, [24, 20, 20]),
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_gguf(name):
+    metadata, pairing, frequencies, factor = GGUF[name]
+    rope = Rope.from_config(metadata)
+    assert rope.pairing == pairing
+    np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
+    assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
+
+
+def test_layers_of_gguf():
+    gemma = gguf("gemma3", rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
+    sliding = Rope(ra.frequencies(128), pairing="half")
+    full = Rope(scaling.linear(ra.frequencies(128, base=1e6), 8.0), pairing="half")
+    assert Rope.from_config(gemma, layer_type="full_attention") == full
+    assert config.layers(gemma | {"gemma3.block_count": 6}) == [*[sliding] * 5, full]
+    pattern = gemma | {"gemma3.attention.sliding_window_pattern": [True, False, True, False]}
+    assert config.layers(pattern) == [sliding, full] * 2
+    assert [rope is not None for rope in config.layers(gguf("smollm3"))] == [True, True, True, False]
+    assert Rope.from_config(gguf("mamba")) is None
+    assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
+
+
+def test_gguf_names_its_own_keys():
+    (told,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
+    assert told.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
+    assert told.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
+    with pytest.raises(ValueError, match=r"qwen3.rope.freq_base must be positive and finite; got 0.0"):
+        Rope.from_config(gguf("qwen3", rope__freq_base=0))
+
+
+# --- what is said of it -------------------------------------------------------------------------------------
+
+
+def test_each_value_says_where_it_comes_from():
+    neox = {
+        "model_type": "gpt_neox",
+        "hidden_size": 6144,
+        "num_attention_heads": 64,
+        "max_position_embeddings": 8192,
+        "rotary_pct": 0.5,
+        "rope_scaling": YARN | {"truncate": False},
+    }
+    (told,) = config.explain(neox)
+    assert told.rope == Rope.from_config(neox)
+    sources = {name: fact.source for name, fact in told.facts.items()}
+    assert sources == {
+        "model_type": "model_type",
+        "pairing": "model_type gpt_neox",
+        "rope_type": "rope_scaling.rope_type",
+        "rope_theta": "default of gpt_neox",
+        "head_dim": "derived: hidden_size // num_attention_heads",
+        "rotary_dim": "rotary_pct",
+        "partial_rotary_factor": "rotary_pct",
+        "factor": "rope_scaling.factor",
+        "original_max_position_embeddings": "rope_scaling.original_max_position_embeddings",
+        "beta_fast": "default of yarn",
+        "beta_slow": "default of yarn",
+        "truncate": "rope_scaling.truncate",
+        "attention_factor": "derived as for yarn",
+        "trained_length": "rope_scaling.original_max_position_embeddings",
+        "extended_length": "max_position_embeddings",
+    }
+
+
+def test_it_says_what_is_outside_the_rotation_and_what_is_off():
+    (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
+    assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
+    (told,) = config.explain({"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16})
+    assert told.facts["rotary"] == ("off", "default of esm is 'absolute': no layer turns")
+    beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
+    assert config.explain(beam) == (
+        ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}),
+    )
+
+
+def test_explain_tells_of_all_kinds_of_layers_or_of_one():
+    assert [one.layer_type for one in config.explain(GEMMA3)] == ["sliding_attention", "full_attention"]
+    (one,) = config.explain(GEMMA3, layer_type="full_attention")
+    assert one.facts["rope_theta"] == (1e6, "rope_theta")
+
+
+def test_wavelengths_and_drift():
+    rope = Rope(scaling.proportional(ra.frequencies(8), 0.5), pairing="half")
+    assert config.wavelengths(rope) == pytest.approx((2 * math.pi, 20 * math.pi, math.inf, math.inf))
+    still = Rope((0.0,) * 4, pairing="half", attention_factor=2.0)
+    assert config.drift(rope, rope, 1000.0) == 0
+    assert config.drift(rope, still, 0.0) == 1
+    a, b = Rope((1.0,), pairing="half"), Rope((1.5,), pairing="half")
+    assert config.drift(a, b, 3.0) == pytest.approx(abs(np.exp(3j) - np.exp(4.5j)))
+    with pytest.raises(ValueError, match="a and b must turn as many pairs each; got 4 and 1"):
+        config.drift(rope, a, 1.0)
+
+
+def test_todays_form():
+    phi = {
+        "model_type": "phi3",
+        "hidden_size": 128,
+        "num_attention_heads": 1,
+        "rope_theta": 1e4,
+        "max_position_embeddings": 8192,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "su", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64},
+    }
+    assert config.modernize(phi) == {
+        "model_type": "phi3",
+        "hidden_size": 128,
+        "num_attention_heads": 1,
+        "max_position_embeddings": 8192,
+        "original_max_position_embeddings": 4096,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "short_factor": [1.0] * 64,
+            "long_factor": [2.0] * 64,
+            "original_max_position_embeddings": 4096,
+        },
+    }
+    nested = config.modernize({"model_type": "gemma3", "vision_config": {"a": 1}, "text_config": GEMMA3})
+    assert nested["vision_config"] == {"a": 1}
+    assert nested["text_config"]["rope_parameters"] == {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+    }
+    gptj = config.modernize({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": 64})
+    assert gptj["rope_parameters"]["partial_rotary_factor"] == 0.25
+    assert "rotary_dim" not in gptj
+
+
+@given(st.integers(1, 256), st.integers(1, 256))
+def test_todays_form_keeps_any_rotary_dim(pairs, more):
+    old = {"model_type": "gptj", "head_dim": 2 * (pairs + more), "rotary_dim": 2 * pairs}
+    assert Rope.from_config(config.modernize(old)) == Rope.from_config(old)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+DEEP = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+SIZES = {"model_type": "llama", "max_position_embeddings": 4096}
+BAD = {
+    "an unknown rope type": (
+        LLAMA | {"rope_scaling": YARN | {"rope_type": "yarm"}},
+        "rope_scaling.rope_type must be one of .*yarm'; did you mean yarn",
+    ),
+    "a rope type that is no name": (
+        LLAMA | {"rope_scaling": {"type": 3}},
+        "rope_scaling.type must be a name; got int 3",
+    ),
+    "types that disagree": (
+        LLAMA | {"rope_scaling": YARN | {"type": "linear"}},
+        "rope_scaling.type must agree with rope_scaling.rope_type; got str 'linear'",
+    ),
+    "a missing length": (
+        LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
+        "rope_scaling.original_max_position_embeddings must be given for rope type 'yarn'",
+    ),
+    "a missing factor": (LLAMA | {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor must be given"),
+    "a missing trained length": (
+        {"model_type": "llama", "head_dim": 64, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        "max_position_embeddings must be given for rope type 'dynamic'",
+    ),
+    "a bool": (
+        LLAMA | {"rope_scaling": YARN | {"factor": True}},
+        "rope_scaling.factor must be a real number; got bool True",
+    ),
+    "a string": (LLAMA | {"rope_theta": "10000"}, "rope_theta must be a real number; got str '10000'"),
+    "NaN": (
+        LLAMA | {"rope_scaling": YARN | {"beta_fast": math.nan}},
+        "rope_scaling.beta_fast must be positive and finite; got nan",
+    ),
+    "infinity": (LLAMA | {"rope_theta": math.inf}, "rope_theta must be positive and finite; got inf"),
+    "zero": (LLAMA | {"rope_scaling": YARN | {"factor": 0}}, "rope_scaling.factor must be positive"),
+    "a negative factor": (LLAMA | {"rope_scaling": YARN | {"factor": -4.0}}, "rope_scaling.factor must be positive"),
+    "a flag that is none": (
+        LLAMA | {"rope_scaling": YARN | {"truncate": 1}},
+        "rope_scaling.truncate must be True or False; got int 1",
+    ),
+    "a misspelt key": (
+        LLAMA | {"rope_scaling": YARN | {"beta_fsat": 32.0}},
+        "rope_scaling.beta_fsat must be a known name; got str 'beta_fsat'; did you mean beta_fast?",
+    ),
+    "a key of another type": (
+        LLAMA | {"rope_scaling": {"rope_type": "default", "factor": 8.0}},
+        "rope_scaling.factor must not be given for rope type 'default'",
+    ),
+    "a key without a type": (
+        LLAMA | {"rope_scaling": {"factor": 8.0}},
+        "rope_scaling.factor must not be given for rope type 'default'",
+    ),
+    "an unknown name on rotary": (
+        LLAMA | {"rope_tetha": 5e5},
+        "name on rotary that is not known here; got str 'rope_tetha'; did you mean rope_theta",
+    ),
+    "a name of another model": (
+        LLAMA | {"rope_local_base_freq": 1e4},
+        "name on rotary that is not known here; got str 'rope_local_base_freq'",
+    ),
+    "parameters that are no object": (
+        LLAMA | {"rope_parameters": [1]},
+        "rope_parameters must be an object or null; got list",
+    ),
+    "flat and by layer": (
+        LLAMA | {"rope_parameters": {"full_attention": {}, "rope_theta": 1e4}},
+        "rope_parameters must be flat, or hold objects alone",
+    ),
+    "old and new that disagree": (
+        LLAMA | {"rope_parameters": YARN, "rope_scaling": YARN | {"factor": 8.0}},
+        "rope_scaling must agree with rope_parameters",
+    ),
+    "two bases": (
+        LLAMA | {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
+        "rope_theta must agree with rope_parameters.rope_theta",
+    ),
+    "two shares": (
+        GPT | {"rotary_pct": 0.5, "partial_rotary_factor": 0.25},
+        "rotary_pct must agree with partial_rotary_factor",
+    ),
+    "a share and a count": (
+        LLAMA | {"rotary_dim": 64, "partial_rotary_factor": 0.25},
+        "rotary_dim must agree with partial_rotary_factor; got int 64, it gives 32",
+    ),
+    "a share above one": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
+    "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must let from 1 to 128 features turn; got int 0"),
+    "more than the head": (LLAMA | {"rotary_dim": 130}, "rotary_dim must let from 1 to 128 features turn; got int 130"),
+    "an odd head": (SIZES | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
+    "no head": (SIZES | {"head_dim": 0}, "head_dim must be between 2 and 65536 features; got int 0"),
+    "a head of reals": (SIZES | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
+    "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be between 2 and 65536"),
+    "a number too long to be shown": (
+        SIZES | {"head_dim": 10**5000},
+        "head_dim must be between 2 and 65536 features; got int",
+    ),
+    "no sizes": (SIZES, "head_dim must be given, or hidden_size to derive it; got neither"),
+    "no heads": (SIZES | {"hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
+    "heads of zero": (SIZES | {"hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads must be positive"),
+    "a list of the wrong length": (
+        LONG | {"head_dim": 64},
+        "short_factor must have one number for each of 32 pairs; got 64",
+    ),
+    "a list with a zero": (
+        LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [0.0] * 64}},
+        "rope_scaling.long_factor must be positive",
+    ),
+    "a list that is none": (
+        LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": "1, 2"}},
+        "rope_scaling.long_factor must be a list of numbers; got str '1, 2'",
+    ),
+    "sections that don't sum up": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}},
+        "rope_scaling.mrope_section: sections must be positive and sum to the number of pairs, 64",
+    ),
+    "sections of zero": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [0, 40, 24]}},
+        "sections must be positive",
+    ),
+    "sections of reals": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [16.0, 24, 24]}},
+        "sections must be an integer; got float",
+    ),
+    "sections for one axis": (
+        LLAMA | {"rope_scaling": {"mrope_section": [16, 24, 24]}},
+        "must not be given for llama, whose positions have one axis",
+    ),
+    "dealt out, where they are runs": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_interleaved": True}},
+        "rope_scaling.mrope_interleaved must agree with qwen2_vl_text",
+    ),
+    "no rotation": (
+        QWEN_VL
+        | {
+            "model_type": "hunyuan_vl_text",
+            "rope_scaling": {"type": "xdrope", "alpha": 1e3, "xdrope_section": [16] * 4},
+        },
+        "no rotation",
+    ),
+    "a share that is not that of the slice": (
+        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "partial_rotary_factor": 0.3},
+        "partial_rotary_factor must give the 64 features of qk_rope_head_dim",
+    ),
+    "a scaling that its class assumes": (
+        {"model_type": "gpt_oss", "head_dim": 64},
+        "rope_parameters must be given for gpt_oss; got none",
+    ),
+    "layers that must be told apart": (
+        GEMMA3 | {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
+        "layer_type must be given",
+    ),
+    "no model": ({"head_dim": 64}, "model_type must be given, since it decides the pairing"),
+    "no model, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read by themselves: encoder"),
+    "a model that is no name": ({"model_type": 3}, "model_type must be a name; got int 3"),
+    "nested too deeply": (
+        LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEP}},
+        "rope_scaling.factor must be a real number; got list",
+    ),
+    "a base nested too deeply": (LLAMA | {"rope_theta": DEEP}, "has a number for each layer"),
+    "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-300}, "frequencies must be at most 65536"),
+    "a ramp beyond floats": (
+        LLAMA | {"rope_scaling": YARN | {"beta_slow": 1e-323, "original_max_position_embeddings": 1e300}},
+        "frequencies that a float can hold",
+    ),
+    "a list": ([], "config must be a dict, a path to a config.json or an object with to_dict"),
+    "nothing": (None, "config must be a dict"),
+    "a path to nothing": ("no/such/file.json", "there is none at str 'no/such/file.json'"),
+    "a path that is none": ("a\0b", "must be a path to a config.json"),
+    "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
+    "an architecture of GGUF": (
+        {"general.architecture": "lama"},
+        "general.architecture must be one whose pairing is known; got str 'lama'; did you mean llama",
+    ),
+    "a key of GGUF": (
+        gguf("llama", rope__freq_bse=1e4),
+        "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base",
+    ),
+    "factors that are tensors": (gguf("phi3", rope__scaling__attn_factor=1.19), "must be read from its config.json"),
+    "a type of GGUF": (
+        gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0),
+        "llama.rope.scaling.type must be one of",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_one_sentence(name):
+    model, words = BAD[name]
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        Rope.from_config(model)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.5, True, "4096", 2**60])
+def test_lengths_that_are_none(length):
+    with pytest.raises((TypeError, ValueError), match="sequence_length must be"):
+        Rope.from_config(LONG, sequence_length=length)
+
+
+FILES = {
+    "no JSON": (b'{"model_type": "llama", ', "line 1: "),
+    "a list": (b"[1, 2]", "must hold a JSON object; got list"),
+    "no UTF-8": (b'{"model_type": "\xff"}', "in UTF-8"),
+    "a key twice": (b'{"model_type": "llama", "rope_theta": 1, "rope_theta": 2}', "key twice; got str 'rope_theta'"),
+    "nested too deeply": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+    "a number of thousands of digits": (b'{"head_dim": ' + b"9" * 5000 + b"}", "must be a config.json"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_no_config(name, tmp_path):
+    content, words = FILES[name]
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        Rope.from_config(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_100_megabytes_is_not_read(tmp_path):
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**20)
+    with pytest.raises(ValueError, match=r"must be a config.json of at most 67108864 bytes; got 104857600"):
+        Rope.from_config(path)
+
+
+def test_absurd_numbers_of_layers():
+    with pytest.raises(ValueError, match="num_hidden_layers must be between 1 and 4096; got int 1000000000000"):
+        config.layers(LLAMA | {"num_hidden_layers": 10**12})
+    with pytest.raises(ValueError, match="num_hidden_layers must be given"):
+        config.layers(LLAMA)
+    with pytest.raises(ValueError, match="layer_types must have 4 names, one for each layer; got 1"):
+        config.layers(LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"]})
+    assert len(config.layers(LLAMA | {"num_hidden_layers": 4096})) == 4096
+
+
+# --- any JSON at all ----------------------------------------------------------------------------------------
+
+NAMES = sorted(
+    {key for model in PUBLISHED for key in (*model["config"], *model["config"].get("text_config", {}))}
+    | {"rope_theta", "rope_parameters", "rope_scaling", "rope_type", "type", "factor", "mrope_section", "layer_types"}
+    | {"general.architecture", "llama.rope.freq_base", "per_layer_config", "alpha", "short_factor", "long_factor"}
+)
+WORDS = st.sampled_from(["llama", "yarn", "dynamic", "longrope", "full_attention", "gemma3_text", "clvp_encoder", ""])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=4)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=8), inner, max_size=6)
+    ),
+    max_leaves=24,
+)
+
+
+def only_ever_a_rope(model, **options):
+    """Read a config, which must give a Rope, None or one of two errors with one sentence."""
+    rope = one_of_two_errors(Rope.from_config, model, **options)
+    assert rope is None or isinstance(rope, Rope)
+
+
+def one_of_two_errors(function, model, **options):
+    """Call a function that may refuse a config, in one sentence."""
+    refused = None
+    try:
+        return function(model, **options)
+    except (TypeError, ValueError) as error:
+        refused = str(error)
+    assert refused
+    assert "\n" not in refused
+    return None
+
+
+@given(JSON)
+def test_any_json(model):
+    only_ever_a_rope(model)
+
+
+@given(st.sampled_from(PUBLISHED), st.data())
+def test_published_models_gone_wrong(published, data):
+    model = json.loads(json.dumps(published["config"]))
+    place = model
+    while True:
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(JSON)
+    layer_type = data.draw(st.none() | st.sampled_from(["full_attention", "sliding_attention"]))
+    only_ever_a_rope(model, layer_type=layer_type)
+    for function in (config.layers, config.explain, config.modernize):
+        one_of_two_errors(function, model)
+
+
+# --- what reading costs -------------------------------------------------------------------------------------
+
+
+def test_reading_imports_no_array_library():
+    program = """
+import sys
+from rope_any import Rope, config
+Rope.from_config({"model_type": "llama", "head_dim": 64})
+config.explain({"model_type": "llama", "head_dim": 64})
+print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transformers") if name in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]"
