@@ -1,13 +1,20 @@
 """How the documentation is built: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
 
+import os
 import re
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.directives.patches import Figure
 from sphinx.writers.html5 import HTML5Translator
 
 import rope_any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pictures
 
 project = "rope_any"
 author = "The rope_any authors"
@@ -16,12 +23,12 @@ html_title = f"rope_any {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
-exclude_patterns = ["_build", "precision_table.md"]  # the table is a part of precision.md
+exclude_patterns = ["_build", "precision_table.md", "peers_table.md"]  # parts of precision.md and peers.md
 html_theme = "furo"
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
-html_css_files = ["math.css"]
+html_css_files = ["math.css", "pictures.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -50,6 +57,24 @@ def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+class Picture(Figure):
+    """A figure that ``pictures.py`` has drawn: ``{picture} name``, with ``:alt:`` and a caption."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the figure, of the file that stands beside the parsed pages."""
+        env = self.state.document.settings.env
+        here = Path(env.doc2path(env.docname)).parent
+        self.arguments[0] = os.path.relpath(drawn(env.doctreedir) / f"{self.arguments[0]}.svg", here)
+        return super().run()
+
+
+def drawn(doctrees: str | os.PathLike[str]) -> Path:
+    """Return the folder of the pictures, which is none of the sources'."""
+    return Path(doctrees) / "pictures"
+
+
 def setup(app: Sphinx) -> None:
-    """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere."""
+    """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere. Draw pictures."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
+    app.add_directive("picture", Picture)
+    app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))

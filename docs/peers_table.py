@@ -1,0 +1,957 @@
+"""
+Run the context extension of other libraries against ours, and write `peers_table.md`.
+
+In an environment of its own, with Python 3.11, for which this torch is a CPU build::
+
+    pip install torch==2.13.0 jax keras lightning "mlx[cpu]" tokenizers safetensors httpx importlib-metadata kagglehub
+    pip install array-api-compat einops einx jaxtyping loguru pillow psutil regex requests torch-einops-utils
+    pip install --no-deps -e . && pip install --no-deps $(python docs/peers_table.py --pins)
+    python docs/peers_table.py
+
+It takes half a minute. Every number is what the library's own code returns, and what a row says is checked besides:
+where a library does otherwise by now the script stops, and the row is to be changed. Where a library is missing it
+names it and writes nothing; with ``--partial`` it leaves such rows as they stand and marks them.
+"""
+
+import ctypes
+import importlib
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+import rope_any as ra
+from rope_any import scaling
+
+PEERS = {
+    "diffusers": "0.42.1",
+    "equinox": "0.13.8",
+    "keras-hub": "0.32.0",
+    "libggml-python": "0.20.2.post1",
+    "litgpt": "0.5.13",
+    "mlx-lm": "0.32.2",
+    "rotary-embedding-torch": "0.9.1",
+    "sglang": "0.5.23",
+    "torchscale": "0.3.0",
+    "torchtune": "0.6.1",
+    "transformer-engine": "2.20.2",
+    "transformers": "5.23.0",
+    "vllm": "0.33.0",
+    "x-transformers": "2.31.10",
+}
+NAMES = {
+    "libggml-python": "ggml",
+    "litgpt": "LitGPT",
+    "sglang": "SGLang",
+    "transformer-engine": "TransformerEngine",
+    "vllm": "vLLM",
+}
+
+DIM, BASE, FACTOR, TRAINED = 128, 10_000.0, 4.0, 4096
+LONGER = int(FACTOR * TRAINED)
+PLAIN = ra.frequencies(DIM, base=BASE)
+SHORT, LONG = [1.0 + i / 64 for i in range(64)], [1.0 + i / 8 for i in range(64)]
+CLOSE = 1e-5  # what float32 leaves of a frequency
+
+Json = dict[str, Any]
+
+
+class Reading(NamedTuple):
+    """What an engine makes of a config."""
+
+    frequencies: Any
+    attention_factor: float = 1.0
+
+
+class ChangedError(Exception):
+    """A library no longer does what its row says."""
+
+
+# --- how an engine is asked -------------------------------------------------------------------------------
+
+
+class Nothing:
+    """Stand in for what an engine imports and its frequencies don't need: it answers False."""
+
+    def __call__(self, *given: Any, **_: Any) -> Any:
+        """Return a class or function as it came, as a decorator; else itself."""
+        return given[0] if len(given) == 1 and isinstance(given[0], type | FunctionType) else self
+
+    def __getattr__(self, name: str) -> "Nothing":
+        """Return itself."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, _: Any) -> "Nothing":
+        """Return itself."""
+        return self
+
+    def __bool__(self) -> bool:
+        """Return False."""
+        return False
+
+    def __mro_entries__(self, _: Any) -> tuple[type]:
+        """Be a module without kernels, where a class derives from it."""
+        import torch
+
+        class Bare(torch.nn.Module):
+            enabled = staticmethod(lambda: False)
+
+            def __init__(self, **_: Any) -> None:
+                super().__init__()
+
+        return (Bare,)
+
+
+class Alone(MetaPathFinder, Loader):
+    """Find one part of a package as it is, and nothing in place of the rest."""
+
+    def __init__(self, *parts: str) -> None:
+        """Name the parts; they are of one package."""
+        self.parts, self.package = parts, parts[0].partition(".")[0]
+        found = find_spec(self.package)
+        self.root = Path(next(iter(found.submodule_search_locations))) if found else Path()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Find the part, or a stand-in."""
+        if not f"{name}.".startswith((f"{self.package}.", f"{self.package}_torch.")):
+            return None
+        if any(f"{name}.".startswith(f"{part}.") for part in self.parts):
+            return PathFinder.find_spec(name, path)
+        spec = ModuleSpec(name, self, is_package=True)
+        spec.submodule_search_locations = [str(self.root.joinpath(*name.split(".")[1:]))]
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Fill a stand-in."""
+        module.__getattr__ = Nothing().__getattr__  # type: ignore[method-assign]
+
+
+@cache
+def alone(*parts: str) -> ModuleType:
+    """Import the first part of a package without the rest of it, which wants a GPU or compiled parts."""
+    sys.meta_path.insert(0, Alone(*parts))
+    return importlib.import_module(parts[0])
+
+
+def read(cos: Any, sin: Any) -> Reading:
+    """Return frequencies and attention factor from the table of position 1."""
+    c, s = (np.asarray(x, dtype=np.float64).reshape(-1)[: DIM // 2] for x in (cos, sin))
+    return Reading(np.arctan2(s, c), float(np.hypot(c, s)[0]))
+
+
+def halves(turned: Any) -> Reading:
+    """Return the same from `unit` at position 1."""
+    return read(*np.split(np.asarray(turned), 2))
+
+
+def unit() -> np.ndarray[Any, Any]:
+    """Return what turns into cosines in the first half and sines in the second."""
+    return np.repeat(np.float32([1, 0]), DIM // 2)
+
+
+def llama(rope: Json, **config: Any) -> Any:
+    """Return a config of transformers."""
+    from transformers import LlamaConfig
+
+    shape = {"hidden_size": DIM, "num_attention_heads": 1, "max_position_embeddings": TRAINED} | config
+    return LlamaConfig(**shape, rope_parameters={"rope_theta": BASE} | rope)
+
+
+def by_transformers(rope: Json, length: int | None = None, **config: Any) -> Reading:
+    """Ask transformers."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    found, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](llama(rope, **config), seq_len=length)
+    return Reading(found.numpy(), factor)
+
+
+def vllm_rope(rope: Json, positions: int = TRAINED, served: int = LONGER) -> Any:
+    """Return a rope of vLLM, set up for a length to serve."""
+    ropes = alone("vllm.model_executor.layers.rotary_embedding")
+    served_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=served))
+    ropes._ROPE_DICT.clear()  # noqa: SLF001  # it keeps ropes by config, which doesn't say what is served
+    with patch.object(ropes.phi3_long_rope_scaled_rope, "get_current_vllm_config", lambda: served_config):
+        return ropes.get_rope(DIM, positions, rope_parameters={"rope_theta": BASE} | rope)
+
+
+def sglang() -> ModuleType:
+    """Import the ropes of SGLang."""
+    ropes = alone("sglang.srt.layers.rotary_embedding", "sglang.srt.models.grok")
+    ropes.base.publish_role = lambda: None  # there is no server
+    return ropes
+
+
+def sglang_rope(rope: Json, positions: int = TRAINED) -> Any:
+    """Return a rope of SGLang."""
+    partial = rope.get("partial_rotary_factor", 1.0)
+    return sglang().get_rope(DIM, DIM, positions, int(BASE), rope_scaling=rope, partial_rotary_factor=partial)
+
+
+def from_cache(rope: Any) -> Reading:
+    """Read the table of a rope of vLLM or SGLang."""
+    return read(*rope.cos_sin_cache[1].chunk(2))
+
+
+def from_call(rope: Any, *positions: int, first: int = 1) -> Reading:
+    """Read what a rope of vLLM or SGLang makes of position 1, or another, in a call with others."""
+    import torch
+
+    q = torch.from_numpy(unit()).repeat(1 + len(positions), 1)
+    return halves(rope(torch.tensor([first, *positions]), q, q.clone())[0][0])
+
+
+def by_vllm(rope: Json, **options: int) -> Reading:
+    """Ask vLLM."""
+    return from_cache(vllm_rope(rope, **options))
+
+
+def by_sglang(rope: Json, **options: int) -> Reading:
+    """Ask SGLang."""
+    return from_cache(sglang_rope(rope, **options))
+
+
+def by_mlx(rope: Json, length: int = 2, positions: int = TRAINED) -> Reading:
+    """Ask mlx-lm for so many tokens at once."""
+    import mlx.core as mx
+    from mlx_lm.models.rope_utils import initialize_rope
+
+    turn = initialize_rope(DIM, BASE, traditional=False, scaling_config=rope, max_position_embeddings=positions)
+    x = mx.broadcast_to(mx.array(unit()), (1, 1, length, DIM))
+    return halves(turn(x)[0, 0, 1])
+
+
+def by_keras(**options: Any) -> Reading:
+    """Ask keras-hub."""
+    from keras_hub.layers import RotaryEmbedding
+
+    out = RotaryEmbedding(max_wavelength=BASE, scaling_factor=FACTOR, **options)(np.tile(unit(), (1, 2, 1)))
+    return halves(out.detach()[0, 1])
+
+
+def by_litgpt(**options: Any) -> Reading:
+    """Ask LitGPT."""
+    from litgpt.model import build_rope_cache
+
+    extra = {"factor": FACTOR} | options
+    return read(*(x[1] for x in build_rope_cache(2, DIM, base=int(BASE), extra_config=extra)))
+
+
+def by_torchtune(**options: Any) -> Reading:
+    """Ask torchtune."""
+    ropes = alone("torchtune.models.llama3_1._position_embeddings")
+    given = {"max_seq_len": 2, "base": int(BASE), "scale_factor": FACTOR, "old_context_len": TRAINED} | options
+    return read(*ropes.Llama3ScaledRoPE(DIM, **given).cache[1].T)
+
+
+def by_transformer_engine(length: int) -> Reading:
+    """Ask TransformerEngine."""
+    import torch
+
+    ropes = alone("transformer_engine.pytorch.attention.rope")
+    options = {"seq_len_interpolation_factor": FACTOR, "pretrained_max_position_embeddings": TRAINED}
+    with patch.object(torch.cuda, "current_device", lambda: "cpu"):
+        angles = ropes.RotaryPositionEmbedding(DIM, rotary_base=BASE, **options)(length)
+    return Reading(angles[1].flatten()[: DIM // 2].numpy())
+
+
+def by_diffusers(**options: float) -> Reading:
+    """Ask diffusers."""
+    from diffusers.models.embeddings import get_1d_rotary_pos_embed
+
+    out = get_1d_rotary_pos_embed(DIM, np.arange(2), theta=BASE, **options)[1]
+    return read(out.real, out.imag)
+
+
+def by_lucidrains(*, interpolate: float = 1.0, rescale: float = 1.0) -> dict[str, Reading]:
+    """Ask rotary-embedding-torch and x-transformers."""
+    from rotary_embedding_torch import RotaryEmbedding
+    from x_transformers.x_transformers import RotaryEmbedding as Other
+
+    first = RotaryEmbedding(DIM, theta=BASE, interpolate_factor=interpolate, theta_rescale_factor=rescale)
+    second = Other(DIM, base=BASE, interpolation_factor=interpolate, base_rescale_factor=rescale)
+    angles = first(first.get_seq_pos(2))[1], second.forward_from_seq_len(2)[0][0, 1]
+    found = (Reading(angle[::2].detach().numpy()) for angle in angles)
+    return dict(zip(("rotary-embedding-torch", "x-transformers"), found, strict=True))
+
+
+def by_ggml(attn_factor: float = 1.0) -> Reading:
+    """Ask ggml, through C."""
+    c, i, f, p = ctypes, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+    folder = Path(str(find_spec("libggml").origin)).parent / "lib64"  # type: ignore[union-attr]
+    base, cpu = (c.CDLL(str(folder / f"libggml-{name}.so"), c.RTLD_GLOBAL) for name in ("base", "cpu"))
+
+    class Memory(c.Structure):
+        _fields_ = (("size", c.c_size_t), ("buffer", p), ("no_alloc", c.c_bool))
+
+    def call(library: Any, name: str, *given: Any) -> Any:
+        function = library[f"ggml_{name}"]
+        function.restype = p
+        return function(*given)
+
+    memory = p(call(base, "init", Memory(2**24, None, False)))  # noqa: FBT003  # a structure of C
+    x = p(call(base, "new_tensor_4d", memory, i(0), *map(c.c_int64, (DIM, 1, 1, 1))))
+    at = p(call(base, "new_tensor_1d", memory, i(26), c.c_int64(1)))
+    c.memmove(call(base, "get_data", x), unit().ctypes.data, 4 * DIM)
+    c.memmove(call(base, "get_data", at), np.int32([1]).ctypes.data, 4)
+    numbers = map(f, (BASE, 1 / FACTOR, 1.0, attn_factor, 32.0, 1.0))
+    y = p(call(base, "rope_ext", memory, x, at, p(None), i(DIM), i(2), i(TRAINED), *numbers))
+    graph = p(call(base, "new_graph", memory))
+    call(base, "build_forward_expand", graph, y)
+    call(cpu, "graph_compute_with_ctx", memory, graph, i(1))
+    out = np.ctypeslib.as_array(c.cast(call(base, "get_data", y), c.POINTER(f)), (DIM,)).copy()
+    call(base, "free", memory)
+    return halves(out)
+
+
+# --- ours, and how a reading differs from it --------------------------------------------------------------
+
+
+OTHER_BASE = 500_000.0
+OTHER = Reading(ra.frequencies(DIM, base=OTHER_BASE))
+LISTS = {"short_factor": SHORT, "long_factor": LONG}
+EQUAL_TURNS = {"low_freq_factor": 2.0, "high_freq_factor": 2.0}
+TURNS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+LINEAR_CONFIG = {"rope_type": "linear", "factor": FACTOR}
+DYNAMIC_CONFIG = {"rope_type": "dynamic", "factor": FACTOR}
+YARN_CONFIG = {"rope_type": "yarn", "factor": FACTOR, "original_max_position_embeddings": TRAINED}
+LONGROPE_CONFIG = {"rope_type": "longrope", "original_max_position_embeddings": TRAINED} | LISTS
+LLAMA3_CONFIG = YARN_CONFIG | {"rope_type": "llama3"} | TURNS
+PROPORTIONAL_CONFIG = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
+
+LINEAR = Reading(scaling.linear(PLAIN, FACTOR))
+NTK = Reading(scaling.ntk(PLAIN, FACTOR))
+YARN, UNTRUNCATED = (
+    Reading(
+        scaling.yarn(PLAIN, FACTOR, base=BASE, original_length=TRAINED, truncate=truncate),
+        scaling.yarn_attention_factor(FACTOR),
+    )
+    for truncate in (True, False)
+)
+LLAMA3 = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **TURNS))
+PROPORTIONAL = Reading(scaling.proportional(PLAIN, 0.5))
+
+
+def dynamic(length: int) -> Reading:
+    """Return ours for a length."""
+    return Reading(scaling.dynamic_ntk(PLAIN, FACTOR, length=length, trained_length=TRAINED))
+
+
+def longrope(length: int) -> Reading:
+    """Return ours for a length."""
+    factor = scaling.longrope_attention_factor(FACTOR, original_length=TRAINED)
+    return Reading(scaling.longrope(PLAIN, **LISTS, original_length=TRAINED, length=length), factor)
+
+
+def ratios(theirs: Reading, ours: Reading) -> tuple[float, float]:
+    """Return the least and the largest ratio of frequencies, where either turns."""
+    a, b = np.asarray(theirs.frequencies, dtype=np.float64), np.asarray(ours.frequencies)
+    turning = (a != 0) | (b != 0)
+    found = a[turning] / b[turning]
+    return float(found.min()), float(found.max())
+
+
+def same(theirs: Reading, ours: Reading) -> bool:
+    """Return whether two readings agree."""
+    least, most = ratios(theirs, ours)
+    return max(abs(least - 1), abs(most - 1), abs(theirs.attention_factor / ours.attention_factor - 1)) < CLOSE
+
+
+def differing(ours: Reading, *theirs: Reading) -> str:
+    """Say in numbers how readings differ from ours; they must, and all alike."""
+    said = set()
+    for reading in theirs:
+        least, most = ratios(reading, ours)
+        parts = []
+        if max(abs(least - 1), abs(most - 1)) >= CLOSE:
+            parts.append(f"frequencies × {least:.3g}" + f" to {most:.3g}" * (f"{least:.3g}" != f"{most:.3g}"))
+        if abs(reading.attention_factor / ours.attention_factor - 1) >= CLOSE:
+            parts.append(f"attention factor {reading.attention_factor:.4g}, not {ours.attention_factor:.4g}")
+        said.add("; ".join(parts))
+    claim("" not in said, len(said) == 1)
+    return said.pop()
+
+
+def claim(*truths: bool) -> None:
+    """Refuse a row that no longer holds."""
+    if not all(truths):
+        raise ChangedError
+
+
+class Parameters(dict[str, Any]):
+    """Rope parameters, the same for every layer type."""
+
+    def __missing__(self, _: str) -> "Parameters":
+        """Return itself."""
+        return self
+
+
+@cache
+def modeling() -> list[ModuleType]:
+    """Import the model files of transformers that make or use a rope."""
+    import transformers.models
+
+    found = []
+    for path in sorted(Path(transformers.models.__path__[0]).glob("*/modeling_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "def compute_default_rope_parameters" in text or "def apply_rotary_pos_emb" in text:
+            found.append(importlib.import_module(f"transformers.models.{path.parent.name}.{path.stem}"))
+    return found
+
+
+# --- the rows ---------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    scheme: str
+    engines: tuple[str, ...]
+    """Names of distributions; of what was read, names and versions."""
+    does: str
+    size: Callable[[], str] | str
+    """What says how large the difference is; of what was read, the difference."""
+    source: str = ""
+
+
+ROWS: list[Row] = []
+
+
+def noted(scheme: str, engine: str, does: str, size: str, source: str) -> None:
+    """Note what was read, and where."""
+    ROWS.append(Row(scheme, (engine,), does, size, source))
+
+
+def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], None]:
+    """Note a function that runs engines and says how large the difference is."""
+    return lambda size: ROWS.append(Row(scheme, engines, does, size))
+
+
+@row(
+    "linear",
+    "transformer-engine",
+    does="Divides positions by the factor up to the extended length, and for a longer sequence by its length over the "
+    "trained one.",
+)
+def _() -> str:
+    length = LONGER * 5 // 4
+    return f"{differing(LINEAR, by_transformer_engine(length))} at length {length}"
+
+
+@row(
+    "NTK",
+    "vllm",
+    does="`ntk` multiplies the base by the factor, without an exponent, and divides all frequencies by factor^(2/d): "
+    "the slowest pair is the same, the others are slower.",
+)
+def _() -> str:
+    return differing(NTK, by_vllm({"rope_type": "ntk", "factor": FACTOR}))
+
+
+@row("NTK", "diffusers", does="`ntk_factor` multiplies the base by the factor, without an exponent.")
+def _() -> str:
+    return differing(NTK, by_diffusers(ntk_factor=FACTOR))
+
+
+@row(
+    "dynamic NTK",
+    "vllm",
+    does="Makes one table for all lengths, of `max_position_embeddings` rows; it is scaled only where the config says "
+    "`max_trained_positions` too.",
+)
+def _() -> str:
+    rope = vllm_rope(DYNAMIC_CONFIG)
+    asked = by_vllm(DYNAMIC_CONFIG | {"max_trained_positions": TRAINED}, positions=LONGER)
+    claim(len(rope.cos_sin_cache) == TRAINED, same(from_cache(rope), Reading(PLAIN)), same(asked, dynamic(LONGER)))
+    return f"{differing(dynamic(LONGER), from_cache(rope))} at length {LONGER}"
+
+
+@row("dynamic NTK", "sglang", does="Makes one table for all lengths, as for trained length × factor.")
+def _() -> str:
+    found = by_sglang(DYNAMIC_CONFIG)
+    claim(same(found, dynamic(LONGER)))
+    return f"{differing(dynamic(TRAINED), found)} up to length {TRAINED}"
+
+
+@row("dynamic NTK", "keras-hub", does="Divides every frequency by factor^(d/(d − 2)), at every length.")
+def _() -> str:
+    found = by_keras(rope_type="dynamic")
+    claim(same(found, Reading(scaling.linear(PLAIN, FACTOR ** (DIM / (DIM - 2))))))
+    short, long = (f"{differing(dynamic(length), found)} at length {length}" for length in (TRAINED, LONGER))
+    return f"{short}; {long}"
+
+
+@row(
+    "dynamic NTK",
+    "transformers",
+    does="After a long sequence keeps its table for shorter ones, until one is shorter than the trained length.",
+)
+def _() -> str:
+    import torch
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rope = LlamaRotaryEmbedding(llama(DYNAMIC_CONFIG))
+
+    def at(length: int) -> Reading:
+        cos, sin = rope(torch.zeros(1), torch.arange(length)[None])
+        return read(cos[0, 1], sin[0, 1])
+
+    middle = TRAINED * 3 // 2
+    claim(same(at(middle), dynamic(middle)), same(at(LONGER), dynamic(LONGER)))
+    found = differing(dynamic(middle), at(middle))
+    claim(same(at(TRAINED - 1), dynamic(TRAINED)), same(at(middle), dynamic(middle)))
+    return f"{found} at length {middle} after {LONGER}"
+
+
+@row(
+    "YaRN",
+    "litgpt",
+    does="Has the ramp the other way round: fast pairs are interpolated, slow ones kept. The attention factor is 1 "
+    "unless the config says `mscale` or `mscale_all_dim`.",
+)
+def _() -> str:
+    return differing(YARN, by_litgpt(beta_fast=32, beta_slow=1, original_max_seq_len=TRAINED))
+
+
+@row(
+    "YaRN",
+    "transformers",
+    does="In parameters by layer type doesn't see `truncate: false`; it looks one level above.",
+)
+def _() -> str:
+    from transformers import Gemma3TextConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    full = YARN_CONFIG | {"rope_theta": BASE, "truncate": False}
+    nested = {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": BASE}}
+    config = Gemma3TextConfig(head_dim=DIM, max_position_embeddings=TRAINED, rope_parameters=nested)
+    found, factor = ROPE_INIT_FUNCTIONS["yarn"](config, layer_type="full_attention")
+    claim(same(by_transformers(full), UNTRUNCATED))
+    return differing(UNTRUNCATED, Reading(found.numpy(), factor))
+
+
+@row("YaRN", "mlx-lm", does="Doesn't read `truncate`.")
+def _() -> str:
+    return differing(UNTRUNCATED, by_mlx(YARN_CONFIG | {"truncate": False}))
+
+
+@row("YaRN", "mlx-lm", "sglang", does="Don't read `attention_factor`.")
+def _() -> str:
+    rope, ours = YARN_CONFIG | {"attention_factor": 1.0}, YARN._replace(attention_factor=1.0)
+    claim(same(by_transformers(rope), ours), same(by_vllm(rope), ours))
+    return f"{differing(ours, by_mlx(rope), by_sglang(rope))}, with `attention_factor: 1`"
+
+
+@row(
+    "YaRN",
+    "mlx-lm",
+    does="Takes `mscale` as 1 and `mscale_all_dim` as 0 where they are absent; we, transformers and vLLM use neither "
+    "without the other.",
+)
+def _() -> str:
+    rope = YARN_CONFIG | {"mscale_all_dim": 1.0}
+    claim(same(by_transformers(rope), YARN), same(by_vllm(rope), YARN))
+    return f"{differing(YARN, by_mlx(rope))}, with `mscale_all_dim: 1` alone"
+
+
+@row(
+    "YaRN",
+    "sglang",
+    does="For Grok: `yarn_log` blends the logarithms of frequencies, and neither it nor `yarn` applies an attention "
+    "factor.",
+)
+def _() -> str:
+    sglang()
+    from sglang.srt.models.grok import ScalingRotaryEmbedding, get_rope_scaling
+    from torch import float32
+
+    def by(kind: str) -> Reading:
+        config = SimpleNamespace(rope_type=kind, original_max_position_embeddings=TRAINED, scaling_factor=FACTOR)
+        given = get_rope_scaling(config) | {"dtype": float32}
+        return from_cache(ScalingRotaryEmbedding(DIM, rotary_dim=DIM, base=int(BASE), is_neox_style=True, **given))
+
+    claim(same(by("yarn"), YARN._replace(attention_factor=1.0)))
+    return differing(YARN, by("yarn_log"))
+
+
+@row(
+    "YaRN",
+    "libggml-python",
+    does="Where `ext_factor` isn't 0 it multiplies `attn_factor` by 0.1 ln(factor) + 1 itself: a caller who passes the "
+    "attention factor gets it squared. llama.cpp divides it out before (read in `src/llama-context.cpp`).",
+)
+def _() -> str:
+    claim(same(by_ggml(), YARN))
+    return f"{differing(YARN, by_ggml(YARN.attention_factor))}, with the attention factor passed"
+
+
+noted(
+    "YaRN",
+    "MaxText 0.2.5",
+    "Has no attention factor unless `attention_scaling` is set.",
+    f"attention factor 1, not {YARN.attention_factor:.4g}",
+    "`maxtext/layers/embeddings.py`",
+)
+
+
+@row("LongRoPE", "mlx-lm", does="Always takes the long list.")
+def _() -> str:
+    found = by_mlx(LONGROPE_CONFIG, positions=LONGER)
+    claim(same(found, longrope(LONGER)))
+    return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}"
+
+
+@row(
+    "LongRoPE",
+    "sglang",
+    does="Takes the long list once a position is above the trained length, which is one token later; the token in "
+    "between isn't turned.",
+)
+def _() -> str:
+    rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
+    turned = from_call(rope, last, first=last).frequencies
+    claim(same(from_call(rope, last + 1), longrope(LONGER)), not turned.any())
+    claim(same(by_transformers(LONGROPE_CONFIG, TRAINED + 1, max_position_embeddings=LONGER), longrope(TRAINED + 1)))
+    return f"{differing(longrope(TRAINED + 1), from_call(rope, last))} at length {TRAINED + 1}"
+
+
+@row("LongRoPE", "vllm", does="Chooses the list once, by the longest sequence that it is set up to serve.")
+def _() -> str:
+    claim(same(from_call(vllm_rope(LONGROPE_CONFIG, LONGER, served=TRAINED)), longrope(TRAINED)))
+    found = from_call(vllm_rope(LONGROPE_CONFIG, LONGER))
+    return f"{differing(longrope(TRAINED), found)} up to length {TRAINED}, serving {LONGER}"
+
+
+@row("LongRoPE", "transformers", does="The model `phimoe` takes the short list at every length.")
+def _() -> str:
+    import torch
+    from transformers.models.phimoe.modeling_phimoe import PhimoeConfig, PhimoeRotaryEmbedding
+
+    scales = dict.fromkeys(("short_mscale", "long_mscale"), longrope(LONGER).attention_factor)
+    rope = LONGROPE_CONFIG | {"rope_theta": BASE, "factor": FACTOR} | scales
+    shape = {"hidden_size": DIM, "num_attention_heads": 1, "max_position_embeddings": LONGER}
+    turn = PhimoeRotaryEmbedding(PhimoeConfig(**shape, rope_parameters=rope))
+    cos, sin = turn(torch.zeros(1), torch.arange(LONGER)[None])
+    claim(same(read(cos[0, 1], sin[0, 1]), longrope(TRAINED)))
+    return f"{differing(longrope(LONGER), read(cos[0, 1], sin[0, 1]))} at length {LONGER}"
+
+
+@row(
+    "LongRoPE",
+    "mlx-lm",
+    "sglang",
+    "vllm",
+    does="Don't read `attention_factor`; they take that of `max_position_embeddings` over the trained length.",
+)
+def _() -> str:
+    rope, ours = LONGROPE_CONFIG | {"attention_factor": 1.0}, longrope(LONGER)._replace(attention_factor=1.0)
+    claim(same(by_transformers(rope, LONGER), ours))
+    calls = from_call(sglang_rope(rope, LONGER), LONGER - 1), from_call(vllm_rope(rope, LONGER))
+    return f"{differing(ours, by_mlx(rope, positions=LONGER), *calls)}, with `attention_factor: 1`"
+
+
+noted(
+    "LongRoPE",
+    "llama.cpp",
+    "Chooses the list once, by the context that a sequence is given.",
+    "as for vLLM",
+    "`src/llama-model.cpp`, `get_rope_factors`; issue 8995",
+)
+noted(
+    "llama3",
+    "MaxText 0.2.5",
+    "Has the numbers 8, 1, 4 and 8192 as constants.",
+    "none with these numbers",
+    "`maxtext/layers/embeddings.py`",
+)
+
+
+@row("proportional", "sglang", "vllm", does="Don't read `factor`; transformers and mlx-lm divide by it.")
+def _() -> str:
+    rope = PROPORTIONAL_CONFIG | {"factor": FACTOR}
+    ours = Reading(scaling.linear(PROPORTIONAL.frequencies, FACTOR))
+    claim(same(by_transformers(rope), ours), same(by_mlx(rope), ours))
+    return differing(ours, by_sglang(rope), by_vllm(rope))
+
+
+@row(
+    "proportional",
+    "transformers",
+    does="`partial_rotary_factor` means two things: under `proportional` exponents run over the head and pairs are d/2 "
+    "apart, under `default` (here of `glm`) both are among the features that turn.",
+)
+def _() -> str:
+    from transformers.models.glm.modeling_glm import GlmConfig, GlmRotaryEmbedding
+
+    rope = {"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 0.5}
+    found = GlmRotaryEmbedding.compute_default_rope_parameters(GlmConfig(head_dim=DIM, rope_parameters=rope))[0].numpy()
+    claim(same(by_transformers(PROPORTIONAL_CONFIG), PROPORTIONAL))
+    claim(same(Reading(found), Reading(ra.frequencies(DIM // 2, base=BASE))))
+    return f"{differing(Reading(PROPORTIONAL.frequencies[: DIM // 4]), Reading(found))}, default to proportional"
+
+
+@row(
+    "xPos",
+    "rotary-embedding-torch",
+    "torchscale",
+    "x-transformers",
+    does="Centre the exponents on half of the current length: a query and keys that were cached at another length have "
+    "two centres. One centre, whichever it is, would cancel.",
+)
+def _() -> str:
+    import torch
+    from rotary_embedding_torch import RotaryEmbedding
+    from torchscale.component.xpos_relative_position import XPOS
+    from x_transformers.x_transformers import RotaryEmbedding as Other
+
+    first, second, third = RotaryEmbedding(DIM, use_xpos=True), XPOS(DIM), Other(DIM, use_xpos=True)
+
+    def scales(length: int) -> list[torch.Tensor]:  # of position 0
+        ours = second(torch.ones(1, length, DIM))[0, 0]
+        return [first.get_scale(torch.arange(length))[0], ours, third.forward_from_seq_len(length)[1][0, 0]]
+
+    short, long = 1024, 2048
+    said = {f"{(b / a).min():.3g} to {(b / a).max():.3g}" for a, b in zip(scales(short), scales(long), strict=True)}
+    claim(len(said) == 1, said != {"1 to 1"})
+    return f"scores × {said.pop()}, keys of length {short} and a query at {long}"
+
+
+noted(
+    "xPos",
+    "flash-attention 09d422b",
+    "Centres the exponents on half of the longest length so far.",
+    "as for the three above",
+    "`flash_attn/layers/rotary.py`",
+)
+
+
+@row(
+    "FoPE",
+    "sglang",
+    "vllm",
+    does="Give pairs without a frequency a sine of 1 beside the cosine of 1, as the authors do: these are turned by "
+    "45° and stretched, at every position alike. With a sine of 0 they would stand still.",
+)
+def _() -> str:
+    import torch
+
+    sglang()
+    from sglang.srt.layers.rotary_embedding.rope_variant import FourierRotaryEmbedding
+
+    kept = DIM // 4
+    given = {"num_inv_freq": kept, "fope_sep_head": True, "fope_init_factor": 0.1}
+    first = vllm_rope({"rope_type": "default", "use_fope": True, "num_key_value_heads": 1} | given, 8)
+    second = FourierRotaryEmbedding(DIM, DIM, 8, BASE, True, torch.float32, 1, device="cpu", **given)  # noqa: FBT003
+    for rope in first, second:
+        rope.cos_coef.data[:] = rope.sin_coef.data[:] = torch.eye(kept)
+        tables = rope._compute_cos_sin_cache().chunk(2, dim=-1)  # noqa: SLF001
+        claim(*(bool((table[:, 0, kept : DIM // 2] == 1).all()) for table in tables))
+    return "scores of these pairs × 2"
+
+
+@row(
+    "`partial_rotary_factor`",
+    "transformers",
+    does="Under `rope_type: default` each model has code of its own; most of it doesn't read the key.",
+)
+def _() -> str:
+    def turning(kind: Any, partial: float) -> int:
+        rope = Parameters(rope_type="default", rope_theta=BASE, partial_rotary_factor=partial)
+        config = SimpleNamespace(head_dim=DIM, hidden_size=4 * DIM, num_attention_heads=4, rope_parameters=rope)
+        config.max_position_embeddings = TRAINED
+        try:
+            return int((kind.compute_default_rope_parameters(config)[0] != 0).sum())
+        except (AttributeError, RuntimeError):
+            return 0  # it wants a config of its own
+
+    own = [kind for m in modeling() for kind in vars(m).values() if getattr(kind, "__module__", "") == m.__name__]
+    kinds = [kind for kind in own if "compute_default_rope_parameters" in vars(kind)]
+    counts = Counter(turning(kind, 0.5) / (turning(kind, 1.0) or math.inf) for kind in kinds)
+    claim(set(counts) == {0.0, 0.5, 1.0})
+    return f"of {len(kinds)} classes {counts[0.5]} read it, {counts[1.0]} don't, {counts[0.0]} couldn't be asked"
+
+
+@row("`rope_theta`", "transformers", does="The model `dbrx` doesn't read it inside `attn_config`.")
+def _() -> str:
+    from transformers import DbrxConfig
+    from transformers.models.dbrx.modeling_dbrx import DbrxRotaryEmbedding
+
+    config = DbrxConfig(d_model=DIM, n_heads=1, attn_config={"rope_theta": OTHER_BASE})
+    return f"{differing(OTHER, Reading(DbrxRotaryEmbedding(config).inv_freq.numpy()))}, with {OTHER_BASE:.0f}"
+
+
+@row(
+    "`head_dim`",
+    "transformers",
+    does="With null, the default in `mixtral`, the types `dynamic`, `yarn` and `longrope` raise; `linear` and `llama3` "
+    "take `hidden_size / num_attention_heads`.",
+)
+def _() -> str:
+    from huggingface_hub.errors import StrictDataclassClassValidationError
+    from transformers import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralRotaryEmbedding
+
+    raised = []
+    for rope in LINEAR_CONFIG, DYNAMIC_CONFIG, YARN_CONFIG, LONGROPE_CONFIG, LLAMA3_CONFIG:
+        try:
+            MixtralRotaryEmbedding(MixtralConfig(rope_parameters={"rope_theta": BASE} | rope))
+        except (TypeError, StrictDataclassClassValidationError) as error:
+            raised.append(rope["rope_type"])
+            claim("NoneType" in str(error))
+    claim(raised == ["dynamic", "yarn", "longrope"])
+    return "an error where there should be a table"
+
+
+@row(
+    "`theta`", "equinox", does="Keeps tables by size and dtype: a module with another `theta` gets those of the first."
+)
+def _() -> str:
+    import equinox
+    import jax.numpy as jnp
+
+    x = jnp.broadcast_to(jnp.asarray(unit()), (2, DIM))
+    equinox.nn.RotaryPositionalEmbedding(DIM, theta=BASE)(x)
+    found = halves(equinox.nn.RotaryPositionalEmbedding(DIM, theta=OTHER_BASE)(x)[1])
+    claim(same(found, Reading(PLAIN)))
+    return f"{differing(OTHER, found)}, {OTHER_BASE:.0f} after {BASE:.0f}"
+
+
+@row("pairing", "transformers", does="Which features turn together is in the code of each model and not in its config.")
+def _() -> str:
+    import torch
+
+    x, one = torch.eye(DIM)[:1].reshape(1, 1, 1, DIM), torch.ones(1, 1, DIM)
+    counts = Counter[tuple[int, bool]]()
+    for turn in filter(None, (vars(module).get("apply_rotary_pos_emb") for module in modeling())):
+        try:
+            turned = turn(x, x, 0 * one, one)[0].flatten()  # by a quarter turn
+        except (IndexError, RuntimeError, TypeError):
+            counts[-1, False] += 1  # it wants other arguments
+        else:
+            at = int(turned.abs().argmax())
+            counts[at, bool(turned[at] < 0)] += 1
+    kinds = ((DIM // 2, False), (DIM // 2, True), (1, False), (-1, False))
+    half, backwards, interleaved, other = (counts.pop(kind, 0) for kind in kinds)
+    claim(not counts, half > 0, interleaved > 0)
+    return f"{half} models half, {backwards} half and backwards, {interleaved} interleaved; {other} couldn't be asked"
+
+
+# --- where they agree -------------------------------------------------------------------------------------
+
+
+def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
+    """Yield each scheme, ours, and those that agree with it."""
+    everyone = {"mlx-lm": by_mlx, "sglang": by_sglang, "transformers": by_transformers, "vllm": by_vllm}
+    single = {"diffusers": by_diffusers(linear_factor=FACTOR), "keras-hub": by_keras(), "litgpt": by_litgpt()}
+    single |= {"transformer-engine": by_transformer_engine(TRAINED)} | by_lucidrains(interpolate=FACTOR)
+    yield "linear", LINEAR, single | {name: by(LINEAR_CONFIG) for name, by in everyone.items()}
+    yield "NTK", NTK, by_lucidrains(rescale=FACTOR)
+    found = {"mlx-lm": by_mlx(DYNAMIC_CONFIG, LONGER), "transformers": by_transformers(DYNAMIC_CONFIG, LONGER)}
+    yield f"dynamic NTK at length {LONGER}", dynamic(LONGER), found
+    single = {"keras-hub": by_keras(rope_type="yarn"), "libggml-python": by_ggml()}
+    yield "YaRN", YARN, single | {name: by(YARN_CONFIG) for name, by in everyone.items()}
+    found = {
+        "mlx-lm": by_mlx(LONGROPE_CONFIG, positions=LONGER),
+        "sglang": from_call(sglang_rope(LONGROPE_CONFIG, LONGER), LONGER - 1),
+        "transformers": by_transformers(LONGROPE_CONFIG, LONGER, max_position_embeddings=LONGER),
+        "vllm": from_call(vllm_rope(LONGROPE_CONFIG, LONGER)),
+    }
+    yield f"LongRoPE at length {LONGER}", longrope(LONGER), found
+    single = {"litgpt": by_litgpt(original_max_seq_len=TRAINED, **TURNS), "torchtune": by_torchtune(**TURNS)}
+    yield "llama3", LLAMA3, single | {name: by(LLAMA3_CONFIG) for name, by in everyone.items()}
+    step = Reading(scaling.llama3(PLAIN, FACTOR, original_length=TRAINED, **EQUAL_TURNS))
+    single = {
+        "litgpt": by_litgpt(original_max_seq_len=TRAINED, **EQUAL_TURNS),
+        "torchtune": by_torchtune(**EQUAL_TURNS),
+    }
+    found = single | {name: by(LLAMA3_CONFIG | EQUAL_TURNS) for name, by in everyone.items()}
+    yield "llama3 with both factors 2, a step", step, found
+    yield "proportional", PROPORTIONAL, {name: by(PROPORTIONAL_CONFIG) for name, by in everyone.items()}
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+LEGEND = f"""\
+If a row doesn't say otherwise: {DIM} features, base {BASE:.0f}, factor {FACTOR:.0f}, trained length {TRAINED},
+`low_freq_factor` 1 and `high_freq_factor` 4; LongRoPE's short list climbs from 1 to {SHORT[-1]:.2f} and its long one
+from 1 to {LONG[-1]:.2f}. The size is theirs against ours: frequencies × 0.5 turn half as fast, over all pairs; scores
+are those of a query and a key. What is within 1e-5 counts as the same.
+
+Rows marked *run* are what the engine's own code returned. Of vLLM, SGLang, TransformerEngine and torchtune the files
+that make frequencies were run, without the rest of the package; ggml was called through C.
+Liger-Kernel has no row: it takes tables as they come."""
+
+
+def named(engine: str) -> str:
+    """Return the name and version of an engine."""
+    return f"{NAMES.get(engine, engine)} {version(engine)}" if engine in PEERS else engine
+
+
+def lines(missing: set[str], before: str) -> Iterator[str]:
+    """Yield the rows of the table."""
+    for r in ROWS:
+        try:
+            if missing & set(r.engines):
+                raise ImportError(missing & set(r.engines))  # noqa: TRY301
+            size = r.size() if callable(r.size) else r.size
+        except ImportError as error:
+            if not missing:
+                raise
+            kept = [line for line in before.splitlines() if f" | {r.does} | " in line]
+            print(f"{'kept' if kept else 'left out'}: {r.scheme}, {', '.join(r.engines)} ({error})")
+            yield from (line.replace(" | run |", " | run before, not again |") for line in kept)
+            continue
+        except ChangedError:
+            sys.exit(f"this no longer holds: {', '.join(map(named, r.engines))}, {r.scheme}: {r.does}")
+        engines, how = ", ".join(map(named, r.engines)), f"read in {r.source}" if r.source else "run"
+        yield f"| {r.scheme} | {engines} | {r.does} | {size} | {how} |"
+
+
+def agreements() -> Iterator[str]:
+    """Yield the rows of the table of agreement."""
+    for scheme, ours, theirs in agreeing():
+        if away := [named(engine) for engine, reading in theirs.items() if not same(reading, ours)]:
+            sys.exit(f"these no longer agree on {scheme}: {', '.join(away)}")
+        yield f"| {scheme} | {', '.join(map(named, sorted(theirs, key=str.lower)))} |"
+
+
+def main() -> None:
+    """Run the engines, and write the table."""
+    if "--pins" in sys.argv:
+        print(*(f"{name}=={pin}" for name, pin in PEERS.items()))
+        return
+    missing = {name for name in PEERS if not list(distributions(name=name))}
+    if missing and "--partial" not in sys.argv:
+        sys.exit(f"not installed: {', '.join(sorted(missing))}; install them, or say --partial")
+    os.environ["KERAS_BACKEND"] = "torch"
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    path = Path(__file__).with_suffix(".md")
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    rows = [
+        "| scheme | engine | what it does | size of the difference | how |",
+        "| --- | --- | --- | --- | --- |",
+        *lines(missing, before),
+    ]
+    same_rows = ["| scheme | the same as ours |", "| --- | --- |", *([] if missing else agreements())]
+    if missing:
+        same_rows[2:] = [line for line in before.splitlines() if line.count("|") == 3][2:]
+    parts = ["<!-- written by peers_table.py; run it again rather than edit this file -->", "\n".join(rows), LEGEND]
+    path.write_text("\n\n".join([*parts, "\n".join(same_rows)]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

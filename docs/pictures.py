@@ -1,0 +1,329 @@
+"""
+The pictures of the pages on context extension, drawn by ``conf.py`` when the pages are built.
+
+To see them by themselves: ``python docs/pictures.py some/folder``. Every curve is what `rope_any` returns; the colours
+are those of Okabe and Ito, which colour-blind eyes tell apart, and each line has a style of its own besides.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+import rope_any as ra
+from rope_any import bending, scaling
+
+BLACK, GREY, BLUE, RED, GREEN, PURPLE = "#222222", "#767676", "#0072B2", "#D55E00", "#009E73", "#A8518A"
+STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
+LOOKS = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "font.size": 9.5,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "none",
+    "lines.linewidth": 1.9,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "rope_any",
+}
+WIDTH = 7.6  # inches, as wide as the text
+PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
+
+Row = Sequence[float]
+
+
+def tokens(number: float) -> str:
+    """Return a number with its thousands apart, as the pages write it."""
+    return f"{number:,.0f}".replace(",", " ") if abs(number) >= 1 or number == 0 else f"{number:g}"
+
+
+def apart(axis: Any) -> None:
+    """Write the numbers of an axis with their thousands apart."""
+    axis.set_major_formatter(FuncFormatter(lambda number, _: tokens(number)))
+    axis.set_minor_locator(NullLocator())
+
+
+def wavelengths(row: Row) -> list[float]:
+    """Return tokens per turn, and nothing to draw for pairs that stand still."""
+    return [2 * math.pi / f if f else math.nan for f in row]
+
+
+def named(axes: Axes, name: str, height: float) -> None:
+    """Write a name at the right end, at the height of what it names."""
+    axes.annotate(
+        name,
+        (1, height),
+        (4, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+    )
+
+
+def marked(axes: Axes, lengths: dict[str, float]) -> None:
+    """Draw lengths of contexts across, and name them at the right end."""
+    for name, length in lengths.items():
+        axes.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+        named(axes, f"{name}\n{tokens(length)}", length)
+
+
+def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float]) -> Figure:
+    """Draw wavelengths by pair, plain and scaled, and below how many times slower each pair has become."""
+    figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
+    pairs = range(len(plain))
+    upper.plot(pairs, wavelengths(plain), color=GREY, linewidth=3.4, alpha=0.6, label="plain")
+    lower.axhline(1, color=GREY, linewidth=3.4, alpha=0.6)
+    for (name, row), (color, style) in zip(after.items(), cycle(STYLES)):
+        upper.plot(pairs, wavelengths(row), color=color, linestyle=style, label=name)
+        lower.plot(pairs, [f / g for f, g in zip(plain, row, strict=True)], color=color, linestyle=style)
+    marked(upper, lengths)
+    upper.set(yscale="log", ylabel="wavelength (tokens per turn)", title="Wavelengths", xlim=(0, len(plain) - 1))
+    upper.legend(loc="lower right")
+    lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair turns")
+    ticks = [1, 2, 4, 8, 16, 32, 64]
+    most = max(f / g for row in after.values() for f, g in zip(plain, row, strict=True))
+    lower.set_yticks([tick for tick in ticks if tick <= 1.3 * most])
+    lower.set_ylim(0.85, 1.25 * most)
+    for axis in (upper.yaxis, lower.yaxis):
+        apart(axis)
+    return figure
+
+
+# --- one function for each picture ----------------------------------------------------------------------------
+
+BASE, TRAINED = 10_000.0, 4096
+PLAIN = ra.frequencies(128, base=BASE)
+
+
+def alike() -> Figure:
+    """Draw linear, ntk and dynamic_ntk, from 4096 to 16 384 tokens."""
+    after = {
+        "linear, factor 4": scaling.linear(PLAIN, 4.0),
+        "ntk, factor 4": scaling.ntk(PLAIN, 4.0),
+        "dynamic_ntk, factor 4, at 16 384 tokens": scaling.dynamic_ntk(
+            PLAIN, 4.0, length=4 * TRAINED, trained_length=TRAINED
+        ),
+    }
+    return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 4 * TRAINED})
+
+
+def by_parts() -> Figure:
+    """Draw ntk_by_parts, yarn and llama3, from 4096 to 65 536 tokens."""
+    ramp = {"base": BASE, "original_length": TRAINED}
+    after = {
+        "ntk_by_parts, factor 16": scaling.ntk_by_parts(PLAIN, 16.0, original_length=TRAINED),
+        "yarn, factor 16": scaling.yarn(PLAIN, 16.0, **ramp),
+        "llama3, factor 16, 1 to 4 turns": scaling.llama3(
+            PLAIN, 16.0, original_length=TRAINED, low_freq_factor=1.0, high_freq_factor=4.0
+        ),
+        "dynamic_yarn, at 16 384 tokens": scaling.dynamic_yarn(PLAIN, length=4 * TRAINED, **ramp),
+    }
+    return before_and_after(PLAIN, after, {"trained": TRAINED, "extended": 16 * TRAINED})
+
+
+def longrope() -> Figure:
+    """Draw the two lists of Phi-3.5-mini."""
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    name = "microsoft/Phi-3.5-mini-instruct"
+    config = next(entry["config"] for entry in published if entry["model"] == name)
+    found = config["rope_scaling"]
+    lists = {key: found[key] for key in ("short_factor", "long_factor")}
+    plain = ra.frequencies(2 * len(found["long_factor"]), base=config["rope_theta"])
+    trained, extended = config["original_max_position_embeddings"], config["max_position_embeddings"]
+    after = {
+        f"longrope, {label}": scaling.longrope(plain, **lists, original_length=trained, length=length)
+        for label, length in {"short list": trained, "long list": extended}.items()
+    }
+    return before_and_after(plain, after, {"trained": trained, "extended": extended})
+
+
+def resonance() -> Figure:
+    """Draw the fastest wavelengths before and after they are rounded."""
+    count = 24
+    pairs, plain = range(count), wavelengths(PLAIN[:count])
+    after = wavelengths(scaling.resonance(PLAIN)[:count])
+    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
+    upper.plot(pairs, plain, "o", color=GREY, markersize=8.5, markerfacecolor="none", label="plain")
+    upper.plot(pairs, after, "x", color=BLUE, markersize=6, markeredgewidth=1.8, label="resonance: whole tokens")
+    for i, (x, y) in enumerate(zip(pairs, after, strict=True)):
+        if i % 3 == 0:
+            upper.annotate(f"{y:.0f}", (x, y), (0, 10), textcoords="offset points", ha="center", fontsize=8.5)
+    upper.set(yscale="log", ylabel="wavelength (tokens per turn)", title="Wavelengths of the 24 fastest pairs")
+    upper.set(xlim=(-0.8, count - 0.2), ylim=(4, 400))
+    upper.legend(loc="upper left")
+    apart(upper.yaxis)
+    change = [100 * (b / a - 1) for a, b in zip(plain, after, strict=True)]
+    lower.bar(pairs, change, color=BLUE, width=0.55)
+    lower.axhline(0, color=GREY, linewidth=0.8)
+    lower.set(xlabel="pair", ylabel="change (percent)", title="How much the wavelength has changed")
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def still() -> Figure:
+    """Draw p-RoPE beside partial rotary: wavelengths by pair, and which features are pairs."""
+    head, share, base = 512, 0.25, 1_000_000.0
+    whole, part = ra.frequencies(head, base=base), ra.frequencies(int(share * head), base=base)
+    figure = Figure(figsize=(WIDTH, 7.0), layout="constrained")
+    upper, *strips = figure.subplots(3, 1, height_ratios=[5, 2, 2])
+    upper.plot(wavelengths(whole), color=GREY, linewidth=3.4, alpha=0.6, label="plain: 256 pairs turn")
+    proportional = scaling.proportional(whole, share)
+    upper.plot(wavelengths(proportional), color=BLUE, label="proportional, 0.25: 64 of 256 pairs turn")
+    upper.plot(wavelengths(part), color=RED, linestyle=STYLES[1][1], label="partial rotary, 0.25: 64 pairs in all")
+    upper.axvspan(64, head // 2 - 1, color=GREY, alpha=0.1, linewidth=0)
+    upper.text(0.97, 0.06, "pairs 64 to 255 stand still", ha="right", transform=upper.transAxes)
+    upper.set(yscale="log", xlim=(0, head // 2 - 1), xlabel="pair", ylabel="wavelength (tokens per turn)")
+    upper.set_title("Wavelengths, 512 features, base 1 000 000")
+    apart(upper.yaxis)
+    upper.legend(loc="upper right", bbox_to_anchor=(1, 0.42))
+    marked(upper, {"longest\ncontext": 262_144})
+    titles = [
+        "Proportional, 16 features, pairing half: features i and i + 8",
+        "Partial rotary, 16 features of which 8 turn, pairing half: features i and i + 4",
+    ]
+    for axes, title, reach, color in zip(strips, titles, (8, 4), (BLUE, RED), strict=True):
+        turning = {feature for i in range(4) for feature in (i, i + reach)}
+        for feature in range(16):
+            face = color if feature in turning else "white"
+            axes.add_patch(Rectangle((feature + 0.06, 0), 0.88, 0.8, facecolor=face, edgecolor=GREY))
+            ink = "white" if feature in turning else BLACK
+            axes.text(feature + 0.5, 0.4, str(feature), ha="center", va="center", color=ink)
+        for i in range(4):
+            arc = Arc((i + 0.5 + reach / 2, 0.85), reach, 2.1, theta1=0, theta2=180, color=color, linewidth=1.4)
+            axes.add_patch(arc)
+        axes.set(xlim=(-0.1, 16.1), ylim=(-0.1, 2.1), title=title, xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def bent_by(table: ra.Table, plain: ra.Table) -> np.ndarray[Any, Any]:
+    """Return by how much a table is longer than a rotation, for each position and pair."""
+    return np.hypot(table.cos, table.sin) / np.hypot(plain.cos, plain.sin)
+
+
+def xpos() -> Figure:
+    """Draw the scales of xPos by position, and what a score has of them by distance."""
+    frequencies, centre = ra.frequencies(128), 2048
+    positions = np.arange(0, 4097, 16)
+    plain = ra.cos_sin(positions, frequencies, dtype=np.float64)
+    q, k = (bent_by(table, plain) for table in bending.xpos(plain, positions, centre=centre))
+    figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
+    for pair, (color, _) in zip((0, 16, 32, 63), STYLES, strict=True):
+        upper.plot(positions, q[:, pair], color=color)
+        upper.plot(positions, k[:, pair], color=color, linestyle=(0, (1.4, 1.2)))
+        score = q[:, pair] * k[0, pair]
+        lower.plot(positions, score, color=color)
+        last = {"both": 1.0} if pair == 63 else {"queries": q[-1, pair], "keys": k[-1, pair]}
+        for whose, end in last.items():
+            named(upper, f"{whose}, pair {pair}", end)
+        named(lower, f"pair {pair}", score[len(score) // 4])
+    upper.axvline(centre, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+    upper.annotate("centre, 2 048", (centre, 90), (5, 0), textcoords="offset points", fontsize=8.5)
+    upper.set(yscale="log", xlim=(0, 4096), xlabel="position (tokens)", ylabel="scale", title="Scale by position")
+    lower.set(xlim=(0, 1024), ylim=(0, 1.03), xlabel="distance of query and key (tokens)", ylabel="factor of the score")
+    lower.set_title("What is left in a score: query scale × key scale")
+    for axis in (upper.xaxis, lower.xaxis):
+        axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+        apart(axis)
+    apart(upper.yaxis)
+    return figure
+
+
+def fope() -> Figure:
+    """Draw which frequencies FoPE keeps, and one of its cosines."""
+    kept = tuple(f for f in PLAIN if f > 2 * math.pi / TRAINED)
+    figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
+    upper.plot(wavelengths(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
+    rest = range(len(kept), len(PLAIN))
+    gone = wavelengths(PLAIN)[len(kept) :]
+    upper.plot(rest, gone, "x", color=RED, markersize=5.5, label="dropped: the same at all positions")
+    marked(upper, {"trained": TRAINED})
+    upper.set(yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", title="Which frequencies are kept")
+    upper.legend(loc="upper left")
+    apart(upper.yaxis)
+    pair, positions = 14, np.arange(201)
+    coefficients = np.eye(len(kept))
+    coefficients[[8, 20], pair] = 0.35, 0.35
+    table = ra.cos_sin(positions, kept, dtype=np.float64)
+    bent = bending.fope(table, coefficients, coefficients, pairs=len(PLAIN), sine_padding=0.0)
+    lower.plot(positions, table.cos[:, pair], color=GREY, linewidth=3.4, alpha=0.6, label="plain: one frequency")
+    mixed = "FoPE, for example:\nplus 0.35 of pair 8\nand 0.35 of pair 20"
+    lower.plot(positions, bent.cos[:, pair], color=BLUE, label=mixed)
+    lower.set(
+        xlim=(0, 200), xlabel="position (tokens)", ylabel="cosine in the table", title=f"The cosine of pair {pair}"
+    )
+    lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    return figure
+
+
+def temperature() -> Figure:
+    """Draw the temperature by position, with the numbers of two models."""
+    models = {
+        "Llama 4: beta 0.1, step 8 192, offset 1": {"beta": 0.1, "original_length": 8192, "offset": 1},
+        "Ministral 3: beta 0.1, step 16 384": {"beta": 0.1, "original_length": 16_384},
+    }
+    positions = np.arange(0, 262_144, 128)
+    plain = ra.cos_sin(positions, (0.0,), dtype=np.float64)
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for (name, numbers), (color, style) in zip(models.items(), STYLES, strict=False):
+        scale = bent_by(bending.temperature(plain, positions, **numbers), plain)[:, 0]
+        axes.plot(positions, scale, color=color, linestyle=style, label=name, drawstyle="steps-post")
+    axes.set_xticks([0, 65_536, 131_072, 196_608, 262_144])
+    axes.set(xlim=(0, 262_144), ylim=(0.98, 1.4), xlabel="position (tokens)", ylabel="scale of the query")
+    apart(axes.xaxis)
+    axes.legend(loc="lower right")
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    "alike": alike,
+    "by-parts": by_parts,
+    "longrope": longrope,
+    "resonance": resonance,
+    "still": still,
+    "xpos": xpos,
+    "fope": fope,
+    "temperature": temperature,
+}
+
+
+def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:
+    """Draw pictures into a folder; a file that would be the same is left alone, so that pages are not built anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        with mpl.rc_context(LOOKS):
+            buffer = BytesIO()
+            options = {"metadata": {"Date": None}} if suffix == "svg" else {"dpi": 130}
+            PICTURES[name]().savefig(buffer, format=suffix, **options)
+        file, content = folder / f"{name}.{suffix}", buffer.getvalue()
+        if not file.exists() or file.read_bytes() != content:
+            file.write_bytes(content)
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1]), suffix="png")
+    print(*sorted(Path(sys.argv[1]).iterdir()), sep="\n")
