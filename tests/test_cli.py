@@ -1,5 +1,6 @@
 """The command line, run as a user would: in a process of its own."""
 
+import json
 import re
 import subprocess
 import sys
@@ -203,3 +204,122 @@ def test_without_its_extra_the_command_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.strip() == 'rope-any: typer is missing; install the command line by: pip install "rope-any[cli]"'
+
+
+# --- configs ------------------------------------------------------------------------------------------------
+
+LLAMA3 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 131_072,
+    "rope_theta": 500_000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+GEMMA3 = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6}
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """Return a folder with the configs of some models."""
+    models = {
+        "scaled": LLAMA3,
+        "plain": LLAMA3 | {"rope_scaling": None},
+        "gemma": GEMMA3,
+        "narrow": LLAMA3 | {"head_dim": 64},
+        "still": {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
+        "bad": LLAMA3 | {"rope_tetha": 1.0},
+        "new": LLAMA3 | {"model_type": "new"},
+    }
+    for name, model in models.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(model))
+    return tmp_path
+
+
+def test_inspect(configs):
+    done = run("inspect", "scaled.json", cwd=configs)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    assert "all layers: Rope(<64 frequencies from 1 to 3.06893e-07>, pairing='half')" in words
+    assert "head_dim 128 derived: hidden_size // num_attention_heads" in words
+    assert "factor 8 rope_scaling.factor" in words
+    assert "attention_factor 1 derived as for llama3" in words
+    assert "wavelengths in tokens: 6.28 7.71 9.47" in words
+    tokens = [float(n) for n in words.split("wavelengths in tokens: ")[1].split()[:64]]
+    assert tokens == sorted(tokens)
+    for length, name in ((8192, "trained_length"), (131_072, "extended_length")):
+        unfinished = sum(n > length for n in ra.config.wavelengths(ra.Rope.from_config(LLAMA3)))
+        assert f"{unfinished} of 64 pairs never complete a turn within {length} tokens ({name})" in words
+
+
+def test_inspect_tells_layers_apart(configs):
+    both = run("inspect", "gemma.json", cwd=configs).stdout
+    assert both.index("sliding_attention: Rope(") < both.index("full_attention: Rope(")
+    one = run("inspect", "gemma.json", "--layer-type", "full_attention", cwd=configs).stdout
+    assert "sliding_attention: Rope(" not in one
+    assert "full_attention: no rotary" in run("inspect", "still.json", cwd=configs).stdout
+
+
+def test_inspect_for_machines(configs):
+    (told,) = json.loads(run("inspect", "scaled.json", "--json", cwd=configs).stdout)
+    rope = ra.Rope.from_config(LLAMA3)
+    assert tuple(told["rope"]["frequencies"]) == rope.frequencies
+    assert told["wavelengths"] == sorted(ra.config.wavelengths(rope))
+    assert told["facts"]["rope_theta"] == {"value": 500_000.0, "source": "rope_theta"}
+    assert told["pairs_without_a_turn"].keys() == {"trained_length", "extended_length"}
+    (still,) = json.loads(run("inspect", "still.json", "--json", cwd=configs).stdout)
+    assert still["rope"] is None
+
+
+def test_diff(configs):
+    done = run("diff", "scaled.json", "plain.json", cwd=configs)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    assert "rope_type llama3 default" in words
+    assert "rope_theta" not in words  # the same in both
+    a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
+    assert f"1024: {ra.config.drift(a, b, 1024):.2g}" in words
+    assert "all layers: the same rotation" in run("diff", "plain.json", "plain.json", cwd=configs).stdout
+    assert (
+        "can't be compared: they turn different numbers of pairs"
+        in run("diff", "plain.json", "narrow.json", cwd=configs).stdout
+    )
+
+
+def test_diff_for_machines(configs):
+    (record,) = json.loads(run("diff", "scaled.json", "plain.json", "--json", cwd=configs).stdout)
+    assert record["facts"]["rope_type"] == ["llama3", "default"]
+    a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
+    assert record["drift"] == {str(4**n): ra.config.drift(a, b, 4**n) for n in range(11)}
+    records = json.loads(run("diff", "gemma.json", "gemma.json", "--json", cwd=configs).stdout)
+    assert [r["layer_types"] for r in records] == [[kind] * 2 for kind in ("sliding_attention", "full_attention")]
+    assert all(r["facts"] == {} and set(r["drift"].values()) == {0.0} for r in records)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["inspect", "bad.json"], "rope-any: bad.json: config must not hold a name on rotary that is not known here"),
+        (["inspect", "none.json"], "rope-any: none.json: config must be a path to a config.json; there is none"),
+        (["inspect", "new.json"], "rope-any: new.json: model_type must be one whose pairing is known"),
+        (["inspect", "gemma.json", "--layer-type", "full"], "layer_type must be one that the config has"),
+        (["inspect", "new.json", "--pairing", "both"], "pairing must be"),
+        (["diff", "plain.json", "bad.json"], "rope-any: bad.json: config must not hold"),
+    ],
+)
+def test_configs_that_are_refused(configs, words, message):
+    done = run(*words, cwd=configs)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_is_not_known_is_told_its_pairing(configs):
+    assert "pairing='interleaved'" in run("inspect", "new.json", "--pairing", "interleaved", cwd=configs).stdout

@@ -80,7 +80,7 @@ def test_what_is_said_of_published_models(published, layer_type, wanted):
 @pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
 def test_todays_form_of_published_models(published, layer_type, wanted):
     del wanted
-    if "model_type" not in published or published["model_type"] == "chatglm":
+    if "model_type" not in published:
         return
     today = config.modernize(published)
     assert config.modernize(today) == today
@@ -221,6 +221,10 @@ def test_an_unknown_model_needs_its_pairing():
     with pytest.raises(ValueError, match=r"pairing must be 'half' by model_type llama; got 'interleaved'"):
         Rope.from_config(LLAMA, pairing="interleaved")
     assert Rope.from_config(LLAMA, pairing="half") == Rope(F, pairing="half")
+    rope = Rope(ra.frequencies(64), pairing="interleaved")
+    assert config.layers(unknown | {"num_hidden_layers": 2}, pairing="interleaved") == [rope, rope]
+    assert config.explain(unknown, pairing="interleaved")[0].facts["pairing"] == ("interleaved", "pairing=, as given")
+    assert config.modernize(unknown | {"rope_theta": 1e6})["rope_parameters"]["rope_theta"] == 1e6
 
 
 def test_dict_path_folder_and_object(tmp_path):

@@ -278,6 +278,9 @@ def _save(targets: list[Path], arrays: tuple[Array, ...]) -> None:
 ConfigFile = Annotated[Path, typer.Argument(help="config.json, or the folder that it is in.", show_default=False)]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer; all by default.", show_default=False)]
 Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
+PairingOf = Annotated[
+    str | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
 
@@ -288,16 +291,17 @@ def inspect(
     *,
     layer_type: LayerType = None,
     sequence_length: Length = None,
+    pairing: PairingOf = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the rotation of a model: each value, where it comes from, and the wavelengths."""
-    told = _explained(file, layer_type, sequence_length)
+    told = _explained(file, layer_type, sequence_length, pairing)
     if as_json:
         typer.echo(json.dumps([_record(one) for one in told], indent=2))
         return
     for one in told:
         out = _console()
-        out.print(f"{_title(one)}: {'no rotary' if one.rope is None else one.rope!r}", markup=False, style="bold")
+        out.print(f"{_title(one)}: {one.rope or 'no rotary'}", markup=False, style="bold")
         grid = Grid(Column("value", no_wrap=True), "", Column("from", overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for name, fact in one.facts.items():
             grid.add_row(name, _short(fact.value), fact.source)
@@ -317,10 +321,11 @@ def diff(
     *,
     layer_type: LayerType = None,
     sequence_length: Length = None,
+    pairing: PairingOf = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what differs between the rotations of two models, and how their tables drift apart with position."""
-    pairs = _paired(_explained(a, layer_type, sequence_length), _explained(b, layer_type, sequence_length))
+    pairs = _paired(*(_explained(file, layer_type, sequence_length, pairing) for file in (a, b)))
     records = [_difference(*pair) for pair in pairs]
     if as_json:
         typer.echo(json.dumps(records, indent=2))
@@ -343,9 +348,11 @@ def diff(
             out.print(f"largest distance of their tables by position: {steps}", markup=False)
 
 
-def _explained(file: Path, layer_type: str | None, sequence_length: int | None) -> tuple[Explanation, ...]:
+def _explained(
+    file: Path, layer_type: str | None, sequence_length: int | None, pairing: Any
+) -> tuple[Explanation, ...]:
     try:
-        return explain(file, layer_type=layer_type, sequence_length=sequence_length)
+        return explain(file, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
     except (TypeError, ValueError) as error:
         typer.echo(f"rope-any: {file}: {error}", err=True)
         raise typer.Exit(2) from None

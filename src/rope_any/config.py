@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rope_any import _config, _recipe
 from rope_any._config import BASES, COUNTS, LENGTHS, ORIGINAL, SHARES, Fact, Part, fail, first
 from rope_any._frequencies import Row, as_rows, positive
+from rope_any._pairing import Pairing
 from rope_any._recipe import Recipe
 from rope_any._rope import Rope
 
@@ -30,7 +31,9 @@ class Explanation(NamedTuple):
     """By name: each value, and its source (a key, an older key, a default, or how it was derived)."""
 
 
-def layers(config: object, /, *, sequence_length: int | None = None) -> list[Rope | None]:
+def layers(
+    config: object, /, *, sequence_length: int | None = None, pairing: Pairing | None = None
+) -> list[Rope | None]:
     """
     Return the rotation of each layer of a model.
 
@@ -38,7 +41,7 @@ def layers(config: object, /, *, sequence_length: int | None = None) -> list[Rop
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
-    sequence_length : int, optional
+    sequence_length, pairing : optional
         As for `Rope.from_config`.
 
     Returns
@@ -58,7 +61,7 @@ def layers(config: object, /, *, sequence_length: int | None = None) -> list[Rop
     >>> [rope is not None for rope in layers(smol)]
     [True, True, True, False]
     """
-    part = _config.part_of(config)
+    part = _config.part_of(config, pairing=pairing)
     count, types = _config.layer_count(part), _config.layer_types(part)
     kinds = _config.choices(part)
     if types is None and kinds:
@@ -78,7 +81,12 @@ def layers(config: object, /, *, sequence_length: int | None = None) -> list[Rop
 
 
 def explain(
-    config: object, /, *, layer_type: str | None = None, sequence_length: int | None = None
+    config: object,
+    /,
+    *,
+    layer_type: str | None = None,
+    sequence_length: int | None = None,
+    pairing: Pairing | None = None,
 ) -> tuple[Explanation, ...]:
     """
     Return what a config says, and for each value where it comes from.
@@ -89,7 +97,7 @@ def explain(
         As for `Rope.from_config`.
     layer_type : str, optional
         One kind of layer. By default all kinds that the config tells apart.
-    sequence_length : int, optional
+    sequence_length, pairing : optional
         As for `Rope.from_config`.
 
     Returns
@@ -111,7 +119,7 @@ def explain(
     >>> told.facts["head_dim"]
     Fact(value=128, source='derived: hidden_size // num_attention_heads')
     """
-    part = _config.part_of(config)
+    part = _config.part_of(config, pairing=pairing)
     kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _config.choices(part) or (None,)
     return tuple(_explained(part, kind, sequence_length) for kind in kinds)
 
@@ -241,13 +249,15 @@ def modernize(config: object, /) -> dict[str, Any]:
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = _config.load(config)
-    part = _config.part_of(whole)
+    part = _config.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if part.names:
         fail("config must be that of transformers; got the metadata of a GGUF file")
     kinds = _config.choices(part)
     new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
-    old = {"rope_scaling", *BASES, *SHARES, *COUNTS} | {layer.key for layer in part.model.layers.values()}
-    kept = {key: value for key, value in part.keys.items() if key not in old - set(part.model.unread)}
+    model = part.model
+    old = {"rope_scaling", *BASES, *SHARES, *COUNTS, *(layer.key for layer in model.layers.values())}
+    old = (old | {model.keys.get("base_times", "")}) - set(model.unread)
+    kept = {key: value for key, value in part.keys.items() if key not in old}
     return _replaced(whole, part.path, {**kept, "rope_parameters": new})
 
 
