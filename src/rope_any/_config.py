@@ -21,9 +21,7 @@ from rope_any._pairing import Pairing, as_pairing
 from rope_any._schemes import ALIASES, KEYS, SCHEMES
 
 LARGEST_FILE = 64 * 2**20  # bytes
-LARGEST_HEAD = 2**16  # features
 MOST_LAYERS = 2**12
-LONGEST = 2**53  # tokens
 
 # The names of one thing, today's first.
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
@@ -79,6 +77,10 @@ class Part(NamedTuple):
         """Return what stands under a key, if it is not null."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
+
+    def own(self, thing: str) -> Fact | None:
+        """Return what stands under the name that the model alone has for a thing."""
+        return self.get(self.model.keys[thing]) if thing in self.model.keys else None
 
     @property
     def default(self) -> str:
@@ -143,11 +145,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # its None is what goes on
-        fail(f"config must not hold a key twice; got {shown(twice)} again")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            fail(f"config must not hold a key twice; got {shown(name)} again")
+        found[name] = value
     return found
 
 
@@ -184,7 +186,12 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
     model_type = TEXT_PARTS.get(model_type or "", model_type)
     if model_type not in MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
-    return _checked(Part(keys, path, model_type, MODELS.get(model_type or "", Model()), given))
+    model = MODELS.get(model_type or "", Model())
+    inner = keys.get(model.inside)
+    names = {}
+    if isinstance(inner, Mapping) and inner.get("rope_theta") is not None:
+        keys, names = {**keys, "rope_theta": inner["rope_theta"]}, {"rope_theta": f"{model.inside}.rope_theta"}
+    return _checked(Part(keys, path, model_type, model, given, names))
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
@@ -284,9 +291,9 @@ def parameters(part: Part, label: str | None, index: int | None = None, /) -> di
 def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
     """Whether flat parameters scale a kind of layer, or a layer."""
     layer = part.model.layers.get(label or "")
-    listed = part.keys.get(part.model.keys.get("scaled_layers", ""))
-    if index is not None and isinstance(listed, list):
-        return index in listed
+    listed = part.own("scaled_layers")
+    if index is not None and listed is not None and isinstance(listed.value, list):
+        return index in listed.value
     return layer is None or layer.scaled
 
 
@@ -308,6 +315,7 @@ def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
 
 
 def kind_of(facts: Mapping[str, Fact]) -> str:
+    """Return the rope type of some parameters."""
     return str(facts["rope_type"].value) if "rope_type" in facts else "default"
 
 
@@ -316,13 +324,13 @@ def _completed(
 ) -> dict[str, Fact]:
     """Return parameters with the base and the share of the head that stand outside, or go without saying."""
     model, layer = part.model, part.model.layers.get(label or "")
-    own = part.get(model.keys.get("layer_bases", ""))
+    own = part.own("layer_bases")
     if own is not None and index is not None:
         facts = facts | {"rope_theta": _of_layer(part, own, label, index)}
     bases = (layer.key,) if layer else BASES
     outside = {"rope_theta": bases, "partial_rotary_factor": SHARES}
     base = Fact(layer.base if layer else model.base, part.default)
-    times = part.get(model.keys.get("base_times", ""))
+    times = part.own("base_times")
     if times is not None:
         base = Fact(base.value * positive(times.source, times.value), f"{base.value:g} * {times.source}")
     defaults = {"rope_theta": base, "partial_rotary_factor": Fact(model.partial, part.default)}
@@ -379,9 +387,9 @@ def layer_types(part: Part, /) -> list[str] | None:
             raise TypeError(msg)
         repeats = layer_count(part) // len(listed) + 1 if "block_types" in name and listed else 1
         return (list(listed) * repeats)[: layer_count(part)] if repeats > 1 else list(listed)
-    attending = part.keys.get(part.model.keys.get("attention_layers", ""))
-    if isinstance(attending, list):
-        return ["full_attention" if i in attending else "conv" for i in range(layer_count(part))]
+    attending = part.own("attention_layers")
+    if attending is not None and isinstance(attending.value, list):
+        return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
     if part.model.pattern is None or first(part, LAYERS) is None:
         return None
     count = layer_count(part)
@@ -395,8 +403,8 @@ def turns(part: Part, layer_type: str, index: int, /) -> bool:
 
 def differ_by_index(part: Part, /) -> bool:
     """Whether a config says something of single layers, beside their types."""
-    names = (*BASES, *SHARES, *(part.model.keys.get(key, "") for key in ("layer_bases", "scaled_layers")))
-    return any(isinstance(part.keys.get(name), list) for name in names)
+    found = (*map(part.get, (*BASES, *SHARES)), *map(part.own, ("layer_bases", "scaled_layers")))
+    return any(fact is not None and isinstance(fact.value, list) for fact in found)
 
 
 def switched_off(part: Part, /) -> Fact | None:
@@ -408,21 +416,20 @@ def switched_off(part: Part, /) -> Fact | None:
     return None if fact.value == on else fact
 
 
-# --- sizes -----------------------------------------------------------------------------------------------
+# --- sizes ------------------------------------------------------------------------------------------------
 
 
 def size(part: Part, key: str, label: str | None = None) -> Fact | None:
     """Return a size: of the kind of layer, where it has one of its own, or of all."""
-    own = part.keys.get("per_layer_config")
-    if label is not None and isinstance(own, Mapping):
-        kinds = layer_types(part) or () if own else ()
-        first = next((i for i, kind in enumerate(kinds) if part.model.label(kind) == label), None)
-        for index, entry in own.items():
-            if str(index).isdecimal() and int(index) == first and isinstance(entry, Mapping) and key in entry:
+    by_layer = part.keys.get("per_layer_config")
+    if label is not None and isinstance(by_layer, Mapping) and by_layer:
+        found = next((i for i, kind in enumerate(layer_types(part) or ()) if part.model.label(kind) == label), None)
+        for index, entry in by_layer.items():
+            if str(index).isdecimal() and int(index) == found and isinstance(entry, Mapping) and key in entry:
                 return Fact(entry[key], part.name("per_layer_config", str(index), key))
-    names = (part.model.keys.get(f"{label}.{key}", ""), part.model.keys.get(key, ""), key)
-    return next((fact for name in names if (fact := part.get(name))), None)
+    return part.own(f"{label}.{key}") or part.own(key) or part.get(key)
 
 
 def first(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:
+    """Return the first size that is given, of several names for one."""
     return next((fact for name in names if (fact := size(part, name, label))), None)

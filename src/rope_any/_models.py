@@ -50,6 +50,8 @@ class Model(NamedTuple):
     """What rope types are called in older configs of this model."""
     unread: tuple[str, ...] = ()
     """Keys that speak of rotary and that the model does not read."""
+    inside: str = ""
+    """Where the base stands, if in an object of its own."""
     rotary_dim: Callable[[Callable[[str], int]], int] | None = None
     """How many features turn, where that follows a rule of its own, from the sizes under some names."""
     trailing: bool = False
@@ -346,7 +348,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     # --- names of their own --------------------------------------------------------------------------------
     "apertus": Model(base=12_000_000.0, stated=True),
     "cwm": Model(base=1_000_000.0, stated=True),
-    "dbrx": Model(),
+    "dbrx": Model(inside="attn_config"),  # which transformers 5.23 does not read
     "gpt_oss": Model(base=150_000.0, stated=True),
     "higgs_audio_v2": Model(stated=True),
     "hunyuan_v1_dense": _HUNYUAN,

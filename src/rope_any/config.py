@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rope_any import _config, _recipe
 from rope_any._config import BASES, COUNTS, LENGTHS, ORIGINAL, SHARES, Fact, Part, fail, first
 from rope_any._frequencies import Row, as_rows, positive
+from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
 from rope_any._recipe import Recipe
 from rope_any._rope import Rope
@@ -250,7 +251,7 @@ def modernize(config: object, /) -> dict[str, Any]:
     """
     whole = _config.load(config)
     part = _config.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
-    if part.names:
+    if is_gguf(whole):
         fail("config must be that of transformers; got the metadata of a GGUF file")
     kinds = _config.choices(part)
     new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
