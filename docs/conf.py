@@ -28,7 +28,7 @@ html_theme = "furo"
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
-html_css_files = ["math.css", "pictures.css"]
+html_css_files = ["math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -73,8 +73,16 @@ def drawn(doctrees: str | os.PathLike[str]) -> Path:
     return Path(doctrees) / "pictures"
 
 
+def unlink_parameters(*event: object) -> None:
+    """Keep parameters that are called as a module is from becoming links to it."""
+    lines = event[-1]
+    assert isinstance(lines, list)  # noqa: S101  # what Sphinx hands over last
+    lines[:] = [re.sub(r"(?<!`)`(axes|config|positions)`(?!`)", r"``\1``", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere. Draw pictures."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
+    app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))

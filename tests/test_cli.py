@@ -247,9 +247,9 @@ def test_inspect(configs):
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
     assert "all layers: Rope(<64 frequencies from 1 to 3.06893e-07>, pairing='half')" in words
-    assert "head_dim 128 derived: hidden_size // num_attention_heads" in words
+    assert "head_dim 128 hidden_size // num_attention_heads" in words
     assert "factor 8 rope_scaling.factor" in words
-    assert "attention_factor 1 derived as for llama3" in words
+    assert "attention_factor 1 derived from these" in words
     assert "wavelengths in tokens: 6.28 7.71 9.47" in words
     tokens = [float(n) for n in words.split("wavelengths in tokens: ")[1].split()[:64]]
     assert tokens == sorted(tokens)
@@ -260,9 +260,9 @@ def test_inspect(configs):
 
 def test_inspect_tells_layers_apart(configs):
     both = run("inspect", "gemma.json", cwd=configs).stdout
-    assert both.index("sliding_attention: Rope(") < both.index("full_attention: Rope(")
+    assert both.index("sliding_attention (0-4): Rope(") < both.index("full_attention (5): Rope(")
     one = run("inspect", "gemma.json", "--layer-type", "full_attention", cwd=configs).stdout
-    assert "sliding_attention: Rope(" not in one
+    assert "sliding_attention" not in one
     assert "full_attention: no rotary" in run("inspect", "still.json", cwd=configs).stdout
 
 

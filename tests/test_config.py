@@ -50,9 +50,10 @@ def test_published_models(published, layer_type, wanted):
         return
     found = together(rope)
     assert (rope.pairing, rope.start, 2 * len(found)) == (wanted["pairing"], wanted["start"], wanted["rotary_dim"])
+    between = [found[len(found) * quarter // 4] for quarter in (1, 2, 3)]
     np.testing.assert_allclose(
-        (found[0], found[-1], rope.attention_factor),
-        (wanted["fastest"], wanted["slowest"], wanted["attention_factor"]),
+        (found[0], *between, found[-1], rope.attention_factor),
+        (wanted["fastest"], *wanted["between"], wanted["slowest"], wanted["attention_factor"]),
         rtol=1e-6,
     )
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
@@ -136,6 +137,40 @@ SAME = {
         LLAMA | {"rope_scaling": YARN | {"factor": None}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024),
     ),
+    "yarn with a factor of null, and of attention": (
+        LLAMA | {"rope_scaling": YARN | {"factor": None, "attention_factor": 1.5}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024),
+    ),
+    "an mscale of zero": (
+        LLAMA | {"rope_scaling": YARN | {"mscale": 0, "mscale_all_dim": 1.0}},
+        scaling.yarn(F, 4.0, base=1e4, original_length=1024),
+    ),
+    "a head of the class's own": ({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}, F),
+    "a head of null": (
+        {"model_type": "qwen3", "head_dim": None} | {"hidden_size": 1024, "num_attention_heads": 16},
+        ra.frequencies(64),
+    ),
+    "a slice of the class's own": (LLAMA | {"model_type": "deepseek_v3"}, ra.frequencies(64)),
+    "a part that leaves out its head": (
+        {"model_type": "gemma3", "text_config": {"hidden_size": 3840, "num_attention_heads": 16}}
+        | {"text_config": {"model_type": "gemma2", "hidden_size": 3840, "num_attention_heads": 16}},
+        ra.frequencies(256),
+    ),
+    "a part that leaves out its heads": (
+        {"model_type": "llava", "text_config": {"hidden_size": 2048}},
+        ra.frequencies(64),
+    ),
+    "a count of the class's own": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16}, ra.frequencies(64)),
+    "no count": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": None}, ra.frequencies(256)),
+    "a base in an object of its own": (
+        {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "attn_config": {"rope_theta": 5e5}},
+        ra.frequencies(128, base=5e5),
+    ),
+    "a ratio of bases": (
+        {"model_type": "chatglm", "kv_channels": 128, "rope_ratio": 500},
+        ra.frequencies(64, base=5e6),
+    ),
+    "a key that is empty": (LLAMA | {"": {"rope_theta": 5.0}}, F),
     "not truncated": (
         LLAMA | {"rope_scaling": YARN | {"truncate": False}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024, truncate=False),
@@ -205,6 +240,16 @@ PAIRINGS = {
 @pytest.mark.parametrize("model_type", PAIRINGS)
 def test_the_pairing_follows_the_model(model_type):
     assert Rope.from_config({"model_type": model_type, "head_dim": 64}).pairing == PAIRINGS[model_type]
+
+
+def test_a_slice_at_the_end_of_the_head():
+    deepseek = {"model_type": "deepseek_v4", "head_dim": 512}
+    main = Rope.from_config(deepseek, layer_type="main")
+    assert main == Rope(ra.frequencies(64), pairing="interleaved", start=448)
+    compress = Rope.from_config(deepseek | {"qk_rope_head_dim": 32}, layer_type="compress")
+    assert compress == Rope(ra.frequencies(32, base=160_000.0), pairing="interleaved", start=480)
+    with pytest.raises(ValueError, match="qk_rope_head_dim must agree with partial_rotary_factor; got int 32"):
+        Rope.from_config(deepseek | {"qk_rope_head_dim": 32, "partial_rotary_factor": 0.125}, layer_type="main")
 
 
 def test_a_flag_changes_the_pairing():
@@ -295,6 +340,34 @@ def test_head_dim_by_layer_type():
 
 
 LAYERS = {
+    "a window of the class's own": ({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
+    "a pattern of letters": (
+        {"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4, "sliding_window_pattern": "LG"},
+        [1, 0, 1, 0],
+    ),
+    "cross attention of the class's own": (
+        {"model_type": "mllama_text_model", "head_dim": 64, "num_hidden_layers": 5},
+        [1, 1, 1, 0, 1],
+    ),
+    "the fourth from the last": ({"model_type": "muse_spark_text", "num_hidden_layers": 6}, [1, 0, 1, 1, 1, 0]),
+    "blocks of the class's own": (
+        {"model_type": "recurrent_gemma", "head_dim": 64, "num_hidden_layers": 4},
+        [0, 0, 1, 0],
+    ),
+    "the first two and others": ({"model_type": "flint", "num_hidden_layers": 7}, [0, 0, 1, 1, 1, 0, 0]),
+    "dense layers in front": (
+        {
+            "model_type": "cohere2_moe",
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        },
+        [1, 0, 1],
+    ),
+    "attention by index": (
+        {"model_type": "lfm2", "head_dim": 64, "num_hidden_layers": 3, "full_attn_idxs": [1]},
+        [0, 1, 0],
+    ),
     "every fourth, by default": (
         {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 8},
         [1, 1, 1, 0, 1, 1, 1, 0],
@@ -376,6 +449,32 @@ def test_a_base_for_each_layer():
     assert Rope.from_config(step, layer_type="full_attention") == full
 
 
+def test_layers_that_differ_one_by_one_are_told_one_by_one():
+    granite = {
+        "model_type": "granite_swa",
+        "head_dim": 64,
+        "num_hidden_layers": 4,
+        "layer_rope_theta": [1e4, 1e6, 0, 1e4],
+    }
+    with pytest.raises(ValueError, match=r"layer_rope_theta differs between layers: use rope_any.config.layers"):
+        Rope.from_config(granite)
+    told = config.explain(granite)
+    assert [(one.layers, one.facts["rope_theta"]) for one in told] == [
+        ((0, 3), (1e4, "layer_rope_theta[0]")),
+        ((1,), (1e6, "layer_rope_theta[1]")),
+    ]
+    same = granite | {"layer_rope_theta": [1e6, 1e6, 0, 1e6]}
+    assert Rope.from_config(same) == Rope(ra.frequencies(64, base=1e6), pairing="half")
+
+
+def test_layers_are_counted():
+    (told,) = config.explain({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 5})
+    assert told.layers == (0, 1, 2, 4)
+    assert [one.layers for one in config.explain(GEMMA3)] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
+    assert config.explain(LLAMA)[0].layers is None
+    assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
+
+
 def test_scaling_for_some_layers():
     molmo = {
         "model_type": "molmo2_text",
@@ -386,6 +485,10 @@ def test_scaling_for_some_layers():
     }
     plain, scaled = ra.frequencies(64), scaling.linear(ra.frequencies(64), 2.0)
     assert config.layers(molmo) == [Rope(f, pairing="half") for f in (plain, scaled)]
+    with pytest.raises(ValueError, match="rope_scaling_layers tells layers apart"):
+        Rope.from_config(molmo)
+    both = molmo | {"rope_scaling_layers": [0, 1]}
+    assert Rope.from_config(both) == Rope(scaled, pairing="half")
 
 
 # --- several axes -------------------------------------------------------------------------------------------
@@ -409,7 +512,7 @@ SEVERAL = {
     ),
     "the model's own sections": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
     "alternating": (
-        QWEN_VL | {"model_type": "neomme", "rope_scaling": {"type": "default"}},
+        QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": {"type": "default"}},
         lambda f: ra.axes.alternating(f, 2),
     ),
     "time at last": (
@@ -484,6 +587,12 @@ def test_two_mscales_by_length():
     }
     factors = [Rope.from_config(both, sequence_length=n).attention_factor for n in (4096, 4097)]
     assert factors == [1.1, 1.3]
+    stated = both | {"rope_scaling": both["rope_scaling"] | {"attention_factor": 1.5}}
+    (told,) = config.explain(stated)
+    assert told.facts["attention_factor"] == (1.1, "rope_scaling.short_mscale")
+    assert told.rope.attention_factor == 1.1
+    lone = {key: value for key, value in both.items() if key != "max_position_embeddings"}
+    assert Rope.from_config(lone).attention_factor == 1.1
 
 
 def test_keys_turned_at_one_length_serve_another(rng):
@@ -525,7 +634,8 @@ def parameters(kind, rng, pairs):
         return some | factor | length | chosen
     if kind == "longrope":
         lists = {f"{name}_factor": [float(x) for x in rng.uniform(0.5, 60, pairs)] for name in ("short", "long")}
-        return some | lists | length | (factor if rng.integers(2) else {})
+        attention = {"attention_factor": optional["attention_factor"]} if rng.integers(2) else {}
+        return some | lists | length | attention | (factor if rng.integers(2) else {})
     low = rng.uniform(0.5, 4)
     return some | factor | length | {"low_freq_factor": low, "high_freq_factor": low + rng.uniform(1, 8)}
 
@@ -539,11 +649,9 @@ def test_random_parameters_as_transformers_reads_them(kind):
     del torch
     rng = np.random.default_rng(["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"].index(kind))
     for _ in range(200):
-        head_dim = 2 * int(rng.integers(8, 129))
+        head_dim = 8 * int(rng.integers(2, 33))
         share = float(rng.choice([1.0, 0.5, 0.25]))
         pairs = head_dim // 2 if kind == "proportional" else int(head_dim * share) // 2
-        if int(head_dim * share) % 2 and kind != "proportional":
-            continue
         stated = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
         length = int(positive_number(100, 300_000)(rng))
         theirs = transformers.LlamaConfig(
@@ -619,6 +727,56 @@ GGUF = {
         scaling.yarn(F, 16.0, base=1e4, original_length=32_768),
         1.0,
     ),
+    "alpha": (
+        gguf("hunyuan-dense", rope__scaling__alpha=1000.0),
+        "half",
+        ra.frequencies(128, base=1e4 * 1000 ** (128 / 126)),
+        1.0,
+    ),
+    "betas": (
+        gguf(
+            "mistral3",
+            rope__scaling__factor=4.0,
+            rope__scaling__yarn_beta_fast=16.0,
+            rope__scaling__yarn_beta_slow=2.0,
+            **YARN_KEYS,
+        ),
+        "interleaved",
+        scaling.yarn(F, 4.0, base=1e4, original_length=32_768, beta_fast=16.0, beta_slow=2.0),
+        scaling.yarn_attention_factor(4.0),
+    ),
+    "yarn within the length of the model": (
+        gguf("qwen3", rope__scaling__type="yarn", rope__scaling__factor=4.0),
+        "half",
+        scaling.yarn(F, 4.0, base=1e4, original_length=131_072),
+        scaling.yarn_attention_factor(4.0),
+    ),
+    "a multiplier and a factor of attention": (
+        gguf(
+            "mistral3",
+            rope__scaling__factor=16.0,
+            rope__scaling__yarn_log_multiplier=2.0,
+            rope__scaling__attn_factor=1.5,
+            **YARN_KEYS,
+        ),
+        "interleaved",
+        scaling.yarn(F, 16.0, base=1e4, original_length=32_768),
+        1.5 * scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0),
+    ),
+    "a factor of zero": (gguf("llama", rope__scaling__factor=0.0), "interleaved", F, 1.0),
+    "sections where the architecture may have some": (
+        gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
+        "half",
+        ra.axes.chunked(ra.frequencies(64), [8, 12, 12]),
+        1.0,
+    ),
+    "no sections there": (gguf("glm4", rope__dimension_count=64), "interleaved", ra.frequencies(64), 1.0),
+    "the base of sliding layers, where it is that of all": (
+        gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5),
+        "half",
+        ra.frequencies(128, base=1.5e5),
+        1.0,
+    ),
     "sections": (
         gguf("qwen2vl", rope__dimension_sections=[16, 24, 24, 0]),
         "half",
@@ -684,7 +842,7 @@ def test_each_value_says_where_it_comes_from():
         "pairing": "model_type gpt_neox",
         "rope_type": "rope_scaling.rope_type",
         "rope_theta": "default of gpt_neox",
-        "head_dim": "derived: hidden_size // num_attention_heads",
+        "head_dim": "hidden_size // num_attention_heads",
         "rotary_dim": "rotary_pct",
         "partial_rotary_factor": "rotary_pct",
         "factor": "rope_scaling.factor",
@@ -692,7 +850,7 @@ def test_each_value_says_where_it_comes_from():
         "beta_fast": "default of yarn",
         "beta_slow": "default of yarn",
         "truncate": "rope_scaling.truncate",
-        "attention_factor": "derived as for yarn",
+        "attention_factor": "derived from these",
         "trained_length": "rope_scaling.original_max_position_embeddings",
         "extended_length": "max_position_embeddings",
     }
@@ -705,7 +863,7 @@ def test_it_says_what_is_outside_the_rotation_and_what_is_off():
     assert told.facts["rotary"] == ("off", "default of esm is 'absolute': no layer turns")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
     assert config.explain(beam) == (
-        ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}),
+        ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, ()),
     )
 
 
@@ -856,6 +1014,10 @@ BAD = {
         LLAMA | {"rotary_dim": 64, "partial_rotary_factor": 0.25},
         "rotary_dim must agree with partial_rotary_factor; got int 64, it gives 32",
     ),
+    "a share that leaves an odd number": (
+        LLAMA | {"head_dim": 42, "partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        "partial_rotary_factor must give an even number of features; got 21",
+    ),
     "a share above one": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
     "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must let from 1 to 128 features turn; got int 0"),
     "more than the head": (LLAMA | {"rotary_dim": 130}, "rotary_dim must let from 1 to 128 features turn; got int 130"),
@@ -929,7 +1091,7 @@ BAD = {
         LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEP}},
         "rope_scaling.factor must be a real number; got list",
     ),
-    "a base nested too deeply": (LLAMA | {"rope_theta": DEEP}, "has a number for each layer"),
+    "a base nested too deeply": (LLAMA | {"rope_theta": DEEP}, "rope_theta.0. must be a real number; got list"),
     "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-300}, "frequencies must be at most 65536"),
     "a ramp beyond floats": (
         LLAMA | {"rope_scaling": YARN | {"beta_slow": 1e-323, "original_max_position_embeddings": 1e300}},
@@ -949,6 +1111,29 @@ BAD = {
         "llama.rope.freq_bse must be a known name; .*did you mean rope.freq_base",
     ),
     "factors that are tensors": (gguf("phi3", rope__scaling__attn_factor=1.19), "must be read from its config.json"),
+    "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must be read from its config.json"),
+    "a base of sliding layers": (
+        gguf("gpt-oss", rope__freq_base_swa=1e4),
+        "gpt-oss.rope.freq_base_swa must be that of all layers",
+    ),
+    "an architecture that is no name": ({"general.architecture": 3}, "general.architecture must be a name"),
+    "a type of GGUF that is no name": (gguf("llama", rope__scaling__type=3), "llama.rope.scaling.type must be a name"),
+    "two bases of one model": (
+        {"model_type": "dbrx", "d_model": 64, "n_heads": 1, "rope_theta": 1e4, "attn_config": {"rope_theta": 5e5}},
+        "rope_theta must agree with attn_config.rope_theta",
+    ),
+    "sections of other kinds": (
+        {"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_scaling": {"mrope_section": [20, 24, 20]}},
+        "as many for height as for width",
+    ),
+    "sections, where axes take turns": (
+        {"model_type": "neomme", "rope_scaling": {"rope_type": "default", "mrope_section": [16, 16]}},
+        "mrope_section must not be given for neomme: its axes take turns",
+    ),
+    "sections that can't be dealt": (
+        QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": {"mrope_section": [4, 30, 30]}},
+        "sections must be what dealing 64 pairs in turn can give",
+    ),
     "a type of GGUF": (
         gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0),
         "llama.rope.scaling.type must be one of",
@@ -963,6 +1148,18 @@ def test_one_sentence(name):
         Rope.from_config(model)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_layer_type_without_an_entry():
+    laguna = {
+        "model_type": "laguna",
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "odd_attention"],
+        "rope_parameters": {"full_attention": {"rope_type": "default"}},
+    }
+    for read in (lambda: Rope.from_config(laguna, layer_type="odd_attention"), lambda: config.layers(laguna)):
+        with pytest.raises(ValueError, match="rope_parameters must have an entry for str 'odd_attention'"):
+            read()
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, True, "4096", 2**60])

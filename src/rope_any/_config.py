@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._frequencies import integer, positive, shown
 from rope_any._gguf import is_gguf, translated
-from rope_any._models import MODELS, STILL, TEXT_PARTS, Model, near
+from rope_any._models import MODELS, STILL, TEXT_PARTS, Model
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._schemes import ALIASES, KEYS, SCHEMES
+from rope_any._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
 LARGEST_FILE = 64 * 2**20  # bytes
 MOST_LAYERS = 2**12
@@ -29,11 +29,11 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pc
 COUNTS = ("rotary_dim", "attn_rotary_emb")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
+WHOLE = (*HIDDEN[:1], *HEADS[:1])  # sizes of the whole model, not of the head
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
-ORIGINAL = "original_max_position_embeddings"
 
 _ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i|use)?rope|rotary|theta)|Rope|RoPE|Rotary|Theta")
 # Names that speak of rotary, beside those above and those that `Model` has.
@@ -187,11 +187,20 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
     if model_type not in MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     model = MODELS.get(model_type or "", Model())
-    inner = keys.get(model.inside)
-    names = {}
-    if isinstance(inner, Mapping) and inner.get("rope_theta") is not None:
-        keys, names = {**keys, "rope_theta": inner["rope_theta"]}, {"rope_theta": f"{model.inside}.rope_theta"}
-    return _checked(Part(keys, path, model_type, model, given, names))
+    return _checked(_unwrapped(Part(keys, path, model_type, model, given)))
+
+
+def _unwrapped(part: Part) -> Part:
+    """Return a part with the base that stands in an object of its own."""
+    inside = part.model.inside
+    inner = part.keys.get(inside) if inside else None
+    base = inner.get("rope_theta") if isinstance(inner, Mapping) else None
+    if base is None:
+        return part
+    name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
+    if outer is not None and not _same(outer.value, base):
+        fail(f"{outer.source} must agree with {name}; got {shown(outer.value)}")
+    return part._replace(keys={**part.keys, "rope_theta": base}, names={"rope_theta": name})
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
@@ -271,7 +280,7 @@ def parameters(part: Part, label: str | None, index: int | None = None, /) -> di
         entry = content[label or ""]
         if entry is None:
             return None
-        return _completed(part, _named(part, entry, name, label or ""), label, index, by_layer=True)
+        return _with_outside(part, _named(part, entry, name, label or ""), label, index, by_layer=True)
     base = {**part.keys, **content}
     if model.optional and "rope_theta" in base and base["rope_theta"] is None:
         return None
@@ -285,16 +294,22 @@ def parameters(part: Part, label: str | None, index: int | None = None, /) -> di
     original = part.get(ORIGINAL)
     if original is not None and ORIGINAL in SCHEMES.get(kind_of(facts), SCHEMES["default"]).keys:
         facts[ORIGINAL] = original  # it wins, as in transformers
-    return _completed(part, facts, label, index, by_layer=False)
+    return _with_outside(part, facts, label, index, by_layer=False)
 
 
 def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
     """Whether flat parameters scale a kind of layer, or a layer."""
     layer = part.model.layers.get(label or "")
     listed = part.own("scaled_layers")
-    if index is not None and listed is not None and isinstance(listed.value, list):
-        return index in listed.value
-    return layer is None or layer.scaled
+    if listed is None or not isinstance(listed.value, list):
+        return layer is None or layer.scaled
+    if index is None and not set(range(layer_count(part))) <= set(filter(_is_index, listed.value)):
+        fail(f"{listed.source} tells layers apart: use rope_any.config.layers")
+    return index is None or index in listed.value
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int
 
 
 def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
@@ -319,47 +334,46 @@ def kind_of(facts: Mapping[str, Fact]) -> str:
     return str(facts["rope_type"].value) if "rope_type" in facts else "default"
 
 
-def _completed(
+def _with_outside(
     part: Part, facts: dict[str, Fact], label: str | None, index: int | None, *, by_layer: bool
 ) -> dict[str, Fact]:
-    """Return parameters with the base and the share of the head that stand outside, or go without saying."""
-    model, layer = part.model, part.model.layers.get(label or "")
-    own = part.own("layer_bases")
-    if own is not None and index is not None:
-        facts = facts | {"rope_theta": _of_layer(part, own, label, index)}
-    bases = (layer.key,) if layer else BASES
-    outside = {"rope_theta": bases, "partial_rotary_factor": SHARES}
+    """Return parameters with the base and the share of the head that are stated outside of them."""
+    layer, bases = part.model.layers.get(label or ""), part.own("layer_bases")
+    if bases is not None:
+        return {**facts, "rope_theta": _of_layer(part, bases, label, index)}
+    found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
+    for key, names in {"rope_theta": (layer.key,) if layer else BASES, "partial_rotary_factor": SHARES}.items():
+        stated = [_of_layer(part, fact, label, index) for name in names if (fact := part.get(name))]
+        if key in found:
+            stated = [found[key]] if by_layer else [found[key], *stated]  # those outside are for layers that lack one
+        for fact in stated[1:]:
+            if not _same(fact.value, stated[0].value):
+                fail(f"{fact.source} must agree with {stated[0].source}; got {shown(fact.value)}")
+        if stated:
+            found[key] = stated[0]
+    return found
+
+
+def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
+    """Return the base and the share of the head where a config leaves them out."""
+    model, layer, times = part.model, part.model.layers.get(label or ""), part.own("base_times")
     base = Fact(layer.base if layer else model.base, part.default)
-    times = part.own("base_times")
     if times is not None:
         base = Fact(base.value * positive(times.source, times.value), f"{base.value:g} * {times.source}")
-    defaults = {"rope_theta": base, "partial_rotary_factor": Fact(model.partial, part.default)}
-    for key, names in outside.items():
-        inside = facts[key] if key in facts and facts[key].value is not None else None
-        found = [_of_layer(part, fact, label, index) for name in names if (fact := part.get(name))]
-        if not by_layer and inside is not None and key not in model.unread and own is None:
-            found.insert(0, inside)
-        for fact in found[1:]:
-            if not _same(fact.value, found[0].value):
-                fail(f"{fact.source} must agree with {found[0].source}; got {shown(fact.value)}")
-        facts[key] = inside or (found[0] if found else defaults[key])
-    return facts
+    return {"rope_theta": base, "partial_rotary_factor": Fact(model.partial, part.default)}
 
 
 def _of_layer(part: Part, fact: Fact, label: str | None, index: int | None) -> Fact:
     """Return the number of one layer, or of one kind of layer, from a list that has one for each layer."""
     if not isinstance(fact.value, list):
         return fact
-    if index is None and label is None:
-        fail(f"{fact.source} has a number for each layer; give layer_type, or use rope_any.config.layers")
-    kinds = layer_types(part) or ()
-    chosen = [index] if index is not None else [i for i, kind in enumerate(kinds) if part.model.label(kind) == label]
-    values = [fact.value[i] for i in chosen if i < len(fact.value)]
-    if not values:
+    ours = range(len(fact.value)) if label is None else layers_of(part, label) or ()
+    chosen = [i for i in (ours if index is None else [index]) if i < len(fact.value) and not _same(fact.value[i], 0)]
+    if not chosen:
         fail(f"{fact.source} must have a number for each layer; got {len(fact.value)}")
-    if not all(_same(value, values[0]) for value in values):
-        fail(f"{fact.source} must be the same in layers of one type; use rope_any.config.layers")
-    return Fact(values[0], f"{fact.source}[{chosen[0]}]")
+    if not all(_same(fact.value[i], fact.value[chosen[0]]) for i in chosen):
+        fail(f"{fact.source} differs between layers: use rope_any.config.layers")
+    return Fact(fact.value[chosen[0]], f"{fact.source}[{chosen[0]}]")
 
 
 # --- layers -----------------------------------------------------------------------------------------------
@@ -396,6 +410,24 @@ def layer_types(part: Part, /) -> list[str] | None:
     return [part.model.pattern(part.keys, i, count) for i in range(count)]
 
 
+def kinds(part: Part, /) -> list[str] | list[None]:
+    """Return the type of each layer, or None for each where layers have no types."""
+    count, types = layer_count(part), layer_types(part)
+    if types is None and (choices(part) or part.model.typed):
+        fail(f"{part.name(TYPES[0])} must be given, since layers differ; got none")
+    if types is not None and len(types) != count:
+        fail(f"{part.name(TYPES[0])} must have {count} names, one for each layer; got {len(types)}")
+    return [None] * count if types is None else types
+
+
+def layers_of(part: Part, label: str | None, /) -> list[int] | None:
+    """Return the layers of a kind, or all; None if the config does not tell them."""
+    if label is None:
+        return list(range(layer_count(part))) if first(part, LAYERS) else None
+    types = layer_types(part)
+    return None if types is None else [i for i, kind in enumerate(types) if part.model.label(kind) == label]
+
+
 def turns(part: Part, layer_type: str, index: int, /) -> bool:
     """Whether a layer turns at all."""
     return switched_off(part) is None and layer_type not in STILL and part.model.turns(part.keys, layer_type, index)
@@ -423,11 +455,15 @@ def size(part: Part, key: str, label: str | None = None) -> Fact | None:
     """Return a size: of the kind of layer, where it has one of its own, or of all."""
     by_layer = part.keys.get("per_layer_config")
     if label is not None and isinstance(by_layer, Mapping) and by_layer:
-        found = next((i for i, kind in enumerate(layer_types(part) or ()) if part.model.label(kind) == label), None)
+        found = layers_of(part, label) or []
         for index, entry in by_layer.items():
-            if str(index).isdecimal() and int(index) == found and isinstance(entry, Mapping) and key in entry:
+            if str(index).isdecimal() and int(index) in found[:1] and isinstance(entry, Mapping) and key in entry:
                 return Fact(entry[key], part.name("per_layer_config", str(index), key))
-    return part.own(f"{label}.{key}") or part.own(key) or part.get(key)
+    given = part.own(f"{label}.{key}") or part.own(key) or part.get(key)
+    if given is not None or key in part.keys or (key in WHOLE and not part.path):
+        return given
+    default = part.model.sizes.get(f"{label}.{key}", part.model.sizes.get(key))
+    return None if default is None else Fact(default, part.default)
 
 
 def first(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:

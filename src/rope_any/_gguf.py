@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rope_any._frequencies import positive, shown
-from rope_any._models import MODELS, Model, near
+from rope_any._models import MODELS, Model
+from rope_any._schemes import near
 from rope_any.scaling import yarn_attention_factor
 
 _ARCHITECTURE = "general.architecture"
@@ -83,7 +84,6 @@ _READ = {*_KEYS.values(), *_SCALING.values()} | {
     "rope.scale_linear",
 }
 _SLICE = "qk_rope_head_dim"
-_MSCALES = "mscale", "mscale_all_dim"
 
 
 def is_gguf(keys: Mapping[str, Any], /) -> bool:
@@ -133,6 +133,7 @@ def translated(keys: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, st
 def _model(arch: str, own: Mapping[str, Any]) -> Model:
     model = ARCHITECTURES[arch]
     sections = own.get("rope.dimension_sections")
+    # Vision models of these architectures say so by their sections, and then pair halves.
     if arch in _CHUNKED_IF_GIVEN and isinstance(sections, list | tuple) and all(sections[:2]):
         return Model("half", axes="chunked")
     if arch not in _KIN:
@@ -157,7 +158,7 @@ def _scaling(arch: str, own: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "longrope" or (kind != "yarn" and times != 1):
         msg = f"{arch} must be read from its config.json: its metadata lacks the factors of longrope, which are tensors"
         raise ValueError(msg)
-    factor = given.pop("factor", own.get("rope.scale_linear")) or 1.0
+    factor = given.pop("factor", own.get("rope.scale_linear")) or 1.0  # 0 means none, as in llama.cpp
     sections = given.pop("mrope_section", None)
     found: dict[str, Any] = {}
     if kind not in ("none", "linear", "yarn"):
@@ -183,8 +184,9 @@ def _yarn(arch: str, own: Mapping[str, Any], given: dict[str, Any], factor: Any,
     mscale: dict[str, float] = {}
     if given.get("mscale_all_dim"):
         c = positive(f"{arch}.{_SCALING['mscale_all_dim']}", given["mscale_all_dim"])
-        # Elsewhere the converter wrote 0.1 times that of the config, to which mscale is equal.
-        mscale = {"mscale": 1.0, "mscale_all_dim": c} if arch == "mistral3" else dict.fromkeys(_MSCALES, 10 * c)
+        if arch != "mistral3":  # elsewhere its converter wrote 0.1 times that of the config, to which mscale is equal
+            c *= 10
+        mscale = {"mscale": 1.0 if arch == "mistral3" else c, "mscale_all_dim": c}
     if times == 1:
         return found | mscale
     derived = yarn_attention_factor(positive(f"{arch}.{_SCALING['factor']}", factor), **mscale)

@@ -5,7 +5,7 @@ Read in transformers 5.23 and measured there: which features its attention pairs
 turn. A model without a line of its own turns halves, with base 10 000, in every layer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any._pairing import Pairing
@@ -44,14 +44,19 @@ class Model(NamedTuple):
     """Whether a layer turns, by config, type and index."""
     pattern: Callable[[Config, int, int], str] | None = None
     """The type of a layer, by config, index and number of layers, where the config doesn't list types."""
+    typed: bool = False
+    """Whether that rule needs types that the config must list."""
     label: Callable[[str], str] = lambda layer_type: layer_type
     """Under which name the parameters of a layer type stand."""
     types: Mapping[str, str] = {}
     """What rope types are called in older configs of this model."""
     unread: tuple[str, ...] = ()
     """Keys that speak of rotary and that the model does not read."""
-    inside: str = ""
-    """Where the base stands, if in an object of its own."""
+    inside: str | None = None
+    """The object in which the base stands, if it has one of its own."""
+    sizes: Mapping[str, int] = {}
+    """Sizes that the class assumes where a key is missing, by key, or by ``layer type.key``; those of the whole model
+    only in a part of a larger config, which leaves out what equals them."""
     rotary_dim: Callable[[Callable[[str], int]], int] | None = None
     """How many features turn, where that follows a rule of its own, from the sizes under some names."""
     trailing: bool = False
@@ -85,7 +90,8 @@ def _sliding(config: Config, layer_type: str, index: int) -> bool:
 
 
 def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
-    return config.get("sliding_window") is None or layer_type == "sliding_attention"
+    # An absent window is that of the class, one of null is none.
+    return config.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
@@ -116,8 +122,22 @@ def _with_base(config: Config, layer_type: str, index: int) -> bool:
     return not isinstance(bases, list) or index >= len(bases) or bool(bases[index])
 
 
+def _with_base_or_sliding(config: Config, layer_type: str, index: int) -> bool:
+    if isinstance(config.get("layer_rope_theta"), list):
+        return _with_base(config, layer_type, index)
+    return layer_type != "full_attention"
+
+
+def _fourth_from_the_last(config: Config, index: int, layers: int) -> str:
+    return "full_attention" if (layers - 1 - index) % 4 == 0 else "sliding_attention"
+
+
+def _flint(config: Config, index: int, layers: int) -> str:
+    return "full_attention" if index < 2 or index % 4 == 1 or index == layers - 1 else "sliding_attention"
+
+
 def _self_attending(config: Config, layer_type: str, index: int) -> bool:
-    crossing = config.get("cross_attention_layers")
+    crossing = config.get("cross_attention_layers", [3, 8, 13, 18, 23, 28, 33, 38])
     return not isinstance(crossing, list) or index not in crossing
 
 
@@ -206,7 +226,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "nemotron3_5_transcribe_word_timestamp": Model(partial=0.5),
     "persimmon": Model(partial=0.5),
     "phi": Model(partial=0.5),
-    "recurrent_gemma": Model(partial=0.5),
+    "recurrent_gemma": Model(partial=0.5, pattern=_every(3, other="recurrent")),
     "stablelm": Model(partial=0.25),
     "qwen3_next": Model(partial=0.25, pattern=_every(4, "full_attention_interval", other="linear_attention")),
     # --- other pairings ------------------------------------------------------------------------------------
@@ -217,7 +237,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "codegen": _INTERLEAVED,
     "cohere": Model("interleaved", base=500_000.0),
     "cohere2": Model("interleaved", turns=_sliding, pattern=_every(4, "sliding_window_pattern")),
-    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense),
+    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True),
     "ernie4_5": Model("interleaved", base=500_000.0),
     "ernie4_5_moe": Model("interleaved", base=500_000.0),
     "glm": Model("interleaved", partial=0.5),
@@ -241,7 +261,9 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "nanochat": Model(backwards=True),
     "axk1": _ADJACENT_IN,
     "axk2": _INTERLEAVED,
-    "bailing_hybrid": Model("interleaved", base=6_000_000.0),
+    "bailing_hybrid": Model(
+        "interleaved", base=6_000_000.0, pattern=_every(6, "layer_group_size", other="linear_attention")
+    ),
     "deepseek_v2": _INTERLEAVED,
     "deepseek_v3": _ADJACENT_IN,
     "deepseek_v32": _INTERLEAVED,
@@ -255,6 +277,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "youtu": _ADJACENT_IN,
     "deepseek_v4": Model(
         "interleaved",
+        partial=0.125,
         layers={"main": Layer(10_000.0, scaled=False), "compress": Layer(160_000.0, "compress_rope_theta")},
         label=lambda layer_type: "main" if layer_type in ("main", "sliding_attention") else "compress",
         trailing=True,
@@ -322,11 +345,11 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "exaone4": Model(turns=_sliding_if_windowed, pattern=_every(4, "sliding_window_pattern")),
     "exaone_moe": Model(turns=_sliding_if_windowed, pattern=_every(4, "sliding_window_pattern")),
     "kolibri1": Model(turns=_sliding_if_windowed, pattern=_every(5)),
-    "flint": Model(turns=_sliding),
+    "flint": Model(turns=_sliding, pattern=_flint),
     "granite_swa": Model(turns=_with_base, keys={"layer_bases": "layer_rope_theta"}),
     "granitemoe_swa": Model(turns=_with_base, keys={"layer_bases": "layer_rope_theta"}),
-    "muse_glimmer_text": Model(turns=_with_base),
-    "muse_spark_text": Model(base=500_000.0, turns=_with_base),
+    "muse_glimmer_text": Model(turns=_with_base_or_sliding, pattern=_fourth_from_the_last),
+    "muse_spark_text": Model(base=500_000.0, turns=_with_base_or_sliding, pattern=_fourth_from_the_last),
     "lfm2": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
     "lfm2_moe": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
     "minimax": Model(base=1_000_000.0, pattern=_every(2, first=0, other="linear_attention")),
@@ -344,7 +367,10 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "seamless_m4t": _CONFORMER._replace(keys={"num_attention_heads": "speech_encoder_attention_heads"}),
     "wav2vec2-bert": _CONFORMER._replace(switch=("position_embeddings_type", "rotary", "relative_key")),
     "wav2vec2-conformer": _CONFORMER,
-    "zamba2": Model(switch=("use_mem_rope", True, False), keys={"head_dim": "attention_head_dim"}),
+    "zamba2": Model(
+        switch=("use_mem_rope", True, False),
+        keys={"head_dim": "attention_head_dim", "attention_layers": "hybrid_layer_ids"},
+    ),
     # --- names of their own --------------------------------------------------------------------------------
     "apertus": Model(base=12_000_000.0, stated=True),
     "cwm": Model(base=1_000_000.0, stated=True),
@@ -388,41 +414,59 @@ _TEXT_PARTS = """
 TEXT_PARTS: dict[str, str] = dict(pair.split(":") for pair in _TEXT_PARTS.split())
 """The ``model_type`` of a model's text part, where that part does not name its own."""
 
-# (hidden size, heads, head_dim) of classes that are part of a larger config, which leaves out what equals them.
-_LLAMA, _GEMMA = (4096, 32, None), (2304, 8, 256)
-SIZES: dict[str, tuple[int, int, int | None]] = {
-    "cohere2": (8192, 64, None),
-    "deepseek_ocr2_text": _LLAMA,
-    "emu3_text_model": _LLAMA,
-    "exaone4": _LLAMA,
-    "gemma": (3072, 16, 256),
-    "gemma3_text": _GEMMA,
-    "gemma3n_text": (2048, 8, 256),
-    "gemma4_text": _GEMMA,
-    "glm4v_text": _LLAMA,
-    "granite": _LLAMA,
-    "lfm2": (2560, 32, None),
-    "llama": _LLAMA,
-    "llama4_text": (5120, 40, 128),
-    "mistral": (4096, 32, None),
-    "mllama_text_model": _LLAMA,
-    "modernbert": (768, 12, None),
-    "persimmon": (4096, 64, None),
-    "qwen2": _LLAMA,
-    "qwen2_5_vl_text": (8192, 64, None),
-    "qwen2_vl_text": (8192, 64, None),
-    "qwen3": (4096, 32, 128),
-    "qwen3_5_moe_text": (2048, 16, 256),
-    "qwen3_5_text": (4096, 16, 256),
-    "qwen3_vl_moe_text": (2048, 16, 128),
-    "qwen3_vl_text": (4096, 32, 128),
-    "smollm3": (2048, 16, None),
+# What classes assume of the head, whatever the size of the model.
+_HEADS = {
+    64: """
+        gpt_oss muse_spark_text neomme neucodec openai_privacy_filter qwen2_5_omni_dit voxtral_realtime_encoder xcodec2
+    """,
+    80: "timesfm2_5",
+    128: """
+        afmoe beam cohere2_moe cosmos3_edge_text cwm dia_decoder dia_encoder ernie4_5 flint glm glm4 helium
+        higgs_audio_v2 hrm_text hy_v3 jetmoe kolibri1 laguna lfm3 llama4_text mellum minimax_m2 minimax_m3_vl_text
+        ministral3 molmo2_text muse_glimmer_assistant muse_glimmer_text paddleocr_vl_text pe_audio_encoder
+        pe_audio_video_encoder pe_video_encoder qwen2_5_omni_talker qwen3 qwen3_omni_moe_talker_code_predictor
+        qwen3_vl_text seed_oss solar_open step3p5 zaya
+    """,
+    192: "mimo_v2_flash",
+    256: """
+        diffusion_gemma_text embedding_gemma2_text gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text
+        qwen3_5_moe_text qwen3_5_text qwen3_next qwen4_exp_text t5_gemma_module t5gemma2_decoder t5gemma2_text
+        vaultgemma
+    """,
+    512: "deepseek_v4",
 }
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Return a question after the nearest known name, for the end of an error message; nothing if none is near."""
-    from difflib import get_close_matches  # slow to import, and for errors alone
-
-    found = get_close_matches(name[:80], known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+_SLICES = {
+    32: "axk2 minicpm3",
+    64: """
+        axk1 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite glm_moe_dsa hy_v4
+        longcat_flash mistral4 mistral_large4_text youtu
+    """,
+}
+_WIDE = "diffusion_gemma_text embedding_gemma2_text gemma4_text gemma4_unified_text"
+# Hidden size and heads of classes that are parts of larger configs.
+_MODELS = {
+    (768, 12): "modernbert",
+    (2048, 8): "gemma3n_text",
+    (2048, 16): "qwen3_5_moe_text qwen3_vl_moe_text smollm3",
+    (2304, 8): "gemma3_text gemma4_text",
+    (2560, 32): "lfm2",
+    (3072, 16): "gemma",
+    (4096, 16): "qwen3_5_text",
+    (4096, 32): """
+        deepseek_ocr2_text emu3_text_model exaone4 glm4v_text granite llama mistral mllama_text_model qwen2 qwen3
+        qwen3_vl_text
+    """,
+    (4096, 64): "persimmon",
+    (5120, 40): "llama4_text",
+    (8192, 64): "cohere2 qwen2_5_vl_text qwen2_vl_text",
+}
+_SIZES: list[tuple[dict[str, int], str]] = [
+    *(({"head_dim": n}, names) for n, names in _HEADS.items()),
+    *(({"qk_rope_head_dim": n}, names) for n, names in _SLICES.items()),
+    *(({"hidden_size": d, "num_attention_heads": n}, names) for (d, n), names in _MODELS.items()),
+    ({"full_attention.head_dim": 512}, _WIDE),
+    ({"rotary_dim": 64}, "codegen gptj"),
+]
+for _sizes, _names in _SIZES:
+    for _name in _names.split():
+        MODELS[_name] = MODELS[_name]._replace(sizes={**MODELS[_name].sizes, **_sizes})

@@ -14,9 +14,9 @@ from rope_any._config import (
     HEADS,
     HIDDEN,
     LENGTHS,
-    ORIGINAL,
     Fact,
     Part,
+    assumed,
     choices,
     fail,
     first,
@@ -29,12 +29,25 @@ from rope_any._config import (
     turns,
 )
 from rope_any._frequencies import Frequencies, Row, attention_factor, flag, frequencies, integer, positive, shown
-from rope_any._models import MODELS, SIZES, STILL, near
+from rope_any._models import MODELS, STILL
 from rope_any._pairing import Pairing
-from rope_any._schemes import ASIDE, COMMON, KEYS, REQUIRED, SCHEMES, SECTIONS, STRIDED, WITH_ALPHA, Scheme
+from rope_any._schemes import (
+    ASIDE,
+    COMMON,
+    KEYS,
+    ORIGINAL,
+    REQUIRED,
+    SCHEMES,
+    SECTIONS,
+    STRIDED,
+    WITH_ALPHA,
+    Scheme,
+    near,
+)
 
 LARGEST_HEAD = 2**16  # features
 LONGEST = 2**53  # tokens
+OUTSIDE = ("rope_theta", "partial_rotary_factor")  # what may stand outside of the parameters
 
 
 class Recipe(NamedTuple):
@@ -50,34 +63,31 @@ class Recipe(NamedTuple):
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
-def _sizes(part: Part, share: Fact, label: str | None, kind: str) -> dict[str, Fact]:
+def _sizes(part: Part, share: Fact | None, label: str | None, kind: str) -> dict[str, Fact]:
     """Return how wide the head is, how many of its features turn, and from which one on."""
-    model = part.model
-    rope = None if model.trailing else size(part, "qk_rope_head_dim", label)
-    if rope is not None:  # a slice by itself, of which the share says nothing new
-        width = Fact(_width(rope.source, rope.value), rope.source)
+    alone = None if part.model.trailing else size(part, "qk_rope_head_dim", label)
+    if alone is not None:  # a slice by itself, of which the share says nothing new
+        width = _width(alone)
         _require_slice(part, share, width, label)
         return {"head_dim": width, "rotary_dim": width}
-    head = _head_dim(part, label)
-    head = Fact(_width(head.source, head.value), head.source)
+    head = _width(_head_dim(part, label))
     if kind == "proportional":
         return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
-    rotary = _turning(part, share, head)
-    name = rotary.source.removeprefix("derived: ")
-    if not 0 < rotary.value <= head.value:
-        fail(f"{name} must let from 1 to {head.value} features turn; got {shown(rotary.value)}")
-    if rotary.value % 2 and (rotary.value == head.value or kind != "default"):
-        fail(f"{name} must give an even number of features; got {rotary.value}")
-    start = {"start": Fact(head.value - rotary.value, part.default)} if model.trailing else {}
-    return {"head_dim": head, "rotary_dim": rotary, **start}
+    turning = _turning(part, share, head)
+    if not 0 < turning.value <= head.value:
+        fail(f"{turning.source} must let from 1 to {head.value} features turn; got {shown(turning.value)}")
+    if turning.value % 2 and (turning.value == head.value or kind != "default"):
+        fail(f"{turning.source} must give an even number of features; got {turning.value}")
+    start = {"start": Fact(head.value - turning.value, part.default)} if part.model.trailing else {}
+    return {"head_dim": head, "rotary_dim": turning, **start}
 
 
-def _width(source: str, value: object) -> int:
-    name = source.removeprefix("derived: ")
-    width = integer(name, value)
+def _width(fact: Fact) -> Fact:
+    """Return a number of features, checked."""
+    width = integer(fact.source, fact.value)
     if not 1 < width <= LARGEST_HEAD:
-        fail(f"{name} must be between 2 and {LARGEST_HEAD} features; got {shown(width)}")
-    return width
+        fail(f"{fact.source} must be between 2 and {LARGEST_HEAD} features; got {shown(width)}")
+    return Fact(width, fact.source)
 
 
 def _head_dim(part: Part, label: str | None) -> Fact:
@@ -85,58 +95,61 @@ def _head_dim(part: Part, label: str | None) -> Fact:
     if given is not None:
         return given
     hidden, heads = first(part, HIDDEN, label), first(part, HEADS, label)
-    if part.path and part.model_type in SIZES:  # part of a larger config, which leaves out what equals the defaults
-        default = SIZES[part.model_type]
-        if default[2] and not (hidden and heads):
-            return Fact(default[2], part.default)
-        hidden, heads = hidden or Fact(default[0], part.default), heads or Fact(default[1], part.default)
     if hidden is None or heads is None:
         missing = HIDDEN[0] if hidden is None else HEADS[0]
         fail(f"{part.name('head_dim')} must be given, or {part.name(missing)} to derive it; got neither")
     d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
     if d < 1 or n < 1:
         fail(f"{hidden.source} and {heads.source} must be positive; got {shown(d)} and {shown(n)}")
-    return Fact(d // n, f"derived: {hidden.source} // {heads.source}")
+    return Fact(d // n, f"{hidden.source} // {heads.source}")
 
 
-def _turning(part: Part, share: Fact, head: Fact) -> Fact:
+def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
     """Return how many features turn: a count, or a share of the head."""
-    if part.model.rotary_dim is not None:
-        return Fact(part.model.rotary_dim(lambda key: _given(part, key)), f"derived as {part.model_type} does")
-    p = _share(share)
-    turning = Fact(int(head.value * p), share.source) if p != 1 else head
-    counts = (*COUNTS, *(("qk_rope_head_dim",) if part.model.trailing else ()))
-    for count in [fact for name in counts if name not in part.model.unread and (fact := part.get(name))]:
-        if share.source != part.default and integer(count.source, count.value) != turning.value:
-            fail(f"{count.source} must agree with {share.source}; got {shown(count.value)}, it gives {turning.value}")
-        turning = Fact(integer(count.source, count.value), count.source)
-    return turning
+    model = part.model
+    if model.rotary_dim is not None:
+        return Fact(model.rotary_dim(lambda key: _needed(part, key)), f"derived as {part.model_type} does")
+    stated = None if share is None else Fact(_of(head, share), share.source)
+    names = (*COUNTS, "qk_rope_head_dim") if model.trailing else COUNTS
+    counts = [fact for name in names if name not in model.unread and (fact := part.get(name))]
+    for fact in counts:
+        count = integer(fact.source, fact.value)
+        if share is not None and stated is not None and count != stated.value:
+            fail(f"{fact.source} must agree with {share.source}; got {shown(count)}, it gives {stated.value}")
+    if counts:
+        return counts[0]
+    if stated is not None:
+        return stated if stated.value < head.value else head
+    if model.partial < 1:
+        return Fact(int(head.value * model.partial), part.default)
+    assumed = model.sizes.get(COUNTS[0]) if COUNTS[0] not in part.keys else None
+    return head if assumed is None else Fact(assumed, part.default)
 
 
-def _given(part: Part, key: str) -> int:
+def _needed(part: Part, key: str) -> int:
     fact = part.get(key)
     if fact is None:
         fail(f"{part.name(key)} must be given; got none")
-    return _width(fact.source, fact.value)
+    return int(_width(fact).value)
 
 
-def _share(fact: Fact) -> float:
-    p = positive(fact.source, fact.value)
+def _of(head: Fact, share: Fact) -> int:
+    """Return how many features a share of the head is."""
+    p = positive(share.source, share.value)
     if p > 1:
-        fail(f"{fact.source} must be at most 1; got {p}")
-    return p
+        fail(f"{share.source} must be at most 1; got {p}")
+    return int(head.value * p)
 
 
-def _require_slice(part: Part, share: Fact, width: Fact, label: str | None) -> None:
+def _require_slice(part: Part, share: Fact | None, width: Fact, label: str | None) -> None:
     """Refuse a share of the head that is not that of its rotary slice."""
-    p = _share(share)
-    if p == 1 or share.source == part.default:
+    if share is None or _of(width, share) == width.value:
         return
     head, plain = size(part, "head_dim", label), size(part, "qk_nope_head_dim", label)
-    wholes = [integer(head.source, head.value)] if head else []
-    wholes += [integer(plain.source, plain.value) + width.value] if plain else []
-    if not any(int(whole * p) == width.value for whole in wholes):
-        fail(f"{share.source} must give the {width.value} features of {width.source}; got {p}")
+    wholes = [_width(head)] if head else []
+    wholes += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
+    if not any(_of(whole, share) == width.value for whole in wholes):
+        fail(f"{share.source} must give the {width.value} features of {width.source}; got {share.value}")
 
 
 # --- the values of the scheme -----------------------------------------------------------------------------
@@ -147,20 +160,25 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     kind = kind_of(facts)
     if kind not in SCHEMES:
         fail(f"{facts['rope_type'].source} must be one of {', '.join(SCHEMES)}; got {shown(kind)}{near(kind, SCHEMES)}")
-    alpha = facts.get("alpha", Fact(None, ""))
-    scheme = WITH_ALPHA if kind == "dynamic" and alpha.value is not None else SCHEMES[kind]
+    scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
     aside = _aside(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
-    if "factor" in values and values["factor"].value is None and values.get("attention_factor", alpha).value is None:
+    if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
         longer, trained = first(part, LENGTHS), values[ORIGINAL]
         if longer is None:
             fail(f"{part.name(LENGTHS[0])} must be given for rope type {kind!r} without a factor; got none")
         quotient = positive(longer.source, longer.value) / trained.value
-        values["factor"] = Fact(quotient, f"derived: {longer.source} / {trained.source}")
+        values["factor"] = Fact(quotient, f"{longer.source} / {trained.source}")
     if scheme.trained:
         trained = values[scheme.trained]
         values["length"] = Fact(length, "sequence_length") if length else Fact(trained.value, "the trained length")
     return scheme, values | aside
+
+
+def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
+    """Whether longrope can do without its factor, which only its attention factor follows from."""
+    given = {key for key, fact in values.items() if fact.value is not None}
+    return kind == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
 def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
@@ -190,13 +208,17 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
     if isinstance(default, bool):
         return Fact(flag(fact.source, fact.value), fact.source)
     if key not in ("short_factor", "long_factor"):
-        return Fact(positive(fact.source, fact.value), fact.source)
+        return _number(fact)
     if not isinstance(fact.value, list | tuple):
         msg = f"{fact.source} must be a list of numbers; got {shown(fact.value)}"
         raise TypeError(msg)
     if len(fact.value) > LARGEST_HEAD:
         fail(f"{fact.source} must have one number for each pair; got {len(fact.value)}")
     return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
+
+
+def _number(fact: Fact) -> Fact:
+    return Fact(positive(fact.source, fact.value), fact.source)
 
 
 # --- the recipe -------------------------------------------------------------------------------------------
@@ -221,32 +243,29 @@ def recipe(
     if given is None:
         return Fact(None, f"{part.name(stated(part)[0], *([label] if label else []))} is null")
     scheme, values = _values(part, given, length)
-    base = Fact(positive(given["rope_theta"].source, given["rope_theta"].value), given["rope_theta"].source)
-    share = given["partial_rotary_factor"]
-    sizes = _sizes(part, share, label, kind_of(given))
-    row, factor = _bent(scheme, sizes["rotary_dim"], base, {**values, "partial_rotary_factor": share})
+    sizes = _sizes(part, given.get("partial_rotary_factor"), label, kind_of(given))
+    values = {**assumed(part, label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
+    values["rope_theta"] = _number(values["rope_theta"])
+    row, factor = _bent(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
         row = tuple(-f for f in row)
     freqs, arrangement = _arranged(part, given, row)
     pairing = _pairing(part)
-    said = values.pop("attention_factor", Fact(None, ""))
     facts = {
         "model_type": Fact(part.model_type, part.name("model_type")),
         "pairing": pairing,
         "rope_type": given.get("rope_type", Fact("default", "no scaling is given")),
-        "rope_theta": base,
         **sizes,
-        "partial_rotary_factor": share,
         **values,
-        "attention_factor": said if said.value is not None else Fact(factor, f"derived as for {kind_of(given)}"),
+        "attention_factor": factor,
         **arrangement,
     }
     off = switched_off(part)
     if off is not None:
-        facts["rotary"] = off._replace(value="off", source=f"{off.source} is {off.value!r}: no layer turns")
+        facts["rotary"] = Fact("off", f"{off.source} is {off.value!r}: no layer turns")
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
-    return Recipe(freqs, pairing.value, attention_factor(factor), start, known)
+    return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
 
 
 def _label(part: Part, layer_type: object) -> str | None:
@@ -273,15 +292,16 @@ def _holds_still(part: Part, layer_type: str) -> bool:
     return layer_type in STILL or (bool(indices) and not any(turns(part, layer_type, i) for i in indices))
 
 
-def _bent(scheme: Scheme, rotary_dim: Fact, base: Fact, values: Mapping[str, Fact]) -> tuple[Row, float]:
+def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
     """Return the frequencies and the attention factor that a scheme makes."""
-    d = rotary_dim.value
+    d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
     try:
         plain = frequencies(even, base=base.value ** (even / d))
-        return scheme.bend(plain, {"rope_theta": base.value, **{key: fact.value for key, fact in values.items()}})
+        row, factor = scheme.bend(plain, {key: fact.value for key, fact in values.items()})
     except ArithmeticError:
         fail(f"{base.source} and its scaling must give frequencies that a float can hold; got base {base.value}")
+    return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 
 def _pairing(part: Part) -> Fact:
@@ -299,35 +319,39 @@ def _pairing(part: Part) -> Fact:
 
 def _arranged(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
     """Return the frequencies by axis, where positions have several."""
-    model = part.model
-    given = next((facts[key] for key in SECTIONS if key in facts and facts[key].value is not None), None)
-    said = next((facts[key] for key in STRIDED if key in facts and facts[key].value is not None), None)
-    asked = "" if said is None else "strided" if flag(said.source, said.value) else "chunked"
-    kind = model.axes or asked or ("chunked" if given else "")
-    if said is not None and asked != kind:
-        fail(f"{said.source} must agree with {part.model_type}, whose sections are {kind}; got {said.value}")
-    if given is not None and not model.axes and part.model_type in MODELS:
-        fail(f"{given.source} must not be given for {part.model_type}, whose positions have one axis")
-    if given is not None and kind in ("doubled", "alternating"):
-        fail(f"{given.source} must not be given for {part.model_type}: {_WHY[kind]}")
-    if kind in ("", "doubled") or not (given or model.sections):
+    given = next((facts[key] for key in SECTIONS if key in facts), None)
+    kind = _arrangement(part, facts, given)
+    sections = given or Fact(part.model.sections, part.default)
+    if kind not in _ARRANGEMENTS or not sections.value:
         return row, {}
-    if given is not None and not isinstance(given.value, list | tuple):
-        msg = f"{given.source} must be a list of integers; got {shown(given.value)}"
-        raise TypeError(msg)
-    sections = given or Fact(model.sections, part.default)
     try:
-        rows = _ARRANGEMENTS[kind](row, sections.value, given is None)
+        rows = _ARRANGEMENTS[kind](row, sections.value, assumed=given is None)
     except (TypeError, ValueError) as error:
         msg = f"{sections.source}: {error}"
         raise type(error)(msg) from None
     if rows is None:
         note = f"its class divides {sum(sections.value)} pairs, not {len(row)}: one axis until sections are given"
         return row, {"axes": Fact(1, note)}
-    return rows, {
-        "axes": Fact(len(rows), f"{kind} sections"),
-        "mrope_section": Fact(list(sections.value), sections.source),
-    }
+    said = {"mrope_section": Fact(list(sections.value), sections.source)}
+    return rows, {"axes": Fact(len(rows), f"{kind} sections"), **said}
+
+
+def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
+    """Return how pairs are given to axes, having refused what the model does not do."""
+    model = part.model
+    said = next((facts[key] for key in STRIDED if key in facts), None)
+    asked = "" if said is None else "strided" if flag(said.source, said.value) else "chunked"
+    kind = model.axes or asked or ("chunked" if sections else "")
+    if said is not None and asked != kind:
+        fail(f"{said.source} must agree with {part.model_type}, whose sections are {kind}; got {said.value}")
+    if sections is not None and not isinstance(sections.value, list | tuple):
+        msg = f"{sections.source} must be a list of integers; got {shown(sections.value)}"
+        raise TypeError(msg)
+    if sections is not None and not model.axes and part.model_type in MODELS:
+        fail(f"{sections.source} must not be given for {part.model_type}, whose positions have one axis")
+    if sections is not None and kind in _WHY:
+        fail(f"{sections.source} must not be given for {part.model_type}: {_WHY[kind]}")
+    return kind
 
 
 _WHY = {
@@ -336,28 +360,27 @@ _WHY = {
 }
 
 
-def _chunked(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...] | None:  # noqa: FBT001  # a row of a table
+def _chunked(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
     return None if assumed and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
-def _strided(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...]:  # noqa: FBT001
+def _strided(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
     # What the class assumes need not sum to the pairs: those left over turn with the first axis.
     return axes.assigned(row, axes.in_turn(len(row), sections)) if assumed else axes.strided(row, sections)
 
 
-def _alternating(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...]:  # noqa: FBT001
+def _alternating(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
     return axes.alternating(row, len(sections))
 
 
-def _last_for_time(row: Row, sections: Any, assumed: bool) -> tuple[Row, ...] | None:  # noqa: FBT001
+def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
     """Height and width take turns at the fast pairs, time has the slow ones: sections (height, width, time)."""
     if assumed and sum(sections) != len(row):
         return None
     axes.chunked(row, sections)  # for its checks
-    height, width, time = sections
-    if height != width:
-        fail(f"sections must be as many for height as for width; got {list(sections)}")
-    return axes.assigned(row, [1 + i % 2 for i in range(height + width)] + [0] * time)
+    if len(sections) != 3 or sections[0] != sections[1]:
+        fail(f"sections must be three, as many for height as for width; got {list(sections)}")
+    return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
 
 
 _ARRANGEMENTS = {

@@ -106,9 +106,8 @@ class Rope:
             parts.append(f"start={self.start}")
         return f"Rope({', '.join(parts)})"
 
-    @classmethod
+    @staticmethod
     def from_config(
-        cls,
         config: object,
         /,
         *,
@@ -159,14 +158,7 @@ class Rope:
         """
         part = _config.part_of(config, pairing=pairing)
         recipe = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length)
-        if isinstance(recipe, _config.Fact):
-            return None
-        return cls(
-            recipe.frequencies,
-            pairing=recipe.pairing,
-            attention_factor=recipe.attention_factor,
-            start=recipe.start,
-        )
+        return rope_of(recipe)
 
     def __call__(
         self,
@@ -314,6 +306,9 @@ class Rope:
         """Return the table of whatever may stand for the positions of the tokens of x."""
         if isinstance(positions, Table):
             return self._checked(positions, x)
+        if _is_pair(positions):
+            msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
+            raise ValueError(msg)
         if positions is None:
             positions = 0
         number: Any = positions
@@ -322,6 +317,15 @@ class Rope:
             if self._turns.axes is not None:
                 positions = xp.stack([positions] * self._turns.axes, axis=-1)
         return self.table(positions, like=x)
+
+
+def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
+    """Return the rotation of a recipe, or None for the fact that there is none."""
+    if isinstance(recipe, _config.Fact):
+        return None
+    return Rope(
+        recipe.frequencies, pairing=recipe.pairing, attention_factor=recipe.attention_factor, start=recipe.start
+    )
 
 
 def _seq_axis(name: str, x: Array, seq_axis: int) -> int:

@@ -4,7 +4,7 @@ The rope types of configs: which keys each reads, and what it makes of the frequ
 Names are those of ``rope_parameters`` in transformers; a key without a default is required.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any import scaling
@@ -14,6 +14,7 @@ Values = Mapping[str, Any]
 """Of the keys of a scheme and, besides, ``rope_theta``, ``partial_rotary_factor`` and ``length``."""
 
 REQUIRED = object()
+ORIGINAL = "original_max_position_embeddings"
 
 
 class Scheme(NamedTuple):
@@ -21,70 +22,74 @@ class Scheme(NamedTuple):
 
     keys: Mapping[str, Any]
     """What it reads, with defaults; None stands for a value that follows from others."""
-    bend: Callable[[Row, Values], tuple[Row, float]]
-    """From frequencies and values to frequencies and attention factor."""
+    bend: Callable[[Row, Values], tuple[Row, float | str]]
+    """From frequencies and values to frequencies, and the attention factor or the key that holds it."""
     trained: str = ""
     """The key of the length it is trained for, where the scheme depends on the length of the sequence."""
     unread: tuple[str, ...] = ()
     """Keys that stand beside the others in published configs and mean nothing here."""
 
 
-def _default(f: Row, v: Values) -> tuple[Row, float]:
+def _default(f: Row, v: Values) -> tuple[Row, float | str]:
     return f, 1.0
 
 
-def _linear(f: Row, v: Values) -> tuple[Row, float]:
+def _linear(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.linear(f, v["factor"]), 1.0
 
 
-def _dynamic(f: Row, v: Values) -> tuple[Row, float]:
+def _dynamic(f: Row, v: Values) -> tuple[Row, float | str]:
     trained = v["max_position_embeddings"]
     return scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=trained), 1.0
 
 
-def _ntk(f: Row, v: Values) -> tuple[Row, float]:
+def _ntk(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.ntk(f, v["alpha"]), 1.0
 
 
 def _ramp(v: Values) -> dict[str, Any]:
     return {
         "base": v["rope_theta"],
-        "original_length": v["original_max_position_embeddings"],
+        "original_length": v[ORIGINAL],
         "beta_fast": v["beta_fast"],
         "beta_slow": v["beta_slow"],
         "truncate": v["truncate"],
     }
 
 
-def _yarn(f: Row, v: Values) -> tuple[Row, float]:
+def _stated(v: Values, *keys: str) -> str | None:
+    """Return the first of some keys that has a value."""
+    return next((key for key in keys if v[key] is not None), None)
+
+
+def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
-    return scaling.yarn(f, v["factor"], **_ramp(v)), v["attention_factor"] or derived
+    return scaling.yarn(f, v["factor"], **_ramp(v)), _stated(v, "attention_factor") or derived
 
 
-def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float]:
-    derived = scaling.yarn_attention_factor(v["length"] / v["original_max_position_embeddings"])
-    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), v["attention_factor"] or derived
+def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
+    derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
+    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _stated(v, "attention_factor") or derived
 
 
-def _longrope(f: Row, v: Values) -> tuple[Row, float]:
-    original, length = v["original_max_position_embeddings"], v["length"]
-    given = v["long_mscale" if length > original else "short_mscale"] or v["attention_factor"]
-    scale = given or scaling.longrope_attention_factor(v["factor"], original_length=original)
+def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
+    original, length = v[ORIGINAL], v["length"]
+    stated = _stated(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
+    scale = stated or scaling.longrope_attention_factor(v["factor"], original_length=original)
     lists = {name: v[name] for name in ("short_factor", "long_factor")}
     return scaling.longrope(f, **lists, original_length=original, length=length), scale
 
 
-def _llama3(f: Row, v: Values) -> tuple[Row, float]:
+def _llama3(f: Row, v: Values) -> tuple[Row, float | str]:
     ends = {name: v[name] for name in ("low_freq_factor", "high_freq_factor")}
-    return scaling.llama3(f, v["factor"], original_length=v["original_max_position_embeddings"], **ends), 1.0
+    return scaling.llama3(f, v["factor"], original_length=v[ORIGINAL], **ends), 1.0
 
 
-def _proportional(f: Row, v: Values) -> tuple[Row, float]:
+def _proportional(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0
 
 
-_ORIGINAL = "original_max_position_embeddings"
-_RAMP = {_ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+_RAMP = {ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 _HUNYUAN = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 SCHEMES: dict[str, Scheme] = {
@@ -94,22 +99,22 @@ SCHEMES: dict[str, Scheme] = {
         {"factor": REQUIRED, "max_position_embeddings": REQUIRED}, _dynamic, "max_position_embeddings", _HUNYUAN
     ),
     "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
-    "dynamic_yarn": Scheme(_RAMP, _dynamic_yarn, _ORIGINAL, ("factor",)),
+    "dynamic_yarn": Scheme(_RAMP, _dynamic_yarn, ORIGINAL, ("factor",)),
     "longrope": Scheme(
         {
             "short_factor": REQUIRED,
             "long_factor": REQUIRED,
-            _ORIGINAL: REQUIRED,
+            ORIGINAL: REQUIRED,
             "attention_factor": None,
             "short_mscale": None,
             "long_mscale": None,
             "factor": None,
         },
         _longrope,
-        _ORIGINAL,
+        ORIGINAL,
     ),
     "llama3": Scheme(
-        {"factor": REQUIRED, _ORIGINAL: REQUIRED, "low_freq_factor": REQUIRED, "high_freq_factor": REQUIRED}, _llama3
+        {"factor": REQUIRED, ORIGINAL: REQUIRED, "low_freq_factor": REQUIRED, "high_freq_factor": REQUIRED}, _llama3
     ),
     "proportional": Scheme({"factor": 1.0}, _proportional),
 }
@@ -134,3 +139,11 @@ ASIDE = {
 
 KEYS = {"type", *COMMON, *ASIDE} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a question after the nearest known name, for the end of an error message; nothing if none is near."""
+    from difflib import get_close_matches  # slow to import, and for errors alone
+
+    found = get_close_matches(name[:80], known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -118,6 +118,11 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     ValueError
         If `axes` is not positive, or larger than the number of pairs.
 
+    Notes
+    -----
+    In Pixtral even pairs turn with the row of a patch and odd ones with its column, with the frequencies of the whole
+    head. It is `strided` with sections as equal as can be.
+
     Examples
     --------
     >>> from rope_any import axes

@@ -128,9 +128,10 @@ def fope(
     Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``. The product
     is the library's own, with the digits that it keeps.
 
-    The authors' code and SGLang pad the sine with 1, which adds the other feature of the pair; vLLM pads with 0, and
-    the pair passes through. Take what the checkpoint was trained with. Where the coefficients are to be divided by
-    their sum over the kept frequencies (``fourier_norm`` of the authors' code, off by default), divide them before.
+    The authors' code, SGLang 0.5.23 and vLLM 0.33 pad the sine with 1, which adds the other feature of the pair;
+    another revision of vLLM pads with 0, and the pair passes through. Take what the checkpoint was trained with. Where
+    the coefficients are to be divided by their sum over the kept frequencies (``fourier_norm`` of the authors' code,
+    off by default), divide them before.
     vLLM and SGLang have coefficients for each head of the keys: for the queries of grouped heads repeat them, and give
     a `Rope` the tables of queries and of keys as a pair.
 

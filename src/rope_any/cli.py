@@ -309,6 +309,8 @@ def inspect(
         if one.rope is not None:
             tokens = sorted(wavelengths(one.rope))
             out.print(f"wavelengths in tokens: {' '.join(map(_tokens, tokens))}", markup=False)
+            if not _unfinished(one):
+                out.print("the config says no length, within which pairs might complete a turn")
             for name, pairs in _unfinished(one).items():
                 length = one.facts[name].value
                 out.print(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
@@ -363,7 +365,13 @@ def _console() -> Console:
 
 
 def _title(one: Explanation) -> str:
-    return one.layer_type or "all layers"
+    """Return which layers it is about, runs of them as ``0-4``."""
+    if not one.layers:
+        return one.layer_type or ("no layer" if one.layers == () else "all layers")
+    starts = [i for i in one.layers if i - 1 not in one.layers]
+    ends = [i for i in one.layers if i + 1 not in one.layers]
+    runs = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+    return f"{one.layer_type or 'layers'} ({runs})"
 
 
 def _short(value: object) -> str:
@@ -389,6 +397,7 @@ def _record(one: Explanation) -> dict[str, Any]:
     rope = one.rope
     return {
         "layer_type": one.layer_type,
+        "layers": one.layers,
         "facts": {name: {"value": fact.value, "source": fact.source} for name, fact in one.facts.items()},
         "rope": rope
         and {
@@ -407,7 +416,7 @@ def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tupl
     if len(a) == 1 or len(b) == 1:
         return [(one, other) for one in a for other in b]
     ours, theirs = ({one.layer_type: one for one in told} for told in (a, b))
-    nothing = Explanation(None, None, {})
+    nothing = Explanation(None, None, {}, None)
     return [(ours.get(name, nothing), theirs.get(name, nothing)) for name in dict.fromkeys([*ours, *theirs])]
 
 

@@ -11,12 +11,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
-from rope_any._config import BASES, COUNTS, LENGTHS, ORIGINAL, SHARES, Fact, Part, fail, first
+from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first
 from rope_any._frequencies import Row, as_rows, positive
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
 from rope_any._recipe import Recipe
-from rope_any._rope import Rope
+from rope_any._rope import Rope, rope_of
+from rope_any._schemes import ORIGINAL
 
 __all__ = ["Explanation", "Fact", "drift", "explain", "layers", "modernize", "wavelengths"]
 
@@ -29,7 +30,9 @@ class Explanation(NamedTuple):
     rope: Rope | None
     """None where these layers have no rotary."""
     facts: dict[str, Fact]
-    """By name: each value, and its source (a key, an older key, a default, or how it was derived)."""
+    """Each value and its source (a key, an older key, a default, or what it was derived from), by name."""
+    layers: tuple[int, ...] | None
+    """The layers that turn so, counted from 0; None where the config does not tell how many there are."""
 
 
 def layers(
@@ -63,21 +66,15 @@ def layers(
     [True, True, True, False]
     """
     part = _config.part_of(config, pairing=pairing)
-    count, types = _config.layer_count(part), _config.layer_types(part)
-    kinds = _config.choices(part)
-    if types is None and kinds:
-        fail(f"{part.name('layer_types')} must be given, since layers differ ({', '.join(kinds)}); got none")
-    if types is not None and len(types) != count:
-        fail(f"{part.name('layer_types')} must have {count} names, one for each layer; got {len(types)}")
 
     @cache
     def rope(layer_type: str | None, index: int | None) -> Rope | None:
-        return _rope(_recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index))
+        return rope_of(_recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index))
 
     differ = _config.differ_by_index(part)
     return [
         rope(layer_type, index if differ else None) if _config.turns(part, layer_type or "", index) else None
-        for index, layer_type in enumerate(types or [None] * count)
+        for index, layer_type in enumerate(_config.kinds(part))
     ]
 
 
@@ -118,24 +115,37 @@ def explain(
     >>> told.facts["rope_theta"]
     Fact(value=10000.0, source='default of llama')
     >>> told.facts["head_dim"]
-    Fact(value=128, source='derived: hidden_size // num_attention_heads')
+    Fact(value=128, source='hidden_size // num_attention_heads')
     """
     part = _config.part_of(config, pairing=pairing)
+    if layer_type is None and _config.differ_by_index(part):
+        return _by_index(part, sequence_length)
     kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _config.choices(part) or (None,)
     return tuple(_explained(part, kind, sequence_length) for kind in kinds)
 
 
-def _explained(part: Part, layer_type: str | None, sequence_length: int | None) -> Explanation:
-    found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length)
+def _by_index(part: Part, sequence_length: int | None) -> tuple[Explanation, ...]:
+    """Return the explanations of layers that differ one by one: one for each rotation."""
+    found: dict[tuple[str | None, Rope | None], Explanation] = {}
+    for index, kind in enumerate(_config.kinds(part)):
+        if _config.turns(part, kind or "", index):
+            told = _explained(part, kind, sequence_length, index)
+            same = found.setdefault((kind, told.rope), told)
+            found[kind, told.rope] = same._replace(layers=(*(same.layers or ())[: -1 if same is told else None], index))
+    return tuple(found.values())
+
+
+def _explained(
+    part: Part, layer_type: str | None, sequence_length: int | None, index: int | None = None
+) -> Explanation:
+    found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index)
     if isinstance(found, Fact):
-        return Explanation(layer_type, None, {"rotary": found})
-    return Explanation(layer_type, _rope(found), {**found.facts, **_lengths(part, found.facts)})
-
-
-def _rope(found: Recipe | Fact) -> Rope | None:
-    if not isinstance(found, Recipe):
-        return None
-    return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
+        return Explanation(layer_type, None, {"rotary": found}, ())
+    label = None if layer_type is None else part.model.label(layer_type)
+    layers, types = _config.layers_of(part, label) if index is None else [index], _config.layer_types(part)
+    turning = layers and [i for i in layers if _config.turns(part, types[i] if types else "", i)]
+    facts = {**found.facts, **_lengths(part, found.facts)}
+    return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
 
 
 def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
@@ -149,7 +159,7 @@ def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     if whole is not None and positive(whole.source, whole.value) > n:
         lengths["extended_length"] = Fact(float(whole.value), whole.source)
     elif factor is not None and isinstance(factor.value, float) and factor.value > 1:
-        lengths["extended_length"] = Fact(n * factor.value, f"derived: {trained.source} * {factor.source}")
+        lengths["extended_length"] = Fact(n * factor.value, f"{trained.source} * {factor.source}")
     return lengths
 
 
@@ -266,14 +276,14 @@ def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
     """Return the parameters of one kind of layer in today's form."""
     found, given = _recipe.recipe(part, layer_type=kind), _config.parameters(part, kind)
     if given is None:
-        return None
-    # a factor of null is one: as much as the length grows
-    values = {key: fact.value for key, fact in given.items() if fact.value is not None or key == "factor"}
-    if isinstance(found, Recipe) and any(part.get(name) for name in COUNTS):
+        return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
+    values = {key: fact.value for key, fact in {**_config.assumed(part, kind), **given}.items()}
+    counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
+    if isinstance(found, Recipe) and counted:  # in today's form a count is a share
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = turning / head
         values["partial_rotary_factor"] = share if int(head * share) == turning else math.nextafter(share, 1)
-    if values["partial_rotary_factor"] == part.model.partial == 1:
+    elif values["partial_rotary_factor"] == part.model.partial == 1:
         del values["partial_rotary_factor"]
     return {"rope_type": "default", **values}
 

@@ -281,8 +281,9 @@ def dynamic_yarn(
 
     Notes
     -----
-    Dynamic scaling of arXiv:2309.00071, section 3.4. The attention factor is `yarn_attention_factor` of the same
-    quotient. Keys that were turned at one length don't fit queries at another.
+    Dynamic scaling of arXiv:2309.00071, section 3.4, as in its authors' code; no maintained engine has it. The
+    attention factor is `yarn_attention_factor` of the same quotient. Keys that were turned at one length don't fit
+    queries at another.
 
     Examples
     --------
@@ -388,7 +389,8 @@ def llama3(
 
     Notes
     -----
-    As published with Llama 3.1 (with 8, 1, 4 and 8192). It is `ntk_by_parts` with other names and no defaults.
+    As published with Llama 3.1 (with 8, 1, 4 and 8192). It is `ntk_by_parts` with other names and no defaults. MaxText
+    has its own constants in place of those of the config; llama.cpp keeps the divisors as a tensor of the file.
 
     Examples
     --------
@@ -419,7 +421,8 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     Notes
     -----
     Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary: there the
-    exponents run over the features that turn, and the pairs are formed among these alone.
+    exponents run over the features that turn, and the pairs are formed among these alone. transformers divides by a
+    ``factor`` besides, which vLLM 0.33 and SGLang 0.5.23 don't; `linear` does that here.
 
     Examples
     --------
@@ -451,7 +454,8 @@ def resonance(frequencies: Sequence[float], /) -> Row:
 
     Notes
     -----
-    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It goes on top of any other scheme.
+    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It goes on top of any other scheme. No engine that we know of has
+    it; the authors' code makes tables by repeating whole wavelengths.
 
     Examples
     --------
@@ -487,7 +491,8 @@ def yarn_attention_factor(
     Notes
     -----
     arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m multiplies
-    them by m². With DeepSeek's keys the softmax is scaled by ``m(mscale_all_dim)²`` besides, by the model.
+    them by m². With DeepSeek's keys the softmax is scaled by ``m(mscale_all_dim)²`` besides, by the model. mlx-lm takes
+    1 and 0 for keys that are left out, so that one of them alone counts; Grok-1 in SGLang has no factor at all.
 
     Examples
     --------
@@ -525,7 +530,8 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
     Notes
     -----
-    As in Phi-3; not part of the paper (arXiv:2402.13753).
+    As in Phi-3; not part of the paper (arXiv:2402.13753). A factor that the config states replaces it, which mlx-lm,
+    SGLang 0.5.23 and vLLM 0.33 don't read; PhiMoE states two, for short and for long sequences.
 
     Examples
     --------
