@@ -326,8 +326,8 @@ CASES = {
     "a table and positions": (lambda: ROPE(X, X, (ra.Table(COS, SIN), P)), TypeError, "positions .* got ndarray"),
     "a pair of tables for one array": (
         lambda: ROPE.apply(X, (ra.Table(COS, SIN), ra.Table(COS, SIN))),
-        TypeError,
-        "positions .* got ndarray",
+        ValueError,
+        "positions must be one table for one array; got a pair of tables",
     ),
     "a table of heads that x has not": (
         lambda: ROPE.apply(X, ra.Table(*(part[None, None] for part in (COS, SIN)))),
