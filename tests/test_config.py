@@ -166,9 +166,18 @@ SAME = {
         {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "attn_config": {"rope_theta": 5e5}},
         ra.frequencies(128, base=5e5),
     ),
-    "a ratio of bases": (
-        {"model_type": "chatglm", "kv_channels": 128, "rope_ratio": 500},
-        ra.frequencies(64, base=5e6),
+    "a constant for a base": (
+        {"model_type": "openelm", "head_dim": 64, "rope_freq_constant": 5e4, "rope_max_length": 4096},
+        ra.frequencies(64, base=5e4),
+    ),
+    "names that mean nothing new": (
+        LLAMA
+        | {"use_mrope": False, "rope_interleaved": False, "use_rotary_pos_emb": True, "rotary_scaling_factor": 1.0},
+        F,
+    ),
+    "a base beside the parameters, which win": (
+        LLAMA | {"model_type": "cohere2_moe", "rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
+        F,
     ),
     "a key that is empty": (LLAMA | {"": {"rope_theta": 5.0}}, F),
     "not truncated": (
@@ -860,7 +869,7 @@ def test_it_says_what_is_outside_the_rotation_and_what_is_off():
     (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
     assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
     (told,) = config.explain({"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16})
-    assert told.facts["rotary"] == ("off", "default of esm is 'absolute': no layer turns")
+    assert told.facts["rotary"] == ("off", "default of esm is str 'absolute': no layer turns")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
     assert config.explain(beam) == (
         ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, ()),
@@ -1018,16 +1027,52 @@ BAD = {
         LLAMA | {"head_dim": 42, "partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         "partial_rotary_factor must give an even number of features; got 21",
     ),
+    "a switch that is not understood": (
+        LLAMA | {"use_mrope": True},
+        "use_mrope must be False, the only value that is understood; got bool True",
+    ),
+    "a flag against the model": (
+        LLAMA | {"rope_interleaved": True},
+        "rope_interleaved must agree with llama, whose pairs are 'half'",
+    ),
+    "scaling outside of the part that is read": (
+        {"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": LLAMA | {"model_type": "qwen2_5_vl_text"}},
+        "rope_scaling must stand in text_config, which is the part that is read and has none",
+    ),
+    "rotary where there is none": (
+        {"model_type": "xlm-roberta", "rotary_emb_base": 20_000},
+        "rotary_emb_base must not be given for xlm-roberta, which has no rotary embedding",
+    ),
+    "a thousand kinds of layers": (
+        LLAMA | {"rope_parameters": {f"kind {i}": {"rope_type": "default"} for i in range(1000)}},
+        "rope_parameters must tell at most 64 kinds of layers apart; got 1000",
+    ),
+    "sections without end": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [1] * 10**6}},
+        "sections must be positive and sum to the number of pairs, 64; got list",
+    ),
+    "a base of GGUF that is no number": (
+        gguf("llama", rope__freq_base=math.nan),
+        "llama.rope.freq_base must be positive",
+    ),
+    "a factor of GGUF that is no number": (
+        gguf("llama", rope__scaling__factor=True),
+        "llama.rope.scaling.factor must be a real number",
+    ),
+    "sections of GGUF that are no list": (
+        gguf("qwen2vl", rope__dimension_sections="abc"),
+        "qwen2vl.rope.dimension_sections must be a list",
+    ),
     "a share above one": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
     "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must let from 1 to 128 features turn; got int 0"),
     "more than the head": (LLAMA | {"rotary_dim": 130}, "rotary_dim must let from 1 to 128 features turn; got int 130"),
     "an odd head": (SIZES | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
-    "no head": (SIZES | {"head_dim": 0}, "head_dim must be between 2 and 65536 features; got int 0"),
+    "no head": (SIZES | {"head_dim": 0}, "head_dim must be between 2 and 4096 features; got int 0"),
     "a head of reals": (SIZES | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
-    "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be between 2 and 65536"),
+    "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be between 2 and 4096"),
     "a number too long to be shown": (
         SIZES | {"head_dim": 10**5000},
-        "head_dim must be between 2 and 65536 features; got int",
+        "head_dim must be between 2 and 4096 features; got int",
     ),
     "no sizes": (SIZES, "head_dim must be given, or hidden_size to derive it; got neither"),
     "no heads": (SIZES | {"hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
@@ -1197,13 +1242,13 @@ def test_a_file_of_100_megabytes_is_not_read(tmp_path):
 
 
 def test_absurd_numbers_of_layers():
-    with pytest.raises(ValueError, match="num_hidden_layers must be between 1 and 4096; got int 1000000000000"):
+    with pytest.raises(ValueError, match="num_hidden_layers must be between 1 and 1024; got int 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers(LLAMA)
     with pytest.raises(ValueError, match="layer_types must have 4 names, one for each layer; got 1"):
         config.layers(LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"]})
-    assert len(config.layers(LLAMA | {"num_hidden_layers": 4096})) == 4096
+    assert len(config.layers(LLAMA | {"num_hidden_layers": 1024})) == 1024
 
 
 # --- any JSON at all ----------------------------------------------------------------------------------------
@@ -1261,6 +1306,40 @@ def test_published_models_gone_wrong(published, data):
     only_ever_a_rope(model, layer_type=layer_type)
     for function in (config.layers, config.explain, config.modernize):
         one_of_two_errors(function, model)
+
+
+def test_models_without_rotary():
+    for model_type in ("gpt2", "bloom", "t5", "mamba", "nemotron_h"):
+        model = {"model_type": model_type, "num_hidden_layers": 2}
+        assert Rope.from_config(model) is None
+        assert config.layers(model) == [None, None]
+        assert config.modernize(model) == model
+    assert Rope.from_config({"model_type": "nemotron_h", "rope_theta": 1e4}) is None
+
+
+def test_rotary_that_is_switched_off():
+    falcon = {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 1}
+    assert (
+        Rope.from_config(falcon | {"alibi": False})
+        == Rope.from_config(falcon)
+        == Rope(ra.frequencies(64), pairing="half")
+    )
+    assert Rope.from_config(falcon | {"alibi": True}) is None
+    assert config.explain(falcon | {"alibi": True})[0].facts == {"rotary": (None, "alibi is bool True")}
+    granite = {"model_type": "granitemoehybrid", "hidden_size": 64, "num_attention_heads": 1}
+    assert Rope.from_config(granite | {"position_embedding_type": "nope"}) is None
+
+
+def test_layers_of_olmo3_in_gguf():
+    plain = ra.frequencies(128, base=5e5)
+    olmo = gguf("olmo2", rope__freq_base=5e5, rope__scaling__factor=8.0, attention__sliding_window=4096, **YARN_KEYS)
+    scaled = scaling.yarn(plain, 8.0, base=5e5, original_length=32_768)
+    full = Rope(scaled, pairing="half", attention_factor=scaling.yarn_attention_factor(8.0))
+    assert config.layers(olmo) == [*[Rope(plain, pairing="half")] * 3, full]
+
+
+def test_layers_of_a_part_that_leaves_out_their_number():
+    assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
 
 
 # --- what reading costs -------------------------------------------------------------------------------------

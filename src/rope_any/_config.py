@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._frequencies import integer, positive, shown
+from rope_any._frequencies import integer, shown
 from rope_any._gguf import is_gguf, translated
-from rope_any._models import MODELS, STILL, TEXT_PARTS, Model
+from rope_any._models import INERT, MODELS, NAMELESS, STILL, STILL_MODELS, TEXT_PARTS, Model
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
 LARGEST_FILE = 64 * 2**20  # bytes
-MOST_LAYERS = 2**12
+MOST_LAYERS = 2**10
+MOST_KINDS = 64  # of layers
 
 # The names of one thing, today's first.
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
@@ -29,18 +30,19 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pc
 COUNTS = ("rotary_dim", "attn_rotary_emb")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
-WHOLE = (*HIDDEN[:1], *HEADS[:1])  # sizes of the whole model, not of the head
+WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # not of the head
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
-_ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i|use)?rope|rotary|theta)|Rope|RoPE|Rotary|Theta")
+_ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
 # Names that speak of rotary, beside those above and those that `Model` has.
 _KNOWN = {
     "rope_parameters",
     "rope_scaling",
     "rope_interleave",
+    "rope_interleaved",
     "rotary_emb_interleaved",
     "qk_rope_head_dim",
     "no_rope_layers",
@@ -116,32 +118,38 @@ def load(config: object, /) -> dict[str, Any]:
     return dict(config)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        path = path / "config.json" if path.is_dir() else path
-        size = path.stat().st_size if path.is_file() else None
-    except (OSError, ValueError):  # a name that is too long, or holds a zero
-        size = None
-    if size is None:
-        fail(f"config must be a path to a config.json; there is none at {shown(str(path))}")
+def _read(file: Path) -> dict[str, Any]:
+    path, size = _found(file)
+    name = str(path) if _is_name(str(path)) else shown(str(path))
     if size > LARGEST_FILE:
-        fail(f"{path} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
+        fail(f"{name} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
     try:
         found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except OSError as error:
-        fail(f"{path} must be a config.json that can be read; got {error.strerror}")
+        fail(f"{name} must be a config.json that can be read; got {error.strerror}")
     except RecursionError:
-        fail(f"{path} must be a config.json; got one nested too deeply")
+        fail(f"{name} must be a config.json; got one nested too deeply")
     except json.JSONDecodeError as error:
-        fail(f"{path} must be a config.json; line {error.lineno}: {error.msg}")
+        fail(f"{name} must be a config.json; line {error.lineno}: {error.msg}")
     except UnicodeDecodeError:
-        fail(f"{path} must be a config.json in UTF-8")
+        fail(f"{name} must be a config.json in UTF-8")
     except ValueError as error:  # a key that stands twice, or an integer of thousands of digits
-        fail(f"{path} must be a config.json; {error}")
+        fail(f"{name} must be a config.json; {error}")
     if not isinstance(found, dict):
-        msg = f"{path} must hold a JSON object; got {shown(found)}"
+        msg = f"{name} must hold a JSON object; got {shown(found)}"
         raise TypeError(msg)
     return found
+
+
+def _found(path: Path) -> tuple[Path, int]:
+    """Return the file that a path means, and how large it is."""
+    try:
+        path = path / "config.json" if path.is_dir() else path
+        if path.is_file():
+            return path, path.stat().st_size
+    except (OSError, ValueError):  # a name that is too long, or holds a zero
+        pass
+    fail(f"config must be a path to a config.json; there is none at {shown(str(path))}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -180,14 +188,31 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
         if inner is None:
             break
         outer = _model_type(keys, path) or outer
+        _refuse_outside(keys, path, inner)
         keys, path = keys[inner], (*path, inner)
         _require_names(keys)
     model_type = _model_type(keys, path) or TEXT_PARTS.get(outer or "")
     model_type = TEXT_PARTS.get(model_type or "", model_type)
-    if model_type not in MODELS and given is None:
+    if model_type not in MODELS and model_type not in STILL_MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     model = MODELS.get(model_type or "", Model())
     return _checked(_unwrapped(Part(keys, path, model_type, model, given)))
+
+
+def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str) -> None:
+    """Refuse parameters of the whole model that its text part does not have."""
+    if keys.get("model_type") == "musicflamingo":  # whose audio turns too
+        return
+    for key in ("rope_parameters", "rope_scaling", "rope_theta"):
+        if keys.get(key) is not None and keys[inner].get(key) is None and not _restated(keys[key], keys[inner]):
+            name = ".".join((*path, key))
+            fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
+
+
+def _restated(value: object, inner: Mapping[str, Any]) -> bool:
+    """Whether a value that stands outside is stated inside in another form."""
+    bodies = [body for key in ("rope_parameters", "rope_scaling") if isinstance(body := inner.get(key), Mapping)]
+    return bool(bodies) and (isinstance(value, Mapping) or any(_same(body.get("rope_theta"), value) for body in bodies))
 
 
 def _unwrapped(part: Part) -> Part:
@@ -227,7 +252,9 @@ def _checked(part: Part) -> Part:
     bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
     known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
     for key, value in part.keys.items():
-        if key not in known and value is not None and _ROTARY.search(key):
+        if key in INERT and value is not None and not _same(value, INERT[key]):
+            fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
+        if key not in known and key not in INERT and value is not None and _ROTARY.search(key):
             fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
     return part
 
@@ -240,6 +267,8 @@ def choices(part: Part, /) -> tuple[str, ...]:
     name, content = stated(part)
     if not _by_layer(content):
         return tuple(part.model.layers)
+    if len(content) > MOST_KINDS:
+        fail(f"{part.name(name)} must tell at most {MOST_KINDS} kinds of layers apart; got {len(content)}")
     for key, entry in content.items():
         if entry is not None and not isinstance(entry, Mapping):
             fail(f"{part.name(name)} must be flat, or hold objects alone; got {shown(entry)} for {shown(key)}")
@@ -338,14 +367,18 @@ def _with_outside(
     part: Part, facts: dict[str, Fact], label: str | None, index: int | None, *, by_layer: bool
 ) -> dict[str, Fact]:
     """Return parameters with the base and the share of the head that are stated outside of them."""
-    layer, bases = part.model.layers.get(label or ""), part.own("layer_bases")
-    if bases is not None:
-        return {**facts, "rope_theta": _of_layer(part, bases, label, index)}
+    layer, by_index = part.model.layers.get(label or ""), part.own("layer_bases")
+    own = [part.model.keys["rope_theta"]] if "rope_theta" in part.model.keys else []
+    if by_index is not None:
+        return {**facts, "rope_theta": _of_layer(part, by_index, label, index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
-    for key, names in {"rope_theta": (layer.key,) if layer else BASES, "partial_rotary_factor": SHARES}.items():
+    for key, names in {
+        "rope_theta": (layer.key,) if layer else (*own, *BASES),
+        "partial_rotary_factor": SHARES,
+    }.items():
         stated = [_of_layer(part, fact, label, index) for name in names if (fact := part.get(name))]
-        if key in found:
-            stated = [found[key]] if by_layer else [found[key], *stated]  # those outside are for layers that lack one
+        if key in found:  # those outside are for kinds of layers that lack one
+            stated = [found[key]] if by_layer or part.model.doubled else [found[key], *stated]
         for fact in stated[1:]:
             if not _same(fact.value, stated[0].value):
                 fail(f"{fact.source} must agree with {stated[0].source}; got {shown(fact.value)}")
@@ -356,11 +389,9 @@ def _with_outside(
 
 def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
     """Return the base and the share of the head where a config leaves them out."""
-    model, layer, times = part.model, part.model.layers.get(label or ""), part.own("base_times")
-    base = Fact(layer.base if layer else model.base, part.default)
-    if times is not None:
-        base = Fact(base.value * positive(times.source, times.value), f"{base.value:g} * {times.source}")
-    return {"rope_theta": base, "partial_rotary_factor": Fact(model.partial, part.default)}
+    layer = part.model.layers.get(label or "")
+    base = layer.base if layer else part.model.base
+    return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
 
 
 def _of_layer(part: Part, fact: Fact, label: str | None, index: int | None) -> Fact:
@@ -430,6 +461,8 @@ def layers_of(part: Part, label: str | None, /) -> list[int] | None:
 
 def turns(part: Part, layer_type: str, index: int, /) -> bool:
     """Whether a layer turns at all."""
+    if part.model_type in STILL_MODELS:
+        return False
     return switched_off(part) is None and layer_type not in STILL and part.model.turns(part.keys, layer_type, index)
 
 
@@ -445,7 +478,20 @@ def switched_off(part: Part, /) -> Fact | None:
         return None
     key, on, default = part.model.switch
     fact = Fact(part.keys[key], part.name(key)) if key in part.keys else Fact(default, part.default)
-    return None if fact.value == on else fact
+    return None if _same(fact.value, on) else fact
+
+
+def turned_off(part: Part, /) -> Fact | None:
+    """Return the fact that a model has no rotary: by nature, or because the config turns off what its class has on."""
+    off = switched_off(part)
+    if part.model_type in STILL_MODELS:
+        said = [key for key, value in part.keys.items() if value is not None and _ROTARY.search(key)]
+        if said and part.model_type not in NAMELESS:
+            fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
+        return Fact(None, f"{part.model_type} has no rotary embedding")
+    if off is None or part.model.switch is None or _same(off.value, part.model.switch[2]):
+        return None
+    return Fact(None, f"{off.source} is {shown(off.value)}")
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ factors of LongRoPE, and those of Llama 3, of which there is no trace; the forme
 """
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
-from rope_any._frequencies import positive, shown
+from rope_any._frequencies import positive, real, shown
 from rope_any._models import MODELS, Model
 from rope_any._schemes import near
 from rope_any.scaling import yarn_attention_factor
@@ -113,13 +114,15 @@ def translated(keys: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, st
         _SLICE if _has_slice(arch, own) else "rotary_dim": "rope.dimension_count",
     }
     config = {ours: own[key] for ours, key in theirs.items() if own.get(key) is not None}
+    _require_kinds(arch, own)
     heads, pattern = config.get("num_attention_heads"), own.get("attention.sliding_window_pattern")
     if isinstance(heads, list | tuple) and heads:
         config["num_attention_heads"] = heads[0]  # the one that llama.cpp takes
     if isinstance(pattern, list | tuple):
         config["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in pattern]
-    if not layer and config.pop("rope_theta_swa", config.get("rope_theta")) != config.get("rope_theta"):
-        msg = f"{arch}.rope.freq_base_swa must be that of all layers in {arch}; got {own['rope.freq_base_swa']}"
+    sliding = None if layer else config.pop("rope_theta_swa", None)
+    if sliding is not None and sliding != config.get("rope_theta"):
+        msg = f"{arch}.rope.freq_base_swa must be that of all layers in {arch}; got {shown(sliding)}"
         raise ValueError(msg)
     config |= {"rope_theta": None} if model.optional else {"rope_scaling": _scaling(arch, own)}
     names = {**theirs, **{f"rope_scaling.{ours}": key for ours, key in _SCALING.items()}}
@@ -130,15 +133,32 @@ def translated(keys: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, st
     )
 
 
+def _is_period(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _require_kinds(arch: str, own: Mapping[str, Any]) -> None:
+    """Refuse values of a kind that a file of this format can't hold."""
+    sections, pattern = own.get("rope.dimension_sections"), own.get("attention.sliding_window_pattern")
+    for name, value in {"rope.dimension_sections": sections, "attention.sliding_window_pattern": pattern}.items():
+        if value is not None and not isinstance(value, list | tuple) and not (value is pattern and _is_period(value)):
+            msg = f"{arch}.{name} must be a list; got {shown(value)}"
+            raise TypeError(msg)
+    for key in (*_SCALING.values(), "rope.scale_linear"):
+        if key not in ("rope.scaling.type", "rope.dimension_sections") and own.get(key) is not None:
+            real(f"{arch}.{key}", own[key])
+
+
 def _model(arch: str, own: Mapping[str, Any]) -> Model:
     model = ARCHITECTURES[arch]
     sections = own.get("rope.dimension_sections")
     # Vision models of these architectures say so by their sections, and then pair halves.
     if arch in _CHUNKED_IF_GIVEN and isinstance(sections, list | tuple) and all(sections[:2]):
         return Model("half", axes="chunked")
-    if arch not in _KIN:
+    kin_of = _KIN | ({"olmo2": "olmo3"} if own.get("attention.sliding_window") else {})
+    if arch not in kin_of:
         return model
-    kin = MODELS[_KIN[arch]]
+    kin = MODELS[kin_of[arch]]
     return model._replace(layers=kin.layers, turns=kin.turns, pattern=kin.pattern)
 
 

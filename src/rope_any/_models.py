@@ -57,6 +57,8 @@ class Model(NamedTuple):
     sizes: Mapping[str, int] = {}
     """Sizes that the class assumes where a key is missing, by key, or by ``layer type.key``; those of the whole model
     only in a part of a larger config, which leaves out what equals them."""
+    doubled: bool = False
+    """Whether its class keeps a base of its own beside the parameters, which win."""
     rotary_dim: Callable[[Callable[[str], int]], int] | None = None
     """How many features turn, where that follows a rule of its own, from the sizes under some names."""
     trailing: bool = False
@@ -153,6 +155,15 @@ def _clvp(size: Callable[[str], int]) -> int:
     return max(size("projection_dim") // (2 * size("num_attention_heads")), 32)
 
 
+# Names that speak of rotary and mean nothing new where they have this value.
+INERT: dict[str, Any] = {
+    "use_mrope": False,
+    "use_rope": True,
+    "use_rotary_pos_emb": True,
+    "position_embedding_xdrope": False,
+    "rotary_scaling_factor": 1,
+}
+
 # Layer types that don't attend, and so don't turn.
 STILL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent", "moe", "mlp"}
 
@@ -195,7 +206,7 @@ _PLAIN = """
     pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder qwen2 qwen2_moe qwen3 qwen3_moe
     qwen3_omni_moe_talker_code_predictor seed_oss starcoder2 t5_gemma_module timesfm2_5 unlimited_ocr_text vaultgemma
     voxtral_realtime_encoder voxtral_realtime_text xcodec2
-    baichuan exaone internlm internlm2 minicpm openelm orion phi-msft xverse Yi
+    exaone internlm internlm2 minicpm orion phi-msft xverse Yi
 """
 """Half pairs, leading features, every attention layer. The last line: code that comes with the weights."""
 
@@ -237,18 +248,12 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "codegen": _INTERLEAVED,
     "cohere": Model("interleaved", base=500_000.0),
     "cohere2": Model("interleaved", turns=_sliding, pattern=_every(4, "sliding_window_pattern")),
-    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True),
+    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True, doubled=True),
     "ernie4_5": Model("interleaved", base=500_000.0),
     "ernie4_5_moe": Model("interleaved", base=500_000.0),
     "glm": Model("interleaved", partial=0.5),
     "glm4": Model("interleaved", partial=0.5),
     "gptj": Model("interleaved", switch=("rotary", True, True)),
-    "chatglm": Model(
-        "interleaved",
-        partial=0.5,
-        keys={"head_dim": "kv_channels", "base_times": "rope_ratio"},
-        unread=("original_rope",),
-    ),
     "helium": Model("interleaved", base=100_000.0),
     "llama4_text": Model("interleaved", base=500_000.0, turns=_but_every(4), pattern=_chunked_where_turning),
     "moonshine": Model("interleaved", partial=0.9, keys={"num_attention_heads": "decoder_num_attention_heads"}),
@@ -262,7 +267,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "axk1": _ADJACENT_IN,
     "axk2": _INTERLEAVED,
     "bailing_hybrid": Model(
-        "interleaved", base=6_000_000.0, pattern=_every(6, "layer_group_size", other="linear_attention")
+        "interleaved", base=6_000_000.0, doubled=True, pattern=_every(6, "layer_group_size", other="linear_attention")
     ),
     "deepseek_v2": _INTERLEAVED,
     "deepseek_v3": _ADJACENT_IN,
@@ -383,6 +388,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "minimax_m3_vl_text": Model(base=5_000_000.0, unread=("rotary_dim",)),
     "ministral3": Model(stated=True),
     "phi3": Model(types={"yarn": "longrope"}),
+    "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",)),
     "phi3_v": Model(types={"yarn": "longrope"}),
     "phi4_multimodal": Model(types={"yarn": "longrope"}),
 }
@@ -414,6 +420,19 @@ _TEXT_PARTS = """
 TEXT_PARTS: dict[str, str] = dict(pair.split(":") for pair in _TEXT_PARTS.split())
 """The ``model_type`` of a model's text part, where that part does not name its own."""
 
+_STILL = """
+    albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom camembert
+    convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet fsmt funnel gpt-sw3
+    gpt2 gpt_bigcode gpt_neo ibert jamba kimi_linear layoutlm led longformer longt5 luke m2m_100 mamba mamba2 marian
+    mbart megatron-bert mobilebert mpnet mpt mra mt5 mvp nemotron_h nllb-moe nystromformer opt pegasus pegasus_x
+    plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert switch_transformers t5 trocr umt5
+    whisper xglm xlm xlm-roberta xlm-roberta-xl xlnet xlstm xmod yoso zamba
+"""
+STILL_MODELS = frozenset(_STILL.split())
+"""Models of transformers without rotary embedding."""
+NAMELESS = frozenset({"jamba", "kimi_linear", "nemotron_h"})
+"""Those of them whose configs name a base all the same."""
+
 # What classes assume of the head, whatever the size of the model.
 _HEADS = {
     64: """
@@ -443,27 +462,32 @@ _SLICES = {
     """,
 }
 _WIDE = "diffusion_gemma_text embedding_gemma2_text gemma4_text gemma4_unified_text"
-# Hidden size and heads of classes that are parts of larger configs.
-_MODELS = {
-    (768, 12): "modernbert",
-    (2048, 8): "gemma3n_text",
-    (2048, 16): "qwen3_5_moe_text qwen3_vl_moe_text smollm3",
-    (2304, 8): "gemma3_text gemma4_text",
-    (2560, 32): "lfm2",
-    (3072, 16): "gemma",
-    (4096, 16): "qwen3_5_text",
-    (4096, 32): """
-        deepseek_ocr2_text emu3_text_model exaone4 glm4v_text granite llama mistral mllama_text_model qwen2 qwen3
-        qwen3_vl_text
-    """,
-    (4096, 64): "persimmon",
-    (5120, 40): "llama4_text",
-    (8192, 64): "cohere2 qwen2_5_vl_text qwen2_vl_text",
+# Hidden size, heads and layers of classes that are parts of larger configs.
+_WHOLES = {
+    (768, 12, 22): "modernbert",
+    (2048, 8, 35): "gemma3n_text",
+    (2048, 16, 24): "qwen3_vl_moe_text",
+    (2048, 16, 36): "smollm3",
+    (2048, 16, 40): "qwen3_5_moe_text",
+    (2304, 8, 26): "gemma3_text",
+    (2304, 8, 30): "gemma4_text",
+    (2560, 32, 32): "lfm2",
+    (3072, 16, 28): "gemma",
+    (4096, 16, 32): "qwen3_5_text",
+    (4096, 32, 32): "deepseek_ocr2_text emu3_text_model exaone4 granite llama mistral qwen2 qwen3 qwen3_vl_text",
+    (4096, 32, 40): "glm4v_text mllama_text_model",
+    (4096, 64, 36): "persimmon",
+    (5120, 40, 48): "llama4_text",
+    (8192, 64, 40): "cohere2",
+    (8192, 64, 80): "qwen2_5_vl_text qwen2_vl_text",
 }
 _SIZES: list[tuple[dict[str, int], str]] = [
     *(({"head_dim": n}, names) for n, names in _HEADS.items()),
     *(({"qk_rope_head_dim": n}, names) for n, names in _SLICES.items()),
-    *(({"hidden_size": d, "num_attention_heads": n}, names) for (d, n), names in _MODELS.items()),
+    *(
+        ({"hidden_size": d, "num_attention_heads": n, "num_hidden_layers": depth}, names)
+        for (d, n, depth), names in _WHOLES.items()
+    ),
     ({"full_attention.head_dim": 512}, _WIDE),
     ({"rotary_dim": 64}, "codegen gptj"),
 ]

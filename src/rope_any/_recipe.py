@@ -26,6 +26,7 @@ from rope_any._config import (
     size,
     stated,
     switched_off,
+    turned_off,
     turns,
 )
 from rope_any._frequencies import Frequencies, Row, attention_factor, flag, frequencies, integer, positive, shown
@@ -45,7 +46,7 @@ from rope_any._schemes import (
     near,
 )
 
-LARGEST_HEAD = 2**16  # features
+LARGEST_HEAD = 2**12  # features
 LONGEST = 2**53  # tokens
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # what may stand outside of the parameters
 
@@ -236,6 +237,9 @@ def recipe(
     length = None if sequence_length is None else integer("sequence_length", sequence_length)
     if length is not None and not 0 < length <= LONGEST:
         fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
+    off = turned_off(part)
+    if off is not None:
+        return off
     label = _label(part, layer_type)
     if layer_type is not None and index is None and _holds_still(part, layer_type):
         return Fact(None, f"layers of type {layer_type} hold still in {part.model_type}")
@@ -262,7 +266,7 @@ def recipe(
     }
     off = switched_off(part)
     if off is not None:
-        facts["rotary"] = Fact("off", f"{off.source} is {off.value!r}: no layer turns")
+        facts["rotary"] = Fact("off", f"{off.source} is {shown(off.value)}: no layer turns")
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
@@ -304,12 +308,17 @@ def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 
+_FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")
+
+
 def _pairing(part: Part) -> Fact:
-    names = (*(("rope_interleave",) if part.model.flagged else ()), "rotary_emb_interleaved")
-    said = next((fact for name in names if (fact := part.get(name))), None)
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
+    said = next((fact for name in _FLAGS if (fact := part.get(name))), None)
     if said is not None:
-        found = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
+        flagged = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
+        if flagged.value != found.value and part.model_type in MODELS and not part.model.flagged:
+            fail(f"{said.source} must agree with {part.model_type}, whose pairs are {found.value!r}; got {said.value}")
+        found = flagged
     if part.pairing is None or part.pairing == found.value:
         return found
     if said is not None or part.model_type in MODELS:

@@ -8,7 +8,7 @@ rotation is that of the frequencies themselves. Host numbers only.
 
 from collections.abc import Sequence
 
-from rope_any._frequencies import Row, as_row, integer
+from rope_any._frequencies import Row, as_row, integer, shown
 
 __all__ = ["alternating", "chunked", "strided"]
 
@@ -90,7 +90,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     dealt = in_turn(len(row), sizes)
     got = [dealt.count(axis) for axis in range(len(sizes))]
     if got != sizes:
-        msg = f"sections must be what dealing {len(row)} pairs in turn can give; got {sizes}, it gives {got}"
+        msg = f"sections must be what dealing {len(row)} pairs in turn can give, {shown(got)}; got {shown(sizes)}"
         raise ValueError(msg)
     return assigned(row, dealt)
 
@@ -155,6 +155,6 @@ def _sections(sections: Sequence[int], pairs: int) -> list[int]:
         raise TypeError(msg)
     sizes = [integer("sections", size) for size in sections]
     if min(sizes, default=0) < 1 or sum(sizes) != pairs:
-        msg = f"sections must be positive and sum to the number of pairs, {pairs}; got {sizes}"
+        msg = f"sections must be positive and sum to the number of pairs, {pairs}; got {shown(sizes)}"
         raise ValueError(msg)
     return sizes

@@ -356,7 +356,8 @@ def _explained(
     try:
         return explain(file, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
     except (TypeError, ValueError) as error:
-        typer.echo(f"rope-any: {file}: {error}", err=True)
+        name = str(file) if str(file).isprintable() else repr(str(file))
+        typer.echo(f"rope-any: {name}: {error}", err=True)
         raise typer.Exit(2) from None
 
 
@@ -382,7 +383,7 @@ def _short(value: object) -> str:
 
 
 def _tokens(n: float) -> str:
-    return f"{n:.0f}" if n >= 1000 else f"{n:.3g}"
+    return f"{n:.0f}" if 1000 <= n < 1e9 else f"{n:.3g}"
 
 
 def _unfinished(one: Explanation) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
 from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first
-from rope_any._frequencies import Row, as_rows, positive
+from rope_any._frequencies import Row, as_rows, positive, real, shown
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
 from rope_any._recipe import Recipe
@@ -216,11 +216,11 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
     0.495
     """
-    f, g = _together(a), _together(b)
+    f, g, p = _together(a), _together(b), real("position", position)
     if len(f) != len(g):
         fail(f"a and b must turn as many pairs each; got {len(f)} and {len(g)}")
     turned = (
-        a.attention_factor * cmath.exp(1j * position * x) - b.attention_factor * cmath.exp(1j * position * y)
+        a.attention_factor * cmath.exp(1j * p * x) - b.attention_factor * cmath.exp(1j * p * y)
         for x, y in zip(f, g, strict=True)
     )
     return max(map(abs, turned))
@@ -228,6 +228,9 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
 
 def _together(rope: Rope) -> Row:
     """Return the frequencies of positions that are the same on all axes."""
+    if not isinstance(rope, Rope):
+        msg = f"rope must be a Rope; got {shown(rope)}"
+        raise TypeError(msg)
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
 
 
@@ -263,11 +266,13 @@ def modernize(config: object, /) -> dict[str, Any]:
     part = _config.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if is_gguf(whole):
         fail("config must be that of transformers; got the metadata of a GGUF file")
+    if _config.turned_off(part) is not None:
+        return whole
     kinds = _config.choices(part)
     new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
     model = part.model
-    old = {"rope_scaling", *BASES, *SHARES, *COUNTS, *(layer.key for layer in model.layers.values())}
-    old = (old | {model.keys.get("base_times", "")}) - set(model.unread)
+    bases = (*BASES, model.keys.get("rope_theta", BASES[0]), *(layer.key for layer in model.layers.values()))
+    old = {"rope_scaling", *bases, *SHARES, *COUNTS} - set(model.unread)
     kept = {key: value for key, value in part.keys.items() if key not in old}
     return _replaced(whole, part.path, {**kept, "rope_parameters": new})
 
