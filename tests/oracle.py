@@ -42,6 +42,18 @@ def rotate(
     return out
 
 
+def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
+    """Return x (..., features) turned by a table (..., pairs), pair by pair, in complex128."""
+    out = np.array(x, dtype=np.float64)
+    n = cos.shape[-1]
+    for i in range(n):
+        first, second = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
+        z = np.asarray(x[..., start + first] + 1j * x[..., start + second].astype(np.float64))
+        w = z * (cos[..., i].astype(np.float64) + 1j * sin[..., i].astype(np.float64))
+        out[..., start + first], out[..., start + second] = w.real, w.imag
+    return out
+
+
 def _turn(position: float, frequency: float) -> mpmath.mpc:
     """Return e^(i m θ)."""
     return mpmath.expj(mpmath.mpf(position) * mpmath.mpf(frequency))

@@ -176,6 +176,75 @@ def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Arra
     return turned.rechunk(x.chunks)
 
 
+# Below this many elements a call of a library costs more than the arithmetic.
+_FEW = 2**16
+
+
+def is_fillable(x: Array, *others: Array | None) -> bool:
+    """
+    Whether a result like `x` may be written block by block, which pays.
+
+    So it is with many elements in the memory of a CPU, where nothing traces, transforms or records the arrays.
+    """
+    if _is_torch(x):
+        return not is_compiling(x) and x.numel() >= _FEW and _is_plain_torch(x, *others)
+    return library(x) == "numpy" and x.size >= _FEW
+
+
+def _is_plain_torch(*tensors: Array | None) -> bool:
+    import torch
+    from torch.autograd import forward_ad
+
+    given = [tensor for tensor in tensors if tensor is not None]
+    if any(type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.device.type != "cpu" for tensor in given):
+        return False
+    recording = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # typed in part
+    if recording or tracing or forward_ad._current_level >= 0:  # noqa: SLF001  # the only sign of forward mode
+        return False
+    return all(_memory(tensor) is not None for tensor in given)  # which a wrapper of vmap or grad has not
+
+
+def empty_like(x: Array) -> Array:
+    """Return an array like a fillable one, in the same order in memory, with nothing in it yet."""
+    if _is_torch(x):
+        import torch
+
+        return torch.empty_like(x, requires_grad=False)
+    import numpy as np
+
+    return np.empty_like(x, subok=False)
+
+
+def strides(x: Array) -> tuple[int, ...]:
+    """Return the steps in memory along the axes of a fillable array."""
+    return tuple(x.stride()) if _is_torch(x) else tuple(x.strides)
+
+
+def block_size(x: Array) -> int:
+    """Return how many elements of a fillable array to turn at a time."""
+    if not _is_torch(x):
+        return _FEW
+    import torch
+
+    return _FEW * torch.get_num_threads()
+
+
+def as_complex(x: Array) -> Array | None:
+    """Return a fillable array's pairs of features as complex numbers, in the same memory; None if they can't be."""
+    if dtype_name(x.dtype) not in {"float32", "float64"} or x.shape[-1] == 0:
+        return None
+    if _is_torch(x):
+        import torch
+
+        if any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
+            return None
+        return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    if x.strides[-1] != x.itemsize or not x.dtype.isnative:
+        return None
+    return x.view("complex64" if x.itemsize == 4 else "complex128")
+
+
 def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apart: dict[str, Array]) -> None:
     """
     Say that `name` cannot take a result unless `x` can.

@@ -1,7 +1,9 @@
 """The rotation: one line of mathematics, and the schedules that run it."""
 
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 from rope_any import _array
 from rope_any._array import Array, X
@@ -128,7 +130,11 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def turn(x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> X:
-    """Turn arguments that `check` has found good."""
+    """Turn arguments that `check` has found good, by the schedule that the array allows."""
+    if _array.is_fillable(x, cos, sin, out):
+        result: X = _array.empty_like(x) if out is None else out
+        _fill(result, x, cos, sin, how)
+        return result
     whole = partial(_whole, how=how)
     turned: X = _array.map_chunks(whole, x, cos, sin) if _array.is_chunked(x) else whole(x, cos, sin)
     if out is None:
@@ -137,21 +143,96 @@ def turn(x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> 
     return out
 
 
+# --- in one piece -----------------------------------------------------------------------------------------
+
+
 def _whole(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
     """Turn a whole array at once."""
-    xp = _array.namespace(x=x)
-    dtype, pairs = _array.compute_dtype(xp, x), cos.shape[-1]
-    c, s = _array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype)
-    s = -s if how.inverse else s
-    a, b = (_array.cast(xp, part, dtype) for part in split(x, how.pairing, how.start, pairs))
-    # a' = a·c − b·s  and  b' = b·c − a·(−s)
-    first, second = _line(a, b, c, s), _line(b, a, c, -s)
-    turned = join(xp, _array.cast(xp, first, x.dtype), _array.cast(xp, second, x.dtype), how.pairing)
+    xp, pairs = _array.namespace(x=x), cos.shape[-1]
+    first, second = _turned(xp, x, *_signed(xp, x, cos, sin, how), how)
+    turned = join(xp, first, second, how.pairing)
     passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
     kept = [part for part in passing if part.shape[-1]]
     result = turned if len(kept) == 1 else xp.concat(kept, axis=-1)
     return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
+def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array, Array]:
+    """Return a table in the dtype that x is turned in, and in the sense of the turn."""
+    dtype = _array.compute_dtype(xp, x)
+    s = _array.cast(xp, sin, dtype)
+    return _array.cast(xp, cos, dtype), -s if how.inverse else s
+
+
+def _turned(xp: Any, x: Array, c: Array, s: Array, how: How) -> tuple[Array, Array]:
+    """Return the first and the second members of all pairs, turned, in the dtype of x."""
+    a, b = (_array.cast(xp, part, c.dtype) for part in split(x, how.pairing, how.start, c.shape[-1]))
+    # a' = a·c − b·s  and  b' = b·c − a·(−s)
+    first, second = _line(a, b, c, s), _line(b, a, c, -s)
+    return _array.cast(xp, first, x.dtype), _array.cast(xp, second, x.dtype)
+
+
 def _line(a: Array, b: Array, c: Array, s: Array) -> Array:
     return a * c - b * s
+
+
+# --- in blocks --------------------------------------------------------------------------------------------
+
+
+def _fill(out: Array, x: Array, cos: Array, sin: Array, how: How) -> None:
+    """Turn x into memory that can be written, block by block: what is made on the way stays in the cache."""
+    xp, pairs = _array.namespace(x=x), cos.shape[-1]
+    end = how.start + 2 * pairs
+    if out is not x:
+        for passing in (slice(how.start), slice(end, None)):
+            if x[..., passing].shape[-1]:
+                out[..., passing] = x[..., passing]
+    out, x, cos, sin = _in_memory_order(xp, out, x, cos, sin)
+    target, source = (
+        _array.as_complex(part[..., how.start : end]) if how.pairing == "interleaved" else None for part in (out, x)
+    )
+    rows = max(_array.block_size(x) // x.shape[-1], 1)
+    for part, blocks in _blocks(tuple(x.shape[:-1]), tuple(cos.shape[:-1]), rows):
+        c, s = _signed(xp, x, cos[part], sin[part], how)
+        if target is not None and source is not None:
+            _multiply(target, source, _array.as_complex(join(xp, c, s, "interleaved")), blocks)
+            continue
+        for block in blocks:
+            members = split(out[block], how.pairing, how.start, pairs)
+            for member, value in zip(members, _turned(xp, x[block], c, s, how), strict=True):
+                member[...] = value
+
+
+def _multiply(out: Array, x: Array, factor: Array, blocks: Iterable[tuple[slice, ...]]) -> None:
+    """Turn pairs that are seen as complex numbers."""
+    for block in blocks:
+        # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
+        out[block] = x[block] * factor
+
+
+def _in_memory_order(xp: Any, out: Array, x: Array, cos: Array, sin: Array) -> tuple[Array, ...]:
+    """Return the arrays with as many axes each, the axes of x in the order in which it lies in memory."""
+    batch = x.ndim - 1
+    steps = _array.strides(x)
+    order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
+    tables = (xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in (cos, sin))
+    if order == list(range(batch)):
+        return out, x, *tables
+    return tuple(xp.permute_dims(part, (*order, batch)) for part in (out, x, *tables))
+
+
+def _blocks(
+    shape: tuple[int, ...], table: tuple[int, ...], rows: int
+) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
+    """Cut rows of a shape into blocks: yield each part of the table, and the blocks that turn by it."""
+    axis, inner = len(shape), 1
+    while axis and inner * shape[axis - 1] <= rows:
+        axis -= 1
+        inner *= shape[axis]
+    # Axes before this one are taken one by one, this one in steps, those behind it whole.
+    steps = [1 if i < axis - 1 else max(rows // inner, 1) if i == axis - 1 else max(n, 1) for i, n in enumerate(shape)]
+    cuts = [[slice(i, min(i + step, n)) for i in range(0, n, step)] for n, step in zip(shape, steps, strict=True)]
+    everything = [slice(None)]
+    for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
+        ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))
+        yield part, product(*ours)

@@ -1,0 +1,139 @@
+"""The schedules of the rotation: in one piece, in blocks, as complex numbers. All give what the oracle gives."""
+
+import numpy as np
+import oracle
+import pytest
+
+import rope_any as ra
+from rope_any import _array, _rotate
+
+PAIRS = 6
+F = ra.frequencies(2 * PAIRS)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Let arrays of any size be turned in blocks of 8 rows of 16 features."""
+    monkeypatch.setattr(_array, "_FEW", 1)
+    monkeypatch.setattr(_array, "block_size", lambda _: 8 * 16)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def put(request):
+    """Return what makes an array of a library that can be filled, and what gets it back."""
+    if request.param == "numpy":
+        return np.asarray, np.asarray
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    return torch.from_numpy, lambda x: x.numpy()
+
+
+def table(shape, rng):
+    """Return an exact table of random positions, in float64."""
+    positions = rng.integers(-5000, 5000, shape)
+    return ra.cos_sin(positions, F, dtype=np.float64)
+
+
+# Rows around the block of 8, axes of 1, a table for all, for tokens, for batches, for every row.
+SHAPES = {
+    "one row": ((), ()),
+    "less than a block": ((7,), (7,)),
+    "a block": ((8,), (8,)),
+    "more than a block": ((9,), (9,)),
+    "two blocks and one row": ((17,), (17,)),
+    "heads and tokens": ((2, 3, 17), (17,)),
+    "heads that fill no block": ((2, 3, 2), (2,)),
+    "tokens before heads": ((2, 17, 3), (17, 1)),
+    "a table for each batch": ((3, 2, 9), (3, 1, 9)),
+    "a table for each row": ((2, 3, 9), (2, 3, 9)),
+    "one table": ((2, 3, 9), (1, 1, 1)),
+    "an axis of one": ((2, 1, 9), (1, 9)),
+    "nothing": ((2, 0, 9), (9,)),
+}
+VIEWS = {
+    "as it comes": lambda x: x,
+    "tokens first": lambda x: np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -2)), -2, 0) if x.ndim > 1 else x,
+    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+    "from an odd place": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
+}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("how", [_rotate.How(p, start) for p in ("half", "interleaved") for start in (0, 1, 2)])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_blocks_equal_the_whole_and_the_oracle(shape, view, how, dtype, put):
+    batch, positions = SHAPES[shape]
+    to, back = put
+    rng = np.random.default_rng(0)
+    pairing, start, _ = how
+    x = VIEWS[view](rng.standard_normal((*batch, 16)).astype(dtype))
+    cos, sin = (part.astype(dtype) for part in table(positions, rng))
+    arrays = [to(part) for part in (x, cos, sin)]
+    new = back(ra.rotate(*arrays, pairing=pairing, start=start))
+    whole = back(_rotate._whole(*arrays, how=how))
+    np.testing.assert_allclose(new, whole, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
+    exact = oracle.turned(x, cos, sin, pairing=pairing, start=start)
+    np.testing.assert_allclose(new, exact, rtol=0, atol=2e-6 if dtype == "float32" else 1e-14)
+    undone = back(ra.rotate(to(new), *arrays[1:], pairing=pairing, start=start, inverse=True))
+    np.testing.assert_allclose(undone, x, rtol=0, atol=3e-6 if dtype == "float32" else 1e-14)
+    there = to(np.array(x))
+    assert ra.rotate(there, *arrays[1:], pairing=pairing, start=start, out=there) is there
+    np.testing.assert_allclose(back(there), new, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("seq_axis", [-2, -3])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_real_sizes(pairing, seq_axis, dtype):
+    """With blocks as large as they are, and a last one that is not full."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(ra.frequencies(64), pairing=pairing, start=8)
+    torch.manual_seed(0)
+    for shape in ((1, 3, 1025, 80), (2, 700, 5, 80)):
+        x = torch.randn(shape).to(getattr(torch, dtype))
+        got = rope.apply(x, 1000, seq_axis=seq_axis)
+        rows = [rope.apply(row[None], 1000, seq_axis=seq_axis)[0] for row in x.unbind(0)]
+        cut = torch.stack(rows)
+        pieces = [rope.apply(piece, 1000, seq_axis=seq_axis) for piece in x.split(1, dim=1 if seq_axis == -2 else 2)]
+        for other in (cut, torch.cat(pieces, dim=1 if seq_axis == -2 else 2)):
+            assert torch.equal(got, other) or pairing == "interleaved"
+            torch.testing.assert_close(got, other, rtol=0, atol=1e-6 if dtype in {"float32", "float64"} else 0.02)
+        assert got.stride() == x.stride()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
+@pytest.mark.usefixtures("small_blocks")
+def test_which_arrays_are_turned_in_blocks(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    filled = []
+    fill = _rotate._fill
+    monkeypatch.setattr(_rotate, "_fill", lambda out, *rest: (filled.append(type(out)), fill(out, *rest)))
+    x, cos, sin = torch.randn(4, 16), torch.ones(4, PAIRS), torch.zeros(4, PAIRS)
+
+    def blocks(function):
+        filled.clear()
+        function()
+        return len(filled)
+
+    def rotate(*arrays):
+        return ra.rotate(*arrays, pairing="half")
+
+    assert blocks(lambda: rotate(x, cos, sin)) == 1
+    assert blocks(lambda: rotate(*(part.numpy() for part in (x, cos, sin)))) == 1
+    learned = cos.clone().requires_grad_()
+    assert blocks(lambda: rotate(x, learned, sin)) == 0
+    with torch.no_grad():
+        assert blocks(lambda: rotate(x, learned, sin)) == 1
+    assert blocks(lambda: torch.vmap(rotate, in_dims=(0, 0, 0))(x, cos, sin)) == 0
+    assert blocks(lambda: torch.func.jvp(lambda x: rotate(x, cos, sin), (x,), (x,))) == 0
+    with torch.autograd.forward_ad.dual_level():
+        assert blocks(lambda: rotate(torch.autograd.forward_ad.make_dual(x, x), cos, sin)) == 0
+    assert blocks(lambda: torch.compile(rotate, fullgraph=True, backend="eager")(x, cos, sin)) == 0
+
+
+def test_few_elements_are_turned_in_one_piece(monkeypatch):
+    monkeypatch.setattr(_rotate, "_fill", lambda *_: pytest.fail("in blocks"))
+    x = np.ones((1, 32, 1, 128), dtype=np.float32)
+    ra.Rope(ra.frequencies(128), pairing="half")(x, x)
