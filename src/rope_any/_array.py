@@ -187,16 +187,23 @@ def is_fillable(x: Array, *others: Array | None) -> bool:
     So it is with many elements in the memory of a CPU, where nothing traces, transforms or records the arrays.
     """
     if _is_torch(x):
-        return not is_compiling(x) and x.numel() >= _FEW and _is_plain_torch(x, *others)
+        return not is_compiling(x) and type(x) in _plain_torch_types() and x.numel() >= _FEW and _is_idle(x, *others)
     return library(x) == "numpy" and x.size >= _FEW
 
 
-def _is_plain_torch(*tensors: Array | None) -> bool:
+def _plain_torch_types() -> tuple[type, ...]:
+    import torch
+
+    return torch.Tensor, torch.nn.Parameter
+
+
+def _is_idle(*tensors: Array | None) -> bool:
+    """Whether tensors lie in the memory of a CPU, and nothing traces, transforms or records them."""
     import torch
     from torch.autograd import forward_ad
 
     given = [tensor for tensor in tensors if tensor is not None]
-    if any(type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.device.type != "cpu" for tensor in given):
+    if any(type(tensor) not in _plain_torch_types() or tensor.device.type != "cpu" for tensor in given):
         return False
     recording = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # typed in part
