@@ -6,6 +6,7 @@ Libraries are named here and in `_engines`, and nowhere else: all other code ask
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
@@ -34,6 +35,10 @@ def namespace(**arrays: Array) -> Any:
     ValueError
         If they lie on several devices.
     """
+    if all(map(_is_ndarray, arrays.values())):  # known at sight, and all in one place
+        import array_api_compat.numpy
+
+        return array_api_compat.numpy
     xp = _common_namespace(arrays)
     first, place = "", None
     for name, array in arrays.items():
@@ -70,6 +75,8 @@ def library(x: Array) -> str:
     """Return the name of the library that `x` comes from."""
     if _is_torch(x):
         return "torch"
+    if _is_ndarray(x):
+        return "numpy"
     for name, is_of in _LIBRARIES.items():
         if is_of(x):
             return name
@@ -96,7 +103,15 @@ def creation(x: Array) -> dict[str, Any]:
 
 def dtype_name(dtype: Any) -> str:
     """Return ``"float32"`` for every library's way of naming it."""
+    if hasattr(dtype, "char"):
+        return _numpy_name(dtype)
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+
+
+@cache
+def _numpy_name(dtype: Any) -> str:
+    """Return the name of a dtype of NumPy, which spells it out anew each time it is asked."""
+    return str(dtype.name)
 
 
 def floating_dtype(xp: Any, dtype: Any) -> Any:
@@ -307,6 +322,11 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
 
 
 # Importing this library does not import NumPy: an object of NumPy's classes is there only if NumPy is.
+def _is_ndarray(x: object) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(x) is numpy.ndarray
+
+
 def _is_numpy_scalar(x: object) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(x, numpy.generic)
