@@ -198,7 +198,9 @@ class Rope:
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
         q_axis, k_axis = _seq_axis("q", q, seq_axis), _seq_axis("k", k, seq_axis)
-        xp = _array.namespace(q=q, k=k)
+        q_out, k_out = _pair(out)
+        outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
+        xp = _array.namespace(q=q, k=k, **outs)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
         if queries > keys:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
@@ -212,11 +214,10 @@ class Rope:
             of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
-        q_out, k_out = _pair(out)
         how = How(self.pairing, self.start)
         check(q, *q_table, how, out=q_out, name="q", apart={"k": k})
         check(k, *k_table, how, out=k_out, name="k", apart={"the out of q": q_out})
-        return turn(q, *q_table, how, out=q_out), turn(k, *k_table, how, out=k_out)
+        return turn(xp, q, *q_table, how, out=q_out), turn(xp, k, *k_table, how, out=k_out)
 
     def apply(
         self,
@@ -255,7 +256,7 @@ class Rope:
             As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
         axis = _seq_axis("x", x, seq_axis)
-        xp = _array.namespace(x=x)
+        xp = _array.namespace(x=x, **({} if out is None else {"out": out}))
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             msg = "inverse must be False for a BentTable, which is no rotation; got True"
@@ -266,7 +267,7 @@ class Rope:
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
         how = How(self.pairing, self.start, inverse=inverse)
         check(x, cos, sin, how, out=out)
-        return turn(x, cos, sin, how, out=out)
+        return turn(xp, x, cos, sin, how, out=out)
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
         """

@@ -77,8 +77,9 @@ def rotate(
     [-4.  3.]
     """
     how = How(as_pairing(pairing), integer("start", start), flag("inverse", inverse))
+    xp = _array.namespace(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check(x, cos, sin, how, out=out)
-    return turn(x, cos, sin, how, out=out)
+    return turn(xp, x, cos, sin, how, out=out)
 
 
 def check(
@@ -92,8 +93,11 @@ def check(
     name: str = "x",
     apart: dict[str, Array] | None = None,
 ) -> None:
-    """Refuse what cannot be turned, calling x by its name; `out` must not overlap the arrays of `apart`."""
-    _array.namespace(**{name: x, "cos": cos, "sin": sin}, **({} if out is None else {"out": out}))
+    """
+    Refuse what cannot be turned, of arrays of one namespace, calling x by its name.
+
+    `out` must not overlap the arrays of `apart`.
+    """
     _array.require_floating(name, x)
     _array.require_floating("cos", cos)
     _array.require_floating("sin", sin)
@@ -129,14 +133,17 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
 
-def turn(x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> X:
+def turn(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> X:
     """Turn arguments that `check` has found good, by the schedule that the array allows."""
     if _array.is_fillable(x, cos, sin, out):
         result: X = _array.empty_like(x) if out is None else out
-        _fill(result, x, cos, sin, how)
+        _fill(xp, x, cos, sin, how, out=result)
         return result
-    whole = partial(_whole, how=how)
-    turned: X = _array.map_chunks(whole, x, cos, sin) if _array.is_chunked(x) else whole(x, cos, sin)
+    turned: X
+    if _array.is_chunked(x):
+        turned = _array.map_chunks(partial(_chunk, how=how), x, cos, sin)
+    else:
+        turned = _whole(xp, x, cos, sin, how)
     if out is None:
         return turned
     out[...] = turned
@@ -146,9 +153,14 @@ def turn(x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> 
 # --- in one piece -----------------------------------------------------------------------------------------
 
 
-def _whole(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
+def _chunk(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
+    """Turn one chunk, which is an array of a library of its own."""
+    return _whole(_array.namespace(x=x), x, cos, sin, how)
+
+
+def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
     """Turn a whole array at once."""
-    xp, pairs = _array.namespace(x=x), cos.shape[-1]
+    pairs = cos.shape[-1]
     first, second = _turned(xp, x, *_signed(xp, x, cos, sin, how), how)
     turned = join(xp, first, second, how.pairing)
     passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
@@ -179,9 +191,9 @@ def _line(a: Array, b: Array, c: Array, s: Array) -> Array:
 # --- in blocks --------------------------------------------------------------------------------------------
 
 
-def _fill(out: Array, x: Array, cos: Array, sin: Array, how: How) -> None:
+def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array) -> None:
     """Turn x into memory that can be written, block by block: what is made on the way stays in the cache."""
-    xp, pairs = _array.namespace(x=x), cos.shape[-1]
+    pairs = cos.shape[-1]
     end = how.start + 2 * pairs
     if out is not x:
         for passing in (slice(how.start), slice(end, None)):
