@@ -179,6 +179,14 @@ SAME = {
         LLAMA | {"model_type": "cohere2_moe", "rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
         F,
     ),
+    "a rule of its own": (
+        {"model_type": "clvp_encoder", "projection_dim": 768, "hidden_size": 768, "num_attention_heads": 8},
+        ra.frequencies(48),
+    ),
+    "audio that turns besides": (
+        {"model_type": "musicflamingo", "rope_theta": 1200.0, "text_config": {"model_type": "qwen2"}},
+        F,
+    ),
     "a key that is empty": (LLAMA | {"": {"rope_theta": 5.0}}, F),
     "not truncated": (
         LLAMA | {"rope_scaling": YARN | {"truncate": False}},
@@ -234,6 +242,55 @@ def test_forms_and_names(name):
     today = config.modernize(given_config)
     assert Rope.from_config(today) == rope
     assert config.modernize(today) == today
+
+
+OLDER = {
+    "rope_pct": (ra.frequencies(64), LLAMA | {"rope_pct": 0.5}),
+    "rotary_emb_fraction": (ra.frequencies(64), LLAMA | {"rotary_emb_fraction": 0.5}),
+    "attn_rotary_emb": (ra.frequencies(64), LLAMA | {"model_type": "bamba", "attn_rotary_emb": 64}),
+    "rotary_embedding_base": (
+        ra.frequencies(128, base=777),
+        LLAMA | {"model_type": "wav2vec2-conformer", "rotary_embedding_base": 777},
+    ),
+    "kv_channels": (ra.frequencies(96), {"model_type": "jetmoe", "kv_channels": 96}),
+    "d_model": (F, {"model_type": "dbrx", "d_model": 4096, "n_heads": 32}),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_names(name):
+    frequencies, model = OLDER[name]
+    assert Rope.from_config(model).frequencies == frequencies
+    assert Rope.from_config(config.modernize(model)).frequencies == frequencies
+
+
+BY_LAYER = {
+    "rope_local_base_freq": ("gemma3_text", "sliding_attention", 10_000.0),
+    "global_rope_theta": ("modernbert", "full_attention", 160_000.0),
+    "local_rope_theta": ("modernbert", "sliding_attention", 10_000.0),
+    "swa_rope_theta": ("mimo_v2_flash", "sliding_attention", 10_000.0),
+    "compress_rope_theta": ("deepseek_v4", "compress", 160_000.0),
+}
+
+
+@pytest.mark.parametrize("key", BY_LAYER)
+def test_older_bases_of_a_kind_of_layer(key):
+    model_type, kind, assumed = BY_LAYER[key]
+    model = {"model_type": model_type, "head_dim": 64}
+    for stated, base in (({}, assumed), ({key: 777.0}, 777.0)):
+        (told,) = config.explain(model | stated, layer_type=kind)
+        assert told.facts["rope_theta"].value == base
+        assert config.modernize(model | stated)["rope_parameters"][kind]["rope_theta"] == base
+
+
+def test_older_scaling_is_for_the_layers_that_a_model_says():
+    linear = {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    for model_type, scaled in (
+        ("gemma3_text", {"full_attention"}),
+        ("modernbert", {"full_attention", "sliding_attention"}),
+    ):
+        told = config.explain({"model_type": model_type, "head_dim": 64} | linear)
+        assert {one.layer_type for one in told if one.facts["rope_type"].value == "linear"} == scaled
 
 
 PAIRINGS = {
@@ -372,6 +429,14 @@ LAYERS = {
             "mlp_layer_types": ["dense", "sparse", "sparse"],
         },
         [1, 0, 1],
+    ),
+    "attention by index, in a list of its own": (
+        {"model_type": "bamba", "head_dim": 64, "num_hidden_layers": 3, "attn_layer_indices": [1]},
+        [0, 1, 0],
+    ),
+    "bases of zero or not": (
+        {"model_type": "muse_spark_text", "num_hidden_layers": 3, "layer_rope_theta": [0, 1.0, 1.0]},
+        [0, 1, 1],
     ),
     "attention by index": (
         {"model_type": "lfm2", "head_dim": 64, "num_hidden_layers": 3, "full_attn_idxs": [1]},
@@ -1063,6 +1128,22 @@ BAD = {
         gguf("qwen2vl", rope__dimension_sections="abc"),
         "qwen2vl.rope.dimension_sections must be a list",
     ),
+    "two bases nested too deeply": (
+        LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": DEEP}},
+        "rope_theta must agree with rope_parameters.rope_theta",
+    ),
+    "longrope without a factor or a length": (
+        {key: value for key, value in LONG.items() if key != "max_position_embeddings"},
+        "max_position_embeddings must be given for rope type 'longrope' without a factor",
+    ),
+    "factors without end": (
+        LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [1.0] * 10**6}},
+        "rope_scaling.long_factor must have one number for each pair; got 1000000",
+    ),
+    "sections that are no list": (
+        QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": "16, 24, 24"}},
+        "rope_scaling.mrope_section must be a list of integers; got str",
+    ),
     "a share above one": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
     "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must let from 1 to 128 features turn; got int 0"),
     "more than the head": (LLAMA | {"rotary_dim": 130}, "rotary_dim must let from 1 to 128 features turn; got int 130"),
@@ -1193,6 +1274,33 @@ def test_one_sentence(name):
         Rope.from_config(model)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_flat_parameters_of_a_model_whose_layers_differ():
+    flat = GEMMA3 | {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}}
+    with pytest.raises(ValueError, match="rope_parameters must be by kind of layer for gemma3_text: sliding_attention"):
+        Rope.from_config(flat, layer_type="full_attention")
+
+
+def test_what_cannot_be_written_in_todays_form():
+    with pytest.raises(ValueError, match="config must be that of transformers; got the metadata of a GGUF file"):
+        config.modernize(gguf("llama"))
+    off = {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": None}
+    today = config.modernize(off)
+    assert today["rope_parameters"] == {"rope_type": "default", "rope_theta": None}
+    assert Rope.from_config(off) is Rope.from_config(today) is None
+
+
+def test_axes_that_are_refused():
+    for call, kind, words in (
+        (lambda: ra.axes.alternating(F, 65), ValueError, "axes must be from 1 to the number of pairs, 64; got 65"),
+        (lambda: ra.axes.alternating(F, 2.0), TypeError, "axes must be an integer"),
+        (lambda: ra.axes.chunked(F, 64), TypeError, "sections must be a sequence of integers; got int"),
+        (lambda: ra.axes.strided(F, [64, 0]), ValueError, "sections must be positive"),
+        (lambda: config.drift(F, F, 1.0), TypeError, "rope must be a Rope; got tuple"),
+    ):
+        with pytest.raises(kind, match=words):
+            call()
 
 
 def test_a_layer_type_without_an_entry():
