@@ -287,7 +287,7 @@ CASES = {
     "a table of other pairs": (
         lambda: ROPE.apply(X, ra.Table(COS[:, :2], SIN[:, :2])),
         ValueError,
-        r"table .* \(\.\.\., 4\); got \(\(3, 2\), \(3, 2\)\)",
+        r"table .* \(\.\.\., 4\); got \(3, 2\)",
     ),
     "a table as wide as the features": (
         lambda: ROPE.apply(np.ones((3, 16), "f4"), ra.Table(*(np.concatenate([t, t], -1) for t in (COS, SIN)))),

@@ -15,6 +15,8 @@ SOURCE = Path(ra.__file__).parent
 ROOMS = [
     "_array",
     "_engines",
+    "_compilers",
+    "_gradients",
     "_frequencies",
     "scaling",
     "axes",
@@ -34,7 +36,7 @@ ROOMS = [
     "cli",
 ]
 MATH_ONLY = {"_frequencies", "scaling", "axes"}
-KNOW_LIBRARIES = {"_array", "_engines"}
+KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients"}
 LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict"}
 
 

@@ -14,7 +14,6 @@ F = ra.frequencies(2 * PAIRS)
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Let arrays of any size be turned in blocks of 8 rows of 16 features."""
-    monkeypatch.setattr(_array, "_FEW", 1)
     monkeypatch.setattr(_array, "block_size", lambda _: 8 * 16)
 
 
@@ -67,7 +66,7 @@ def test_blocks_equal_the_whole_and_the_oracle(shape, view, how, dtype, put):
     batch, positions = SHAPES[shape]
     to, back = put
     rng = np.random.default_rng(0)
-    pairing, start, _ = how
+    pairing, start = how.pairing, how.start
     x = VIEWS[view](rng.standard_normal((*batch, 16)).astype(dtype))
     cos, sin = (part.astype(dtype) for part in table(positions, rng))
     arrays = [to(part) for part in (x, cos, sin)]
@@ -104,18 +103,17 @@ def test_real_sizes(pairing, seq_axis, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
-@pytest.mark.usefixtures("small_blocks")
-def test_which_arrays_are_turned_in_blocks(monkeypatch):
+def test_which_arrays_are_written_piece_by_piece(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     filled = []
-    fill = _rotate._fill
-    monkeypatch.setattr(_rotate, "_fill", lambda *rest, out: (filled.append(out), fill(*rest, out=out)))
+    is_fillable = _array.is_fillable
+    monkeypatch.setattr(_array, "is_fillable", lambda *arrays: filled.append(is_fillable(*arrays)) or filled[-1])
     x, cos, sin = torch.randn(4, 16), torch.ones(4, PAIRS), torch.zeros(4, PAIRS)
 
     def blocks(function):
         filled.clear()
         function()
-        return len(filled)
+        return sum(filled)
 
     def rotate(*arrays):
         return ra.rotate(*arrays, pairing="half")
@@ -136,4 +134,6 @@ def test_which_arrays_are_turned_in_blocks(monkeypatch):
 def test_few_elements_are_turned_in_one_piece(monkeypatch):
     monkeypatch.setattr(_rotate, "_fill", lambda *_, **__: pytest.fail("in blocks"))
     x = np.ones((1, 32, 1, 128), dtype=np.float32)
-    ra.Rope(ra.frequencies(128), pairing="half")(x, x)
+    rope = ra.Rope(ra.frequencies(128), pairing="half")
+    rope(x, x)
+    rope(x, x.copy(), out=(x, x + 1))

@@ -35,10 +35,8 @@ def namespace(**arrays: Array) -> Any:
     ValueError
         If they lie on several devices.
     """
-    if all(map(_is_ndarray, arrays.values())):  # known at sight, and all in one place
-        import array_api_compat.numpy
-
-        return array_api_compat.numpy
+    if (known := _namespace_at_sight(*arrays.values())) is not None:
+        return known
     xp = _common_namespace(arrays)
     first, place = "", None
     for name, array in arrays.items():
@@ -49,6 +47,27 @@ def namespace(**arrays: Array) -> Any:
             msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
             raise ValueError(msg)
     return xp
+
+
+def _namespace_at_sight(*arrays: Array) -> Any:
+    """Return the namespace of arrays that are plain and in one place, as most are; else None."""
+    kind, numpy, torch = type(arrays[0]), sys.modules.get("numpy"), sys.modules.get("torch")
+    for x in arrays:
+        if type(x) is not kind:
+            return None
+    if numpy is not None and kind is numpy.ndarray:
+        import array_api_compat.numpy
+
+        return array_api_compat.numpy
+    if torch is None or kind is not torch.Tensor:
+        return None
+    device, strided = arrays[0].device, torch.strided
+    for x in arrays:
+        if x.layout != strided or x.is_nested or x.device != device:
+            return None
+    import array_api_compat.torch
+
+    return array_api_compat.torch
 
 
 def is_array(x: object) -> TypeGuard[Array]:
@@ -103,6 +122,8 @@ def creation(x: Array) -> dict[str, Any]:
 
 def dtype_name(dtype: Any) -> str:
     """Return ``"float32"`` for every library's way of naming it."""
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
     if hasattr(dtype, "char"):
         return _numpy_name(dtype)
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
@@ -161,6 +182,20 @@ def is_compiling(x: Array) -> bool:
     return torch.compiler.is_compiling()
 
 
+def is_traced(x: Array) -> bool:
+    """Whether a compiler is at work on `x`."""
+    if library(x) == "jax":
+        import jax
+
+        return isinstance(x, jax.core.Tracer)
+    return is_compiling(x)
+
+
+def is_plain_tensor(x: Array) -> bool:
+    """Whether a tensor is torch's own, with memory, and nothing but gradients are recorded."""
+    return type(x) in _plain_types() and x.device.type != "meta" and not _is_transformed(x)
+
+
 def is_chunked(x: Array) -> bool:
     """Whether `x` is a lazy array made of chunks."""
     return library(x) == "dask"
@@ -191,40 +226,96 @@ def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Arra
     return turned.rechunk(x.chunks)
 
 
-# Below this many elements a call of a library costs more than the arithmetic.
-_FEW = 2**16
-
-
 def is_fillable(x: Array, *others: Array | None) -> bool:
     """
-    Whether a result like `x` may be written block by block, which pays.
+    Whether a result like `x` may be written piece by piece, by operations that take ``out=``.
 
-    So it is with many elements in the memory of a CPU, where nothing traces, transforms or records the arrays.
+    So it is in the memory of a CPU, where nothing traces, transforms or records the arrays.
     """
     if _is_torch(x):
-        return not is_compiling(x) and type(x) in _plain_torch_types() and x.numel() >= _FEW and _is_idle(x, *others)
-    return library(x) == "numpy" and x.size >= _FEW
-
-
-def _plain_torch_types() -> tuple[type, ...]:
-    import torch
-
-    return torch.Tensor, torch.nn.Parameter
+        return not is_compiling(x) and _is_idle(x, *others)
+    return library(x) == "numpy"
 
 
 def _is_idle(*tensors: Array | None) -> bool:
     """Whether tensors lie in the memory of a CPU, and nothing traces, transforms or records them."""
-    import torch
-    from torch.autograd import forward_ad
+    torch, plain = sys.modules["torch"], _plain_types()
+    recording = torch.is_grad_enabled()
+    for x in tensors:
+        if x is not None and (type(x) not in plain or not x.is_cpu or (recording and x.requires_grad)):
+            return False
+    return not _is_transformed(*tensors)
 
-    given = [tensor for tensor in tensors if tensor is not None]
-    if any(type(tensor) not in _plain_torch_types() or tensor.device.type != "cpu" for tensor in given):
+
+def _plain_types() -> tuple[type, ...]:
+    torch = sys.modules["torch"]
+    return torch.Tensor, torch.nn.Parameter
+
+
+def _is_transformed(*tensors: Array | None) -> bool:
+    """Whether tensors are empty, or seen through vmap, grad, jvp or a tracer."""
+    torch = sys.modules["torch"]
+    try:
+        if not all(x is None or x.data_ptr() for x in tensors):
+            return True
+    except RuntimeError:  # a wrapper has no memory of its own
+        return True
+    dual = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
+    return bool(dual or torch.jit.is_tracing())
+
+
+def is_recorded(*arrays: Array) -> bool:
+    """Whether gradients through arrays are recorded, and nothing else is done to them."""
+    if not _is_torch(arrays[0]) or is_compiling(arrays[0]):
         return False
-    recording = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # typed in part
-    if recording or tracing or forward_ad._current_level >= 0:  # noqa: SLF001  # the only sign of forward mode
-        return False
-    return all(_memory(tensor) is not None for tensor in given)  # which a wrapper of vmap or grad has not
+    torch, plain = sys.modules["torch"], _plain_types()
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
+    return wanted and all(type(x) in plain for x in arrays) and not _is_transformed(*arrays)
+
+
+def recorded(turned: Callable[..., X], pulled_back: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
+    """Return ``turned(x, cos, sin)``, recorded with ``pulled_back(gradient, (x, cos, sin))`` as its gradients."""
+    from rope_any import _gradients
+
+    result: X = _gradients.Turned.apply(turned, pulled_back, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
+    return result
+
+
+def concatenated(xp: Any, parts: list[Array]) -> Array:
+    """Return parts of the features as one array."""
+    if _is_torch(parts[0]):
+        import torch
+
+        return torch.cat(parts, dim=-1)  # batched gradients know no other name of it
+    return xp.concat(parts, axis=-1)
+
+
+def summed_to(xp: Any, x: Array, like: Array) -> Array:
+    """Return `x` summed over the axes along which `like` was broadcast to it, in the dtype of `like`."""
+    before = x.ndim - like.ndim
+    axes = (*range(before), *(before + axis for axis, n in enumerate(like.shape) if n == 1))
+    return cast(xp, xp.reshape(xp.sum(x, axis=axes, keepdims=True), like.shape) if axes else x, like.dtype)
+
+
+def are_few(*arrays: Array) -> bool:
+    """Whether fillable arrays fit into a block each."""
+    sizes: list[int] = [x.numel() for x in arrays] if _is_torch(arrays[0]) else [x.size for x in arrays]
+    return max(sizes) <= block_size(arrays[0])
+
+
+def halves_swapped(x: Array) -> Array:
+    """Return the second half of the features of a fillable array, then the first, by what takes it the least time."""
+    middle = x.shape[-1] // 2
+    if _is_torch(x):
+        return x.roll(middle, -1)
+    import numpy as np
+
+    return np.concatenate((x[..., middle:], x[..., :middle]), axis=-1)
+
+
+def module(x: Array) -> Any:
+    """Return the library of a fillable array itself, whose operations take ``out=``."""
+    return sys.modules["torch" if _is_torch(x) else "numpy"]
 
 
 def empty_like(x: Array) -> Array:
@@ -246,10 +337,10 @@ def strides(x: Array) -> tuple[int, ...]:
 def block_size(x: Array) -> int:
     """Return how many elements of a fillable array to turn at a time."""
     if not _is_torch(x):
-        return _FEW
+        return 2**15
     import torch
 
-    return _FEW * torch.get_num_threads()
+    return 2**16 * torch.get_num_threads()
 
 
 def as_complex(x: Array) -> Array | None:
@@ -259,7 +350,8 @@ def as_complex(x: Array) -> Array | None:
     if _is_torch(x):
         import torch
 
-        if any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
+        placed = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
+        if not placed or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
             return None
         return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     if x.strides[-1] != x.itemsize or not x.dtype.isnative:
@@ -310,9 +402,9 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
         require_array(name, array)
     # torch first and by hand: array_namespace memoises in a way that torch.compile warns about at every call.
     if all(_is_torch(array) for array in arrays.values()):
-        import array_api_compat.torch as xp
+        import array_api_compat.torch
 
-        return xp
+        return array_api_compat.torch
     try:
         return compat.array_namespace(*arrays.values())
     except TypeError:

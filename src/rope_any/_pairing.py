@@ -6,28 +6,36 @@ from typing import Any, Literal, TypeAlias
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
-# For n pairs from feature `start` on: the features that come first in their pair, and those that come second.
-_MEMBERS: dict[str, Callable[[int, int], tuple[slice, slice]]] = {
-    "half": lambda start, n: (slice(start, start + n), slice(start + n, start + 2 * n)),
-    "interleaved": lambda start, n: (slice(start, start + 2 * n, 2), slice(start + 1, start + 2 * n, 2)),
-}
+# For n pairs: from one pair to the next, and from the first to the second member of a pair, in features.
+_STEPS: dict[str, Callable[[int], tuple[int, int]]] = {"half": lambda n: (1, n), "interleaved": lambda _: (2, 1)}
 # Stacked along this axis, (..., 2, n) or (..., n, 2), and then flattened, first and second are features again.
 _STACKED = {"half": -2, "interleaved": -1}
 
 
 def as_pairing(value: object) -> Pairing:
     """Return `value` if it names a pairing, or say which there are."""
-    if not isinstance(value, str) or value not in _MEMBERS:
-        known = " or ".join(f'"{name}"' for name in _MEMBERS)
+    if not isinstance(value, str) or value not in _STEPS:
+        known = " or ".join(f'"{name}"' for name in _STEPS)
         msg = f"pairing must be {known}; got {value!r}"
         raise (ValueError if isinstance(value, str) else TypeError)(msg)
-    return value  # type: ignore[return-value]  # a key of _MEMBERS is a Pairing
+    return value  # type: ignore[return-value]  # a key of _STEPS is a Pairing
+
+
+def are_adjacent(pairing: Pairing) -> bool:
+    """Whether the two features of a pair are neighbours, in memory like a complex number."""
+    return _STACKED[pairing] == -1
+
+
+def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
+    """Return how many features lie between pairs, and between the members of a pair."""
+    return _STEPS[pairing](pairs)
 
 
 def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:
     """Return the first and the second members, each ``(..., pairs)``, of the pairs of x from `start` on."""
-    first, second = _MEMBERS[pairing](start, pairs)
-    return x[..., first], x[..., second]
+    step, gap = step_and_gap(pairing, pairs)
+    end = start + step * (pairs - 1) + 1
+    return x[..., start:end:step], x[..., start + gap : end + gap : step]
 
 
 def join(xp: Any, first: Any, second: Any, pairing: Pairing) -> Any:

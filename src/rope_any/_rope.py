@@ -8,7 +8,7 @@ from rope_any import _array, _config, _recipe
 from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, attention_factor, flag, integer
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._rotate import How, check, turn
+from rope_any._rotate import How, check, check_table, turn
 from rope_any._table import BentTable, Positions, Table, Turns, consecutive, table, turns
 
 
@@ -170,6 +170,7 @@ class Rope:
         *,
         seq_axis: int = -2,
         out: tuple[X, X] | None = None,
+        fused: bool = False,
     ) -> tuple[X, X]:
         """
         Turn queries and keys.
@@ -186,6 +187,8 @@ class Rope:
             The axis of q and of k along which the tokens stand.
         out : pair of arrays, optional
             Where to write: q and k themselves, or arrays like them.
+        fused : bool, optional
+            Let the library's own compiler make one loop of each rotation: see `rotate`.
 
         Returns
         -------
@@ -197,27 +200,33 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
-        q_axis, k_axis = _seq_axis("q", q, seq_axis), _seq_axis("k", k, seq_axis)
         q_out, k_out = _pair(out)
         outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
         xp = _array.namespace(q=q, k=k, **outs)
+        axis = integer("seq_axis", seq_axis)
+        q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
         if queries > keys:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
-        like = q if _array.compute_dtype(xp, q) == xp.float64 else k
-        if _is_pair(positions):
+        if isinstance(positions, Table):
+            of_queries = of_keys = self._checked(positions, k)
+        elif _is_pair(positions):
             of_queries, of_keys = self._checked(positions[0], q), self._checked(positions[1], k)
         else:
+            like = q if _array.compute_dtype(xp, q) == xp.float64 else k
             of_queries = of_keys = self._table_of(xp, like, positions, keys)
         if queries != keys:
             of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
-        how = How(self.pairing, self.start)
+        how = How(self.pairing, self.start, fused=flag("fused", fused))
         check(q, *q_table, how, out=q_out, name="q", apart={"k": k})
         check(k, *k_table, how, out=k_out, name="k", apart={"the out of q": q_out})
-        return turn(xp, q, *q_table, how, out=q_out), turn(xp, k, *k_table, how, out=k_out)
+        if q_table is k_table and q.dtype == k.dtype:
+            return turn(xp, (q, k), *q_table, how, outs=(q_out, k_out))
+        (q,), (k,) = turn(xp, (q,), *q_table, how, outs=(q_out,)), turn(xp, (k,), *k_table, how, outs=(k_out,))
+        return q, k
 
     def apply(
         self,
@@ -228,6 +237,7 @@ class Rope:
         seq_axis: int = -2,
         inverse: bool = False,
         out: X | None = None,
+        fused: bool = False,
     ) -> X:
         """
         Turn one array.
@@ -244,6 +254,8 @@ class Rope:
             Undo: turn backwards, and divide by the attention factor that turning forwards multiplied by.
         out : array, optional
             Where to write: x itself, or an array like it.
+        fused : bool, optional
+            Let the library's own compiler make one loop of it: see `rotate`.
 
         Returns
         -------
@@ -255,8 +267,8 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
-        axis = _seq_axis("x", x, seq_axis)
         xp = _array.namespace(x=x, **({} if out is None else {"out": out}))
+        axis = _seq_axis("x", x, integer("seq_axis", seq_axis))
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             msg = "inverse must be False for a BentTable, which is no rotation; got True"
@@ -265,9 +277,9 @@ class Rope:
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = How(self.pairing, self.start, inverse=inverse)
+        how = How(self.pairing, self.start, inverse, flag("fused", fused))
         check(x, cos, sin, how, out=out)
-        return turn(xp, x, cos, sin, how, out=out)
+        return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
         """
@@ -297,10 +309,11 @@ class Rope:
 
     def _checked(self, given: Table, x: Array) -> Table:
         """Return a table that was given, or say that it is none of this recipe's."""
-        _array.namespace(x=x, cos=given.cos, sin=given.sin)
-        pairs, shapes = len(self._turns.rows[0]), (tuple(given.cos.shape), tuple(given.sin.shape))
-        if shapes[0] != shapes[1] or shapes[0][-1:] != (pairs,):
-            msg = f"a table in the place of positions must be cos and sin of shape (..., {pairs}); got {shapes}"
+        cos, sin = given
+        _array.namespace(x=x, cos=cos, sin=sin)
+        check_table(cos, sin)
+        if cos.shape[-1] != (pairs := len(self._turns.rows[0])):
+            msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(cos.shape)}"
             raise ValueError(msg)
         return given
 
@@ -330,10 +343,8 @@ def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
     )
 
 
-def _seq_axis(name: str, x: Array, seq_axis: int) -> int:
-    """Return `seq_axis` counted from the front."""
-    _array.require_array(name, x)
-    axis = integer("seq_axis", seq_axis)
+def _seq_axis(name: str, x: Array, axis: int) -> int:
+    """Return the axis of tokens counted from the front."""
     if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
         msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
         raise ValueError(msg)
@@ -351,6 +362,8 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
     """Return a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... that broadcasts to ``x.shape[:-1]``."""
     given = tuple(table.cos.shape[:-1])
+    if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
+        return table  # as most are: the tokens stand where rows do
     last = len(given) - 1
     axes = (*(axis + (axis >= seq) for axis in range(last)), seq)  # the first other axes of x, and its tokens
     fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))

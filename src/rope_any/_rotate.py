@@ -1,22 +1,23 @@
 """The rotation: one line of mathematics, and the schedules that run it."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
-from rope_any import _array
+from rope_any import _array, _compilers
 from rope_any._array import Array, X
 from rope_any._frequencies import flag, integer
-from rope_any._pairing import Pairing, as_pairing, join, split
+from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
 
 
 class How(NamedTuple):
-    """Which features turn, and in which sense."""
+    """Which features turn, in which sense, and by whose hand."""
 
     pairing: Pairing
     start: int = 0
     inverse: bool = False
+    fused: bool = False
 
 
 def rotate(
@@ -29,6 +30,7 @@ def rotate(
     inverse: bool = False,
     start: int = 0,
     out: X | None = None,
+    fused: bool = False,
 ) -> X:
     """
     Turn pairs of features of x by the angles of a table.
@@ -49,6 +51,10 @@ def rotate(
         The first feature that turns.
     out : array, optional
         Where to write: x itself (in place), or an array like x that does not overlap it.
+    fused : bool, optional
+        Let the library's own compiler make one loop of it: torch.compile, jax.jit, mlx.compile, cupy.fuse, and Numba
+        for NumPy (extra ``numba``). The first call with a dtype takes the time to compile, seconds on torch. What
+        cannot be compiled runs as without, with a RuntimeWarning once.
 
     Returns
     -------
@@ -76,10 +82,24 @@ def rotate(
     >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
-    how = How(as_pairing(pairing), integer("start", start), flag("inverse", inverse))
+    how = How(as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused))
     xp = _array.namespace(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
+    check_table(cos, sin)
     check(x, cos, sin, how, out=out)
-    return turn(xp, x, cos, sin, how, out=out)
+    batch, table = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
+    if not _broadcasts(table, batch):
+        msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {table}"
+        raise ValueError(msg)
+    return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
+
+
+def check_table(cos: Array, sin: Array) -> None:
+    """Refuse what is no table."""
+    _array.require_floating("cos", cos)
+    _array.require_floating("sin", sin)
+    if cos.shape != sin.shape or cos.ndim == 0:
+        msg = f"cos and sin must have one shape (..., pairs); got {tuple(cos.shape)} and {tuple(sin.shape)}"
+        raise ValueError(msg)
 
 
 def check(
@@ -94,16 +114,11 @@ def check(
     apart: dict[str, Array] | None = None,
 ) -> None:
     """
-    Refuse what cannot be turned, of arrays of one namespace, calling x by its name.
+    Refuse what a table cannot turn, of arrays of one namespace, calling x by its name.
 
     `out` must not overlap the arrays of `apart`.
     """
     _array.require_floating(name, x)
-    _array.require_floating("cos", cos)
-    _array.require_floating("sin", sin)
-    if cos.shape != sin.shape or cos.ndim == 0:
-        msg = f"cos and sin must have one shape (..., pairs); got {tuple(cos.shape)} and {tuple(sin.shape)}"
-        raise ValueError(msg)
     if x.ndim == 0:
         msg = f"{name} must have an axis of features; got a 0-d array"
         raise ValueError(msg)
@@ -113,10 +128,6 @@ def check(
             f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={how.start} on; "
             f"got {features} features"
         )
-        raise ValueError(msg)
-    batch, table = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
-    if not _broadcasts(table, batch):
-        msg = f"cos and sin must broadcast to {batch}, the shape of {name} without its features; got {table}"
         raise ValueError(msg)
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
@@ -133,40 +144,57 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
 
-def turn(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None = None) -> X:
-    """Turn arguments that `check` has found good, by the schedule that the array allows."""
-    if _array.is_fillable(x, cos, sin, out):
-        result: X = _array.empty_like(x) if out is None else out
-        _fill(xp, x, cos, sin, how, out=result)
-        return result
-    turned: X
-    if _array.is_chunked(x):
-        turned = _array.map_chunks(partial(_chunk, how=how), x, cos, sin)
+def turn(
+    xp: Any, arrays: tuple[X, ...], cos: Array, sin: Array, how: How, /, *, outs: tuple[X | None, ...]
+) -> tuple[X, ...]:
+    """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
+    like = arrays[0]
+    if how.fused and not _array.is_traced(like) and not _array.is_chunked(like):
+        reason = _compilers.obstacle(like)
+        if reason is None:
+            return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
+        _compilers.fallen_back(reason)
+    if _array.is_recorded(*arrays, cos, sin):  # and there is no out: `check` has seen to it
+        return tuple(
+            _array.recorded(partial(_alone, xp, how), partial(_pulled_back, xp, how), x, cos, sin) for x in arrays
+        )
+    if _array.is_fillable(*arrays, cos, sin, *outs):
+        if not are_adjacent(how.pairing) and _array.are_few(*arrays):
+            table = _as_wide(xp, *_signed(xp, like, cos, sin, how))
+            return tuple(_few(xp, x, table, how, out) for x, out in zip(arrays, outs, strict=True))
+        results = tuple(_array.empty_like(x) if out is None else out for x, out in zip(arrays, outs, strict=True))
+        for x, result in zip(arrays, results, strict=True):
+            _fill(xp, x, cos, sin, how, out=result)
+        return results
+    if _array.is_chunked(like):
+        turned = tuple(_array.map_chunks(partial(_chunk, how=how), x, cos, sin) for x in arrays)
     else:
-        turned = _whole(xp, x, cos, sin, how)
-    if out is None:
-        return turned
-    out[...] = turned
+        turned = tuple(_whole(xp, x, cos, sin, how) for x in arrays)
+    return tuple(x if out is None else _assigned(out, x) for x, out in zip(turned, outs, strict=True))
+
+
+def _alone(xp: Any, how: How, x: X, cos: Array, sin: Array) -> X:
+    return turn(xp, (x,), cos, sin, how, outs=(None,))[0]
+
+
+def _pulled_back(xp: Any, how: How, g: Array, arrays: tuple[Array | None, Array, Array]) -> tuple[Array | None, ...]:
+    """Return the gradients of x, cos and sin for the gradient g of x turned; of the table where x is given."""
+    x, cos, sin = arrays
+    # of x: Rᵀ g, the turn backwards
+    of_x = _alone(xp, how._replace(inverse=not how.inverse), g, cos, sin)
+    if x is None:
+        return of_x, None, None
+    # of c + s·i: g·conj(x), each pair (p, q) of g turned backwards by the pair (a, b) of x
+    dtype, pairs = _array.compute_dtype(xp, x), cos.shape[-1]
+    members = (member for part in (g, x) for member in split(part, how.pairing, how.start, pairs))
+    p, q, a, b = (_array.cast(xp, member, dtype) for member in members)
+    of_cos, of_sin = _line(p, q, a, -b), _line(q, p, a, b)
+    return of_x, _array.summed_to(xp, of_cos, cos), _array.summed_to(xp, -of_sin if how.inverse else of_sin, sin)
+
+
+def _assigned(out: X, x: X) -> X:
+    out[...] = x
     return out
-
-
-# --- in one piece -----------------------------------------------------------------------------------------
-
-
-def _chunk(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
-    """Turn one chunk, which is an array of a library of its own."""
-    return _whole(_array.namespace(x=x), x, cos, sin, how)
-
-
-def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
-    """Turn a whole array at once."""
-    pairs = cos.shape[-1]
-    first, second = _turned(xp, x, *_signed(xp, x, cos, sin, how), how)
-    turned = join(xp, first, second, how.pairing)
-    passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
-    kept = [part for part in passing if part.shape[-1]]
-    result = turned if len(kept) == 1 else xp.concat(kept, axis=-1)
-    return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
 def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array, Array]:
@@ -176,73 +204,208 @@ def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array,
     return _array.cast(xp, cos, dtype), -s if how.inverse else s
 
 
-def _turned(xp: Any, x: Array, c: Array, s: Array, how: How) -> tuple[Array, Array]:
-    """Return the first and the second members of all pairs, turned, in the dtype of x."""
-    a, b = (_array.cast(xp, part, c.dtype) for part in split(x, how.pairing, how.start, c.shape[-1]))
-    # a' = a·c − b·s  and  b' = b·c − a·(−s)
-    first, second = _line(a, b, c, s), _line(b, a, c, -s)
-    return _array.cast(xp, first, x.dtype), _array.cast(xp, second, x.dtype)
-
-
 def _line(a: Array, b: Array, c: Array, s: Array) -> Array:
+    """Turn members a of pairs whose other members are b."""
     return a * c - b * s
 
 
-# --- in blocks --------------------------------------------------------------------------------------------
+def _line_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, Array], ac: Array) -> None:
+    """Turn likewise, with memory given for all that is made; b is written over."""
+    (a, b), (c, s) = ab, cs
+    lib.multiply(a, c, out=ac)
+    lib.multiply(b, s, out=b)
+    lib.subtract(ac, b, out=out)
+
+
+# --- members by members: what is traced, lazy, or cannot be written ---------------------------------------------------
+
+
+def _chunk(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
+    """Turn one chunk, which is an array of a library of its own."""
+    return _alone(_array.namespace(x=x), how, x, cos, sin)
+
+
+def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
+    """Turn a whole array at once."""
+    pairs = cos.shape[-1]
+    c, s = _signed(xp, x, cos, sin, how)
+    a, b = (_array.cast(xp, part, c.dtype) for part in split(x, how.pairing, how.start, pairs))
+    # a' = a·c − b·s  and  b' = b·c − a·(−s)
+    members = _line(a, b, c, s), _line(b, a, c, -s)
+    # Each goes back to its dtype before they are joined: compilers write down what is joined.
+    first, second = (_array.cast(xp, member, x.dtype) for member in members)
+    turned = join(xp, first, second, how.pairing)
+    passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
+    kept = [part for part in passing if part.shape[-1]]
+    result = turned if len(kept) == 1 else _array.concatenated(xp, kept)
+    return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
+
+
+# --- by the library's own compiler ------------------------------------------------------------------------------------
+
+
+def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
+    """Turn an array, each number read once and written once."""
+    features = 2 * cos.shape[-1]
+    if _compilers.compiles_lines(x):
+        result: X = _array.empty_like(x) if out is None else out
+        _pass(x, result, how, features)
+        places = _compilers.Places(*step_and_gap(how.pairing, features // 2), -1 if how.inverse else 1)
+        turning = _turning(result, how, features), _turning(x, how, features)
+        to, source, c, s = _in_memory_order(xp, *turning, cos, sin)
+        _compilers.write_line(_line, to, source, (c, s), places)
+        return result
+    if _array.is_fillable(x, cos, sin, out):
+        result = _array.empty_like(x) if out is None else out
+        _fill(xp, x, cos, sin, how, out=result)
+        return result
+    whole = _compiled(xp, how, _array.library(x))
+    turned: X = whole(x, cos, sin) if out is None else whole(x, cos, sin, out)
+    return turned
+
+
+@cache
+def _compiled(xp: Any, how: How, library: str) -> Callable[..., Array]:
+    """Return the rotation of a whole array, compiled."""
+
+    def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
+        turned = _whole(xp, x, cos, sin, how)
+        return turned if out is None else _assigned(out, turned)
+
+    return _compilers.compiled(whole, library)
+
+
+# --- at full width: halves, each feature beside the other of its pair -------------------------------------------------
+
+
+def _as_wide(xp: Any, c: Array, s: Array) -> tuple[Array, Array]:
+    """Return a table for all features of a row."""
+    return xp.concat([c, c], axis=-1), xp.concat([s, -s], axis=-1)
+
+
+def _few(xp: Any, x: X, table: tuple[Array, Array], how: How, out: X | None) -> X:
+    """Turn few elements: what counts is the number of operations."""
+    c, s = table
+    features = c.shape[-1]
+    part = _array.cast(xp, _turning(x, how, features), c.dtype)
+    turned: X = _line(part, _array.halves_swapped(part), c, s)
+    if out is None and features == x.shape[-1]:
+        return _array.cast(xp, turned, x.dtype)  # type: ignore[no-any-return]  # of any library
+    result: X = _array.empty_like(x) if out is None else out
+    _pass(x, result, how, features)
+    _turning(result, how, features)[...] = turned
+    return result
+
+
+def _fill_wide(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, Array]) -> None:
+    """Turn a block into memory."""
+    own, other = scratch
+    if x.dtype != own.dtype:
+        own[...] = x
+        x = own
+    pairs = x.shape[-1] // 2
+    for place, member in zip(split(other, "half", 0, pairs), reversed(split(x, "half", 0, pairs)), strict=True):
+        place[...] = member
+    _line_into(lib, out, (x, other), table, own)
+
+
+# --- as complex numbers: pairs of neighbours --------------------------------------------------------------------------
+
+
+def _as_factor(xp: Any, c: Array, s: Array) -> tuple[Array, ...]:
+    """Return a table as c + s·i."""
+    return (_array.as_complex(join(xp, c, s, "interleaved")),)
+
+
+def _fill_complex(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, Array]) -> None:
+    """Turn a block into memory, by way of scratch where it has no complex view."""
+    (factor,), (own, _) = table, scratch
+    source, target = _array.as_complex(x), _array.as_complex(out)
+    if source is None:
+        own[...] = x
+        source = _array.as_complex(own)
+    # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
+    lib.multiply(source, factor, out=_array.as_complex(own) if target is None else target)
+    if target is None:
+        out[...] = own
+
+
+# --- in blocks: what is made on the way stays in the cache ------------------------------------------------------------
+
+
+def _turning(x: X, how: How, features: int) -> X:
+    """Return the part of x that turns."""
+    turning: X = x if features == x.shape[-1] else x[..., how.start : how.start + features]
+    return turning
+
+
+def _pass(x: Array, out: Array, how: How, features: int) -> None:
+    """Write the part that does not turn."""
+    if out is not x:
+        for passing in (slice(how.start), slice(how.start + features, None)):
+            if x[..., passing].shape[-1]:
+                out[..., passing] = x[..., passing]
 
 
 def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array) -> None:
-    """Turn x into memory that can be written, block by block: what is made on the way stays in the cache."""
-    pairs = cos.shape[-1]
-    end = how.start + 2 * pairs
-    if out is not x:
-        for passing in (slice(how.start), slice(end, None)):
-            if x[..., passing].shape[-1]:
-                out[..., passing] = x[..., passing]
-    out, x, cos, sin = _in_memory_order(xp, out, x, cos, sin)
-    target, source = (
-        _array.as_complex(part[..., how.start : end]) if how.pairing == "interleaved" else None for part in (out, x)
-    )
-    rows = max(_array.block_size(x) // x.shape[-1], 1)
-    for part, blocks in _blocks(tuple(x.shape[:-1]), tuple(cos.shape[:-1]), rows):
-        c, s = _signed(xp, x, cos[part], sin[part], how)
-        if target is not None and source is not None:
-            _multiply(target, source, _array.as_complex(join(xp, c, s, "interleaved")), blocks)
-            continue
+    """Turn x into memory."""
+    features = 2 * cos.shape[-1]
+    _pass(x, out, how, features)
+    widened, fill, share = _kernel(xp, how, x)
+    out, x, cos, sin = _in_memory_order(xp, _turning(out, how, features), _turning(x, how, features), cos, sin)
+    batch, lib = tuple(x.shape[:-1]), _array.module(x)
+    steps = _steps(batch, max(share * _array.block_size(x) // features, 1))
+    own, other = (lib.empty((*steps, features), dtype=_array.compute_dtype(xp, x), device=x.device) for _ in range(2))
+    for part, blocks in _blocks(batch, tuple(cos.shape[:-1]), steps):
+        table = widened(xp, *_signed(xp, x, cos[part], sin[part], how))
         for block in blocks:
-            members = split(out[block], how.pairing, how.start, pairs)
-            for member, value in zip(members, _turned(xp, x[block], c, s, how), strict=True):
-                member[...] = value
+            source = x[block]
+            fill(lib, out[block], source, table, _as_much((own, other), source.shape))
 
 
-def _multiply(out: Array, x: Array, factor: Array, blocks: Iterable[tuple[slice, ...]]) -> None:
-    """Turn pairs that are seen as complex numbers."""
-    for block in blocks:
-        # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
-        out[block] = x[block] * factor
+def _kernel(xp: Any, how: How, x: Array) -> tuple[Any, Any, int]:
+    """Return what makes a table ready, what turns a block by it, and how much larger than others a block may be."""
+    if how.fused:
+        turned = _compiled(xp, How(how.pairing), _array.library(x))
+        return (lambda _, c, s: (c, s)), (lambda _, out, x, table, __: out.copy_(turned(x, *table))), 16
+    return (_as_factor, _fill_complex, 4) if are_adjacent(how.pairing) else (_as_wide, _fill_wide, 1)
 
 
-def _in_memory_order(xp: Any, out: Array, x: Array, cos: Array, sin: Array) -> tuple[Array, ...]:
+def _as_much(scratch: tuple[Array, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return as much of the scratch as a block needs: the last ones may be smaller."""
+    own, other = scratch
+    if own.shape == shape:
+        return scratch
+    part = tuple(slice(n) for n in shape)
+    return own[part], other[part]
+
+
+def _in_memory_order(xp: Any, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
     """Return the arrays with as many axes each, the axes of x in the order in which it lies in memory."""
     batch = x.ndim - 1
     steps = _array.strides(x)
     order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
-    tables = (xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in (cos, sin))
+    tables = (xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in table)
     if order == list(range(batch)):
         return out, x, *tables
     return tuple(xp.permute_dims(part, (*order, batch)) for part in (out, x, *tables))
 
 
-def _blocks(
-    shape: tuple[int, ...], table: tuple[int, ...], rows: int
-) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
-    """Cut rows of a shape into blocks: yield each part of the table, and the blocks that turn by it."""
+def _steps(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """Return the shape of a block of about as many rows: 1 along the first axes, all of the last ones."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
         inner *= shape[axis]
-    # Axes before this one are taken one by one, this one in steps, those behind it whole.
-    steps = [1 if i < axis - 1 else max(rows // inner, 1) if i == axis - 1 else max(n, 1) for i, n in enumerate(shape)]
+    return tuple(
+        1 if i < axis - 1 else max(rows // inner, 1) if i == axis - 1 else max(n, 1) for i, n in enumerate(shape)
+    )
+
+
+def _blocks(
+    shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
+) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
+    """Cut a shape into blocks: yield each part of the table, and the blocks that turn by it."""
     cuts = [[slice(i, min(i + step, n)) for i in range(0, n, step)] for n, step in zip(shape, steps, strict=True)]
     everything = [slice(None)]
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):

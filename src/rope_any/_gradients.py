@@ -1,0 +1,27 @@
+"""The rule by which torch differentiates the rotation: it keeps what the rule asks for, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rope_any._array import Array
+
+
+class Turned(torch.autograd.Function):
+    """An array turned by a table, of which only the table is kept; the array too if the table wants gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, turned: Callable[..., Array], pulled_back: Callable[..., Any], *arrays: Array) -> Array:
+        """Return ``turned(x, cos, sin)``."""
+        _, cos, sin = arrays
+        learned = any(ctx.needs_input_grad[3:])
+        ctx.save_for_backward(*arrays) if learned else ctx.save_for_backward(None, cos, sin)
+        ctx.pulled_back = pulled_back
+        return turned(*arrays)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+        """Return the gradients of x, cos and sin: ``pulled_back(gradient, (x, cos, sin))``, x None if not kept."""
+        (gradient,) = gradients
+        return None, None, *ctx.pulled_back(gradient, ctx.saved_tensors)
