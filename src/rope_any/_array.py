@@ -51,16 +51,18 @@ def namespace(**arrays: Array) -> Any:
 
 def _namespace_at_sight(*arrays: Array) -> Any:
     """Return the namespace of arrays that are plain and in one place, as most are; else None."""
-    kind, numpy, torch = type(arrays[0]), sys.modules.get("numpy"), sys.modules.get("torch")
+    kind = type(arrays[0])
     for x in arrays:
         if type(x) is not kind:
             return None
-    if numpy is not None and kind is numpy.ndarray:
+    if _is_ndarray(arrays[0]):
         import array_api_compat.numpy
 
         return array_api_compat.numpy
-    if torch is None or kind is not torch.Tensor:
+    if (kind.__module__, kind.__name__) != ("torch", "Tensor"):
         return None
+    import torch
+
     device, strided = arrays[0].device, torch.strided
     for x in arrays:
         if x.layout != strided or x.is_nested or x.device != device:
@@ -253,11 +255,12 @@ def _plain_types() -> tuple[type, ...]:
 
 
 def _is_transformed(*tensors: Array | None) -> bool:
-    """Whether tensors are empty, or seen through vmap, grad, jvp or a tracer."""
+    """Whether tensors are seen through vmap, grad, jvp or a tracer."""
     torch = sys.modules["torch"]
     try:
-        if not all(x is None or x.data_ptr() for x in tensors):
-            return True
+        for x in tensors:
+            if x is not None:
+                x.data_ptr()
     except RuntimeError:  # a wrapper has no memory of its own
         return True
     dual = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
@@ -271,14 +274,6 @@ def is_recorded(*arrays: Array) -> bool:
     torch, plain = sys.modules["torch"], _plain_types()
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
     return wanted and all(type(x) in plain for x in arrays) and not _is_transformed(*arrays)
-
-
-def recorded(turned: Callable[..., X], pulled_back: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
-    """Return ``turned(x, cos, sin)``, recorded with ``pulled_back(gradient, (x, cos, sin))`` as its gradients."""
-    from rope_any import _gradients
-
-    result: X = _gradients.Turned.apply(turned, pulled_back, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
-    return result
 
 
 def concatenated(xp: Any, parts: list[Array]) -> Array:
@@ -413,10 +408,11 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
         raise TypeError(msg) from None
 
 
-# Importing this library does not import NumPy: an object of NumPy's classes is there only if NumPy is.
+# Importing this library imports neither NumPy nor torch: an object of their classes is there only if they are.
+# Most are known by where their class is from, and without `sys.modules`, of which torch.compile would take a copy.
 def _is_ndarray(x: object) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(x) is numpy.ndarray
+    kind = type(x)
+    return kind.__module__ == "numpy" and kind.__name__ == "ndarray"
 
 
 def _is_numpy_scalar(x: object) -> bool:
@@ -430,8 +426,15 @@ def _is_masked(x: object) -> bool:
 
 
 def _is_torch(x: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
+    kind = type(x)
+    if kind.__module__ == "torch":
+        import torch
+
+        return isinstance(x, torch.Tensor)
+    if kind.__module__ in {"numpy", "builtins"}:
+        return False
+    known = sys.modules.get("torch")
+    return known is not None and isinstance(x, known.Tensor)
 
 
 def _place(x: Array) -> Any:

@@ -57,6 +57,11 @@ def compiles_lines(x: Array) -> bool:
     return _array.library(x) in {"numpy", "cupy"}
 
 
+def writes(x: Array) -> bool:
+    """Whether compiled functions of arrays write into what they are given."""
+    return _array.library(x) == "torch"
+
+
 def compiled(function: Callable[..., Array], library: str) -> Callable[..., Array]:
     """Return a function of arrays, compiled; where that fails it warns, and the function runs as it is."""
     fast = _COMPILE[library](function)

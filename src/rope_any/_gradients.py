@@ -1,11 +1,17 @@
-"""The rule by which torch differentiates the rotation: it keeps what the rule asks for, and nothing else."""
+"""The rule by which torch differentiates the rotation. Imports torch: to be imported where tensors are."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from rope_any._array import Array
+from rope_any._array import Array, X
+
+
+def recorded(turned: Callable[..., X], pulled_back: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
+    """Return ``turned(x, cos, sin)``, recorded with ``pulled_back(gradient, (x, cos, sin))`` as its gradients."""
+    result: X = Turned.apply(turned, pulled_back, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
+    return result
 
 
 class Turned(torch.autograd.Function):

@@ -154,10 +154,12 @@ def turn(
         if reason is None:
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
         _compilers.fallen_back(reason)
+        how = how._replace(fused=False)
     if _array.is_recorded(*arrays, cos, sin):  # and there is no out: `check` has seen to it
-        return tuple(
-            _array.recorded(partial(_alone, xp, how), partial(_pulled_back, xp, how), x, cos, sin) for x in arrays
-        )
+        from rope_any import _gradients
+
+        rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
+        return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
     if _array.is_fillable(*arrays, cos, sin, *outs):
         if not are_adjacent(how.pairing) and _array.are_few(*arrays):
             table = _as_wide(xp, *_signed(xp, like, cos, sin, how))
@@ -260,8 +262,11 @@ def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None)
         _fill(xp, x, cos, sin, how, out=result)
         return result
     whole = _compiled(xp, how, _array.library(x))
-    turned: X = whole(x, cos, sin) if out is None else whole(x, cos, sin, out)
-    return turned
+    if out is not None and _compilers.writes(x):
+        whole(x, cos, sin, out)
+        return out
+    turned: X = whole(x, cos, sin)
+    return turned if out is None else _assigned(out, turned)
 
 
 @cache

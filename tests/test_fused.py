@@ -1,0 +1,192 @@
+"""``fused=True``: compiled where the table in the docs says so, eager with one warning elsewhere, and never wrong."""
+
+import re
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import _compilers, _rotate
+
+PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
+F = ra.frequencies(12)
+TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6, "float64": 1e-15}
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch):
+    """Let each test be warned anew, and forget what the compilers of others have refused."""
+    monkeypatch.setattr(_compilers, "_TOLD", set())
+    _rotate._compiled.cache_clear()
+
+
+def what_the_docs_say():
+    """Return the table of the docs as {library: {dtype: cell}}."""
+    rows = [re.findall(r"[^|]+", line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    head, _, *body = [[cell.strip(" `") for cell in row] for row in rows]
+    return {row[0]: dict(zip(head[2:], row[2:], strict=True)) for row in body}
+
+
+def watched(function):
+    """Return a result, and what was warned of on the way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return function(), [str(w.message) for w in caught if w.category is RuntimeWarning]
+
+
+def close(lib, got, want, dtype):
+    np.testing.assert_allclose(
+        lib.get(got).astype(np.float64), lib.get(want).astype(np.float64), rtol=0, atol=TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_what_is_compiled_and_what_falls_back(lib, rng, pairing, dtype):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    name = next(name for name in what_the_docs_say() if lib.name.startswith(name))
+    rope = ra.Rope(F, pairing=pairing, start=2)
+    q, k = (lib(rng.uniform(-1, 1, (2, heads, 5, 16)), dtype) for heads in (4, 2))
+    want = rope(q, k, 1000)
+    (got, found), told = watched(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
+    assert [x.dtype for x in got] == [q.dtype, k.dtype] and len(found) == 2
+    for x, y in zip(got, want, strict=True):
+        close(lib, x, y, dtype)
+    assert bool(told) == (what_the_docs_say()[name][dtype] == "eager"), told
+    assert len(told) <= 1 and all("falls back to the eager schedule" in message for message in told)
+    undone, again = watched(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
+    close(lib, undone, q, dtype)
+    assert not again  # once is enough
+    if lib.writes:
+        (a, b), again = watched(lambda: rope(q, k, 1000, out=(q, k), fused=True))
+        assert a is q and b is k and not again
+        for x, y in zip((q, k), want, strict=True):
+            close(lib, x, y, dtype)
+
+
+def test_float32_is_compiled_wherever_a_library_has_a_compiler():
+    said = what_the_docs_say()
+    assert {name for name, row in said.items() if row["float32"] != "compiled"} == {"array-api-strict"}
+
+
+# Arrays of more axes than Numba's loop has, tables for all, for batches and for rows, tokens before heads.
+SHAPES = {
+    "one row": ((), ()),
+    "rows": ((7,), (7,)),
+    "heads": ((3, 7), (7,)),
+    "a table for each batch": ((2, 3, 7), (2, 1, 7)),
+    "a table for each row": ((2, 3, 7), (2, 3, 7)),
+    "five axes": ((2, 1, 3, 2, 7), (2, 1, 1, 1, 7)),
+    "tokens before heads": ((2, 7, 3), (7, 1)),
+    "nothing": ((2, 0, 7), (7,)),
+}
+VIEWS = {
+    "as it comes": lambda x: x,
+    "last axes swapped": lambda x: np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 0, -2)), 0, -2) if x.ndim > 1 else x,
+    "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fused_equals_eager(shape, view, pairing, library, rng):
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+    else:
+        pytest.importorskip("numba", reason="numba is not installed")
+    put = np.asarray if library == "numpy" else torch.from_numpy
+    batch, tokens = SHAPES[shape]
+    x = VIEWS[view](rng.uniform(-1, 1, (*batch, 16)).astype(np.float32))
+    table = ra.cos_sin(rng.integers(0, 9999, tokens), F, dtype=np.float64)  # of another dtype than x
+    x, cos, sin = (put(part) for part in (x, *table))
+    for inverse in (False, True):
+        options = {"pairing": pairing, "start": 1, "inverse": inverse}
+        got = ra.rotate(x, cos, sin, **options, fused=True)
+        np.testing.assert_allclose(got, ra.rotate(x, cos, sin, **options), rtol=0, atol=1e-6)
+
+
+def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
+    with pytest.raises(ValueError, match="must hold the 12 features"):
+        ra.rotate(np.ones((2, 8)), *ra.cos_sin(np.arange(2), F), pairing="half", fused=True)
+    with pytest.raises(TypeError, match="fused must be True or False"):
+        ra.Rope(F, pairing="half").apply(np.ones((2, 16)), fused="yes")
+
+
+def test_without_numba_the_way_to_it_is_told(monkeypatch):
+    monkeypatch.setattr(_compilers, "_has_numba", lambda: False)
+    x = np.ones((2, 12))
+    with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
+        got = ra.Rope(F, pairing="half").apply(x, fused=True)
+    np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
+
+
+def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def failing(_):
+        def call(*_):
+            calls.append(1)
+            raise NotImplementedError
+
+        return call
+
+    calls = []
+    monkeypatch.setitem(_compilers._COMPILE, "torch", failing)
+    rope = ra.Rope(F, pairing="half")
+    x = torch.ones(3, 400, 12)
+    want = rope.apply(x)
+    with pytest.warns(RuntimeWarning, match="compiler of torch failed .NotImplementedError"):
+        rope.apply(x, out=x, fused=True)
+    assert torch.equal(x, want)
+    rope.apply(x, out=x, fused=True)
+    assert len(calls) == 1
+
+
+def test_numbers_of_another_byte_order_fall_back():
+    pytest.importorskip("numba", reason="numba is not installed")
+    x = np.arange(24.0).reshape(2, 12)
+    with pytest.warns(RuntimeWarning, match="byte order"):
+        got = ra.Rope(F, pairing="half").apply(x.astype(">f8"), fused=True)
+    np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
+
+
+def test_under_transformations_of_torch(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(F, pairing="half")
+    x = torch.tensor(rng.uniform(-1, 1, (3, 4, 5, 12)).astype(np.float32))
+    with pytest.warns(RuntimeWarning, match="under a transformation"):
+        got = torch.func.vmap(lambda row: rope.apply(row, fused=True))(x)
+    assert torch.equal(got, rope.apply(x))
+    # what is being compiled anyhow is compiled once
+    torch.testing.assert_close(torch.compile(lambda x: rope.apply(x, fused=True), fullgraph=True)(x), rope.apply(x))
+
+
+def test_gradients_pass_through(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(F, pairing="interleaved")
+    x = torch.tensor(rng.uniform(-1, 1, (2, 5, 12)).astype(np.float32), requires_grad=True)
+    g = torch.ones_like(x)
+    (fused,), (eager,) = (torch.autograd.grad(rope.apply(x, 9, fused=f), x, g) for f in (True, False))
+    torch.testing.assert_close(fused, eager, rtol=0, atol=1e-6)
+
+
+def test_numba_is_called_from_many_threads(rng):
+    pytest.importorskip("numba", reason="numba is not installed")
+    rope = ra.Rope(F, pairing="half")
+    x = rng.uniform(-1, 1, (4, 100, 12))
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(rope.apply(x, fused=True))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    for result in results:
+        np.testing.assert_allclose(result, rope.apply(x), rtol=0, atol=1e-15)

@@ -1,0 +1,123 @@
+"""Gradients that torch records: backwards is the inverse turn, and of x nothing is kept."""
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+F = ra.frequencies(8)
+TABLES = {"for all": (), "tokens": (3,), "batches": (2, 1, 3), "rows": (2, 2, 3), "ones": (1, 1, 1)}
+
+
+def arrays(table=(3,)):
+    """Return x, cos and sin, float64 leaves that want gradients; the table is of no angles."""
+    torch.manual_seed(0)
+    shapes = ((2, 2, 3, 7), (*table, 2), (*table, 2))
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.fixture(params=["half", "interleaved"])
+def pairing(request):
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("table", TABLES)
+def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pairing):
+    x, cos, sin = arrays(TABLES[table])
+
+    def turn(x, cos, sin):
+        return ra.rotate(x, cos, sin, pairing=pairing, start=2, inverse=inverse)
+
+    for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
+        assert torch.autograd.gradcheck(turn, given, check_forward_ad=True, check_batched_grad=True)
+        assert torch.autograd.gradgradcheck(turn, given, check_batched_grad=True, check_fwd_over_rev=True)
+
+
+def kept(function):
+    """Return the tensors that backward keeps, and the result."""
+    tensors = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
+        return function(), tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_only_the_table_is_kept(pairing, dtype):
+    rope = ra.Rope(F, pairing=pairing)
+    q, k = (torch.randn(2, heads, 700, 8, dtype=dtype, requires_grad=True) for heads in (4, 2))
+    table = rope.table(torch.arange(700), like=q)
+    (a, b), tensors = kept(lambda: rope(q, k, table))
+    assert {id(x) for x in tensors} == {id(x) for x in table}
+    assert {x.data_ptr() for x in tensors} == {x.data_ptr() for x in table}
+    # and it does what it must: Rᵀ g
+    g = torch.randn(a.shape).to(dtype)
+    assert torch.equal(torch.autograd.grad(a, q, g)[0], rope.apply(g, table, inverse=True))
+    assert b.requires_grad
+
+
+def test_x_is_kept_where_the_table_learns(pairing):
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    f = torch.tensor(F, requires_grad=True)
+    result, tensors = kept(lambda: ra.rotate(x, *ra.cos_sin(torch.arange(5), f), pairing=pairing))
+    assert any(t.data_ptr() == x.data_ptr() for t in tensors)
+    result.sum().backward()
+    assert f.grad.abs().sum() > 0 and x.grad is not None
+
+
+def test_gradients_of_half_precision_are_of_the_dtypes_that_came(pairing):
+    x = torch.randn(3, 5, 8).bfloat16().requires_grad_()
+    table = [part.requires_grad_() for part in ra.cos_sin(torch.arange(5), F)]
+    ra.rotate(x, *table, pairing=pairing).float().square().sum().backward()
+    assert x.grad.dtype == torch.bfloat16
+    for part in table:
+        assert part.grad.dtype == torch.float32 and part.grad.shape == part.shape and part.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_one_graph_with_gradients(learned, pairing):
+    x, cos, sin = arrays()
+    given = (x, cos, sin) if learned else (x, cos.detach(), sin.detach())
+    wanted = given if learned else (x,)
+
+    def turn(x, cos, sin):
+        return ra.rotate(x, cos, sin, pairing=pairing, start=2)
+
+    torch._dynamo.reset()
+    assert torch._dynamo.explain(turn)(*given).graph_break_count == 0
+    torch._dynamo.reset()
+    g = torch.randn(x.shape, dtype=x.dtype)
+    got = torch.autograd.grad(torch.compile(turn, fullgraph=True)(*given), wanted, g)
+    for a, b in zip(got, torch.autograd.grad(turn(*given), wanted, g), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
+
+
+def test_an_expanded_gradient_and_a_checkpoint(pairing):
+    rope = ra.Rope(F, pairing=pairing)
+    x = torch.randn(3, 4, 9, 8, requires_grad=True)
+    rope.apply(x).sum().backward()  # its gradient is one number, seen everywhere
+    want = rope.apply(torch.ones_like(x), inverse=True).detach()
+    torch.testing.assert_close(x.grad, want, rtol=0, atol=1e-6)
+    y = x.detach().requires_grad_()
+    torch.utils.checkpoint.checkpoint(rope.apply, y, use_reentrant=False).sum().backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+def test_a_table_changed_after_its_use_is_noticed(pairing):
+    x, cos, sin = (part.detach() for part in arrays())
+    result = ra.rotate(x.requires_grad_(), cos, sin, pairing=pairing)
+    cos.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_hessians_and_jacobians(pairing):
+    x = torch.randn(4, 8, dtype=torch.float64)
+    rope = ra.Rope(F, pairing=pairing)
+    for vectorize in (False, True):
+        jacobian = torch.autograd.functional.jacobian(rope.apply, x, vectorize=vectorize).reshape(32, 32)
+        np.testing.assert_allclose(jacobian @ jacobian.T, np.eye(32), atol=1e-14)
+        hessian = torch.autograd.functional.hessian(lambda x: rope.apply(x).square().sum(), x, vectorize=vectorize)
+        np.testing.assert_allclose(hessian.reshape(32, 32), 2 * np.eye(32), atol=1e-14)
