@@ -501,6 +501,100 @@ def test_layers_that_hold_still(name):
     assert [int(rope is not None) for rope in config.layers(model)] == turning
 
 
+def tuples(value):
+    """Return a value with tuples in the place of lists."""
+    if isinstance(value, dict):
+        return {key: tuples(inner) for key, inner in value.items()}
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_tuples_are_lists(name):
+    model, _ = LAYERS[name]
+    frozen = tuples(model)
+    assert config.layers(frozen) == config.layers(model)
+    assert config.layers({"model_type": "llava", "text_config": frozen}) == config.layers(model)
+    assert frozen == tuples(model)  # left alone
+
+
+SMOL = {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4}
+BAMBA = {"model_type": "bamba", "head_dim": 64, "num_hidden_layers": 4}
+IGNORED = {
+    "indices in words": (
+        BAMBA | {"attn_layer_indices": "1,3"},
+        "attn_layer_indices must be a list of integers; got str",
+    ),
+    "indices in an object": (BAMBA | {"attn_layer_indices": {"1": 1}}, "attn_layer_indices must be a list of integers"),
+    "indices that are words": (BAMBA | {"attn_layer_indices": ["1"]}, "attn_layer_indices must be a list of integers"),
+    "indices that are flags": (BAMBA | {"attn_layer_indices": [True]}, "attn_layer_indices must be a list of integers"),
+    "flags in an object": (SMOL | {"no_rope_layers": {"0": 0}}, "no_rope_layers must be a list of integers; got dict"),
+    "an interval in words": (SMOL | {"no_rope_layer_interval": "2"}, "no_rope_layer_interval must be an integer"),
+    "an interval of nothing": (
+        SMOL | {"no_rope_layer_interval": 0},
+        "no_rope_layer_interval must be positive; got int",
+    ),
+    "a period that is a real": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window_pattern": 2.0},
+        "sliding_window_pattern must be an integer; got float 2.0",
+    ),
+    "a period that is a word": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window_pattern": "2"},
+        "sliding_window_pattern must be an integer; got str '2'",
+    ),
+    "a period that is a flag": (
+        {"model_type": "gemma3", "text_config": {"num_hidden_layers": 4, "sliding_window_pattern": True}},
+        "text_config.sliding_window_pattern must be an integer; got bool True",
+    ),
+    "letters in another order": (
+        {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window_pattern": "GLL"},
+        "sliding_window_pattern must be an integer; got str 'GLL'",
+    ),
+    "crossing layers": (
+        {"model_type": "mllama_text_model", "head_dim": 64, "cross_attention_layers": {}},
+        "cross_attention_layers must be a list of integers",
+    ),
+    "scaled layers": (
+        {"model_type": "molmo2_text", "rope_scaling_layers": "all"},
+        "rope_scaling_layers must be a list of integers; got str 'all'",
+    ),
+    "attending layers": (
+        {"model_type": "lfm2", "head_dim": 64, "full_attn_idxs": 3},
+        "full_attn_idxs must be a list of integers; got int 3",
+    ),
+    "hybrid layers": (
+        {"model_type": "zamba2", "attention_head_dim": 64, "hybrid_layer_ids": "6"},
+        "hybrid_layer_ids must be a list of integers",
+    ),
+    "bases": (
+        {"model_type": "llava", "text_config": {"model_type": "granite_swa", "layer_rope_theta": {"0": 1e4}}},
+        "text_config.layer_rope_theta must be a list of numbers; got dict",
+    ),
+    "bases that only say where": (
+        {"model_type": "muse_glimmer_text", "layer_rope_theta": "1e4"},
+        "layer_rope_theta must be a list of numbers",
+    ),
+    "kinds that are no names": (
+        {"model_type": "cohere2_moe", "layer_types": ["full_attention"], "mlp_layer_types": "dense"},
+        "mlp_layer_types must be a list of names; got str 'dense'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_lists_and_periods_are_not_ignored(name):
+    model, words = IGNORED[name]
+    for function in (Rope.from_config, config.layers, config.explain):
+        with pytest.raises((TypeError, ValueError), match=words):
+            function(model)
+
+
+def test_what_is_not_read_may_be_of_any_kind():
+    listed = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
+    exaone = {"model_type": "exaone4", "head_dim": 64, "sliding_window": None, "sliding_window_pattern": 0} | listed
+    assert all(config.layers(exaone))
+    assert Rope.from_config(LLAMA | {"cross_attention_layers": "none", "mlp_layer_types": 3}) == Rope(F, pairing="half")
+
+
 def test_layers_that_hold_still_by_type():
     cohere = {"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}
     assert Rope.from_config(cohere, layer_type="full_attention") is None

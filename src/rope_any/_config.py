@@ -16,7 +16,18 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._frequencies import integer, shown
 from rope_any._gguf import is_gguf, translated
-from rope_any._models import INERT, MODELS, NAMELESS, STILL, STILL_MODELS, TEXT_PARTS, Model
+from rope_any._models import (
+    INDICES,
+    INERT,
+    MODELS,
+    NAMELESS,
+    NUMBERS,
+    STILL,
+    STILL_MODELS,
+    TEXT_PARTS,
+    Model,
+    listed,
+)
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
@@ -115,7 +126,16 @@ def load(config: object, /) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         msg = f"config must be a dict, a path to a config.json or an object with to_dict(); got {shown(config)}"
         raise TypeError(msg)
-    return dict(config)
+    return {key: _as_json(value) for key, value in config.items()}
+
+
+def _as_json(value: object, depth: int = 8) -> Any:
+    """Return a value with lists in the place of tuples, in objects as deep as parameters stand."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping) and depth:
+        return {key: _as_json(inner, depth - 1) for key, inner in value.items()}
+    return value
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -256,7 +276,23 @@ def _checked(part: Part) -> Part:
             fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
         if key not in known and key not in INERT and value is not None and _ROTARY.search(key):
             fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
+    _require_rules(part)
     return part
+
+
+def _require_rules(part: Part) -> None:
+    """Refuse what the rules of a model can't read, by trying them on the first layer."""
+    for thing, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
+        fact = part.own(thing)
+        if fact is not None:
+            listed(fact.source, fact.value, kind)
+    try:
+        part.model.turns(part.keys, "full_attention", 0)
+        if part.model.pattern is not None and not any(map(part.get, TYPES)):
+            part.model.pattern(part.keys, 0, 2)
+    except (TypeError, ValueError) as error:
+        msg = f"{part.name('')}{error}"
+        raise type(error)(msg) from None
 
 
 # --- the parameters of one kind of layer ------------------------------------------------------------------
@@ -329,16 +365,12 @@ def parameters(part: Part, label: str | None, index: int | None = None, /) -> di
 def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
     """Whether flat parameters scale a kind of layer, or a layer."""
     layer = part.model.layers.get(label or "")
-    listed = part.own("scaled_layers")
-    if listed is None or not isinstance(listed.value, list):
+    scaled = part.own("scaled_layers")
+    if scaled is None:
         return layer is None or layer.scaled
-    if index is None and not set(range(layer_count(part))) <= set(filter(_is_index, listed.value)):
-        fail(f"{listed.source} tells layers apart: use rope_any.config.layers")
-    return index is None or index in listed.value
-
-
-def _is_index(value: object) -> bool:
-    return type(value) is int
+    if index is None and not set(range(layer_count(part))) <= set(scaled.value):
+        fail(f"{scaled.source} tells layers apart: use rope_any.config.layers")
+    return index is None or index in scaled.value
 
 
 def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
@@ -424,16 +456,16 @@ def layer_count(part: Part, /) -> int:
 def layer_types(part: Part, /) -> list[str] | None:
     """Return the type of each layer, as listed or by the pattern of the model; None if there are none."""
     for name in TYPES:
-        listed = part.keys.get(name)
-        if listed is None:
+        types = part.keys.get(name)
+        if types is None:
             continue
-        if not isinstance(listed, list | tuple) or not all(map(_is_name, listed)):
-            msg = f"{part.name(name)} must be a list of names; got {shown(listed)}"
+        if not isinstance(types, list) or not all(map(_is_name, types)):
+            msg = f"{part.name(name)} must be a list of names; got {shown(types)}"
             raise TypeError(msg)
-        repeats = layer_count(part) // len(listed) + 1 if "block_types" in name and listed else 1
-        return (list(listed) * repeats)[: layer_count(part)] if repeats > 1 else list(listed)
+        repeats = layer_count(part) // len(types) + 1 if "block_types" in name and types else 1
+        return (types * repeats)[: layer_count(part)] if repeats > 1 else list(types)
     attending = part.own("attention_layers")
-    if attending is not None and isinstance(attending.value, list):
+    if attending is not None:
         return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
     if part.model.pattern is None or first(part, LAYERS) is None:
         return None

@@ -5,12 +5,31 @@ Read in transformers 5.23 and measured there: which features its attention pairs
 turn. A model without a line of its own turns halves, with base 10 000, in every layer.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rope_any._frequencies import integer, shown
 from rope_any._pairing import Pairing
 
 Config = Mapping[str, Any]
+
+Kind = tuple[str, tuple[type, ...]]
+"""What a list can be of: the word for it, and the types of its items."""
+INDICES: Kind = ("integers", (int,))
+FLAGS: Kind = ("integers", (int, bool))
+NUMBERS: Kind = ("numbers", (int, float))
+NAMES: Kind = ("names", (str,))
+
+
+def listed(name: str, value: object, kind: Kind = INDICES) -> list[Any] | None:
+    """Return a list of some kind, or None for null; refuse all else, which could only be ignored."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(item) in kind[1] for item in value):
+        msg = f"{name} must be a list of {kind[0]}; got {shown(value)}"
+        raise TypeError(msg)
+    return value
 
 
 class Layer(NamedTuple):
@@ -71,14 +90,25 @@ class Model(NamedTuple):
     """Whether ``rope_interleave: false`` means halves."""
 
 
+def _period(key: str, given: object, default: int) -> int:
+    """Return after how many layers a pattern repeats."""
+    if given is None:
+        return default
+    period = integer(key, given)
+    if period < 1:
+        msg = f"{key} must be positive; got {shown(period)}"
+        raise ValueError(msg)
+    return period
+
+
 def _every(period: int, key: str = "", *, first: int = 1, other: str = "sliding_attention") -> Any:
     """Return the pattern in which every n-th layer is of full attention, and the others are not."""
 
     def pattern(config: Config, index: int, layers: int) -> str:
-        given = config.get(key, config.get(f"_{key}"))
-        given = len(given) if isinstance(given, str) else given  # "LLLG": local, local, local, global
-        n = given if isinstance(given, int) and given > 0 else period
-        return "full_attention" if (index + first) % n == 0 else other
+        given = config.get(key, config.get(f"_{key}")) if key else None
+        if isinstance(given, str) and re.fullmatch("L*G", given):  # "LLLG": local, local, local, global
+            given = len(given)
+        return "full_attention" if (index + first) % _period(key, given, period) == 0 else other
 
     return pattern
 
@@ -97,20 +127,19 @@ def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
 
 
 def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
-    kinds = config.get("mlp_layer_types")
-    dense = isinstance(kinds, list) and index < len(kinds) and kinds[index] == "dense"
-    return layer_type == "sliding_attention" or (dense and config.get("prefix_dense_sliding_window_pattern", 1) == 1)
+    kinds = listed("mlp_layer_types", config.get("mlp_layer_types"), NAMES) or []
+    prefix = "prefix_dense_sliding_window_pattern"
+    dense = kinds[index : index + 1] == ["dense"] and _period(prefix, config.get(prefix), 1) == 1
+    return layer_type == "sliding_attention" or dense
 
 
 def _but_every(period: int) -> Callable[[Config, str, int], bool]:
     """Return the rule that every n-th layer holds still, unless a list says which do."""
 
     def turns(config: Config, layer_type: str, index: int) -> bool:
-        listed = config.get("no_rope_layers")
-        if isinstance(listed, list) and listed:
-            return index >= len(listed) or bool(listed[index])
-        given = config.get("no_rope_layer_interval")
-        return (index + 1) % (given if isinstance(given, int) and given > 0 else period) != 0
+        flags = listed("no_rope_layers", config.get("no_rope_layers"), FLAGS)
+        interval = _period("no_rope_layer_interval", config.get("no_rope_layer_interval"), period)
+        return index >= len(flags) or bool(flags[index]) if flags else (index + 1) % interval != 0
 
     return turns
 
@@ -120,14 +149,14 @@ def _chunked_where_turning(config: Config, index: int, layers: int) -> str:
 
 
 def _with_base(config: Config, layer_type: str, index: int) -> bool:
-    bases = config.get("layer_rope_theta")
-    return not isinstance(bases, list) or index >= len(bases) or bool(bases[index])
+    bases = listed("layer_rope_theta", config.get("layer_rope_theta"), NUMBERS)
+    return bases is None or index >= len(bases) or bool(bases[index])
 
 
 def _with_base_or_sliding(config: Config, layer_type: str, index: int) -> bool:
-    if isinstance(config.get("layer_rope_theta"), list):
-        return _with_base(config, layer_type, index)
-    return layer_type != "full_attention"
+    if config.get("layer_rope_theta") is None:
+        return layer_type != "full_attention"
+    return _with_base(config, layer_type, index)
 
 
 def _fourth_from_the_last(config: Config, index: int, layers: int) -> str:
@@ -139,14 +168,13 @@ def _flint(config: Config, index: int, layers: int) -> str:
 
 
 def _self_attending(config: Config, layer_type: str, index: int) -> bool:
-    crossing = config.get("cross_attention_layers", [3, 8, 13, 18, 23, 28, 33, 38])
-    return not isinstance(crossing, list) or index not in crossing
+    key = "cross_attention_layers"
+    return index not in (listed(key, config.get(key, [3, 8, 13, 18, 23, 28, 33, 38])) or ())
 
 
-def _listed(key: str) -> Callable[[Config, str, int], bool]:
+def _at(key: str) -> Callable[[Config, str, int], bool]:
     def turns(config: Config, layer_type: str, index: int) -> bool:
-        listed = config.get(key)
-        return isinstance(listed, list) and index in listed
+        return index in (listed(key, config.get(key)) or ())
 
     return turns
 
@@ -227,7 +255,7 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "nomic_bert": Model(base=1_000.0),
     "phimoe": Model(base=1_000_000.0),
     "solar_open": Model(base=1_000_000.0),
-    "bamba": Model(partial=0.5, turns=_listed("attn_layer_indices")),
+    "bamba": Model(partial=0.5, turns=_at("attn_layer_indices")),
     "dots3_note_audio_encoder": Model(partial=0.5),
     "glm4_moe": Model(partial=0.5),
     "glmasr_encoder": Model(partial=0.5),
