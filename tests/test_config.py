@@ -643,6 +643,65 @@ def test_layers_are_counted():
     assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
 
 
+HALF_LISTED = {
+    "layer_types": LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 2},
+    "too many": LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 6},
+    "of kinds that differ": GEMMA3 | {"layer_types": ["sliding_attention", "full_attention"]},
+    "GGUF": {
+        "general.architecture": "minicpm3",
+        "minicpm3.block_count": 4,
+        "minicpm3.attention.key_length": 64,
+        "minicpm3.attention.sliding_window_pattern": [1],
+    },
+}
+
+
+@pytest.mark.parametrize("name", HALF_LISTED)
+def test_types_are_one_for_each_layer(name):
+    for function in (config.layers, config.explain):
+        with pytest.raises(ValueError, match=r"must have [48] entries, one for each layer; got [126]"):
+            function(HALF_LISTED[name])
+    with pytest.raises(ValueError, match="must have"):
+        Rope.from_config(HALF_LISTED[name], layer_type="full_attention")
+
+
+def test_types_of_layers_that_predict_further_tokens():
+    types = ["full_attention", "sliding_attention", "sliding_attention"]
+    step = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": types}
+    assert [one.layers for one in config.explain(step)] == [(1,), (0,)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"max_position_embeddings": 0},
+        {"max_position_embeddings": 10**400},
+        {"original_max_position_embeddings": 0},
+        {"original_max_position_embeddings": "x"},
+        {"num_hidden_layers": "x"},
+        {"num_hidden_layers": 0},
+        {"num_hidden_layers": "x", "layer_types": ["full_attention"]},
+        {"num_hidden_layers": "x", "model_type": "granite_swa", "layer_rope_theta": [1e4, 1e4]},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_rotation_needs_stop_no_reading(odd):
+    (told,) = config.explain(LLAMA | odd)
+    assert told.rope == Rope.from_config(LLAMA | odd) == Rope(F, pairing="half")
+    assert told.layers is None
+    lengths = {name: told.facts[name].value for name in told.facts if "length" in name}
+    assert lengths == ({} if "max_position_embeddings" in odd else {"trained_length": 4096.0})
+
+
+def test_a_number_of_layers_that_is_none_where_layers_are_asked_for():
+    gemma = GEMMA3 | {"num_hidden_layers": "x"}
+    for ask in (lambda: Rope.from_config(gemma, layer_type="full_attention"), lambda: config.explain(gemma)):
+        with pytest.raises(TypeError, match="num_hidden_layers must be an integer; got str 'x'"):
+            ask()
+    with pytest.raises(TypeError, match="num_hidden_layers must be an integer; got str 'x'"):
+        config.layers(LLAMA | {"num_hidden_layers": "x"})
+
+
 def test_scaling_for_some_layers():
     molmo = {
         "model_type": "molmo2_text",
@@ -1448,7 +1507,7 @@ def test_absurd_numbers_of_layers():
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers(LLAMA)
-    with pytest.raises(ValueError, match="layer_types must have 4 names, one for each layer; got 1"):
+    with pytest.raises(ValueError, match="layer_types must have 4 entries, one for each layer; got 1"):
         config.layers(LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"]})
     assert len(config.layers(LLAMA | {"num_hidden_layers": 1024})) == 1024
 

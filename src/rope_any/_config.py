@@ -453,6 +453,14 @@ def layer_count(part: Part, /) -> int:
     return count
 
 
+def counts_layers(part: Part, /) -> bool:
+    """Whether a config tells how many layers there are, in a number that can be one."""
+    try:
+        return layer_count(part) > 0
+    except (TypeError, ValueError):
+        return False
+
+
 def layer_types(part: Part, /) -> list[str] | None:
     """Return the type of each layer, as listed or by the pattern of the model; None if there are none."""
     for name in TYPES:
@@ -462,8 +470,7 @@ def layer_types(part: Part, /) -> list[str] | None:
         if not isinstance(types, list) or not all(map(_is_name, types)):
             msg = f"{part.name(name)} must be a list of names; got {shown(types)}"
             raise TypeError(msg)
-        repeats = layer_count(part) // len(types) + 1 if "block_types" in name and types else 1
-        return (types * repeats)[: layer_count(part)] if repeats > 1 else list(types)
+        return _one_for_each_layer(part, name, types)
     attending = part.own("attention_layers")
     if attending is not None:
         return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
@@ -473,20 +480,30 @@ def layer_types(part: Part, /) -> list[str] | None:
     return [part.model.pattern(part.keys, i, count) for i in range(count)]
 
 
+def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
+    """Return listed types: of blocks that repeat, or without those of layers that predict further tokens."""
+    if first(part, LAYERS) is None:
+        return types
+    count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
+    if "block_types" in name and types:
+        return (types * count)[:count]
+    if len(types) < count or len(types) - count not in (0, ahead):
+        fail(f"{part.name(name)} must have {count} entries, one for each layer; got {len(types)}")
+    return types[:count]
+
+
 def kinds(part: Part, /) -> list[str] | list[None]:
     """Return the type of each layer, or None for each where layers have no types."""
     count, types = layer_count(part), layer_types(part)
     if types is None and (choices(part) or part.model.typed):
         fail(f"{part.name(TYPES[0])} must be given, since layers differ; got none")
-    if types is not None and len(types) != count:
-        fail(f"{part.name(TYPES[0])} must have {count} names, one for each layer; got {len(types)}")
     return [None] * count if types is None else types
 
 
 def layers_of(part: Part, label: str | None, /) -> list[int] | None:
     """Return the layers of a kind, or all; None if the config does not tell them."""
     if label is None:
-        return list(range(layer_count(part))) if first(part, LAYERS) else None
+        return list(range(layer_count(part))) if counts_layers(part) else None
     types = layer_types(part)
     return None if types is None else [i for i, kind in enumerate(types) if part.model.label(kind) == label]
 

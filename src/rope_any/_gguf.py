@@ -85,6 +85,7 @@ _READ = {*_KEYS.values(), *_SCALING.values()} | {
     "rope.scale_linear",
 }
 _SLICE = "qk_rope_head_dim"
+_PATTERN = "attention.sliding_window_pattern"
 
 
 def is_gguf(keys: Mapping[str, Any], /) -> bool:
@@ -113,9 +114,14 @@ def translated(keys: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, st
         layer.get("sliding_attention", "rope_theta_swa"): "rope.freq_base_swa",
         _SLICE if _has_slice(arch, own) else "rotary_dim": "rope.dimension_count",
     }
+    names = {
+        **theirs,
+        **{f"rope_scaling.{ours}": key for ours, key in _SCALING.items()},
+        "layer_types": _PATTERN,
+    }
     config = {ours: own[key] for ours, key in theirs.items() if own.get(key) is not None}
     _require_kinds(arch, own)
-    heads, pattern = config.get("num_attention_heads"), own.get("attention.sliding_window_pattern")
+    heads, pattern = config.get("num_attention_heads"), own.get(_PATTERN)
     if isinstance(heads, list | tuple) and heads:
         config["num_attention_heads"] = heads[0]  # the one that llama.cpp takes
     if isinstance(pattern, list | tuple):
@@ -125,7 +131,6 @@ def translated(keys: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, st
         msg = f"{arch}.rope.freq_base_swa must be that of all layers in {arch}; got {shown(sliding)}"
         raise ValueError(msg)
     config |= {"rope_theta": None} if model.optional else {"rope_scaling": _scaling(arch, own)}
-    names = {**theirs, **{f"rope_scaling.{ours}": key for ours, key in _SCALING.items()}}
     return (
         {"model_type": arch, **config},
         {"model_type": _ARCHITECTURE, **{ours: f"{arch}.{key}" for ours, key in names.items()}},
@@ -139,8 +144,8 @@ def _is_period(value: object) -> bool:
 
 def _require_kinds(arch: str, own: Mapping[str, Any]) -> None:
     """Refuse values of a kind that a file of this format can't hold."""
-    sections, pattern = own.get("rope.dimension_sections"), own.get("attention.sliding_window_pattern")
-    for name, value in {"rope.dimension_sections": sections, "attention.sliding_window_pattern": pattern}.items():
+    sections, pattern = own.get("rope.dimension_sections"), own.get(_PATTERN)
+    for name, value in {"rope.dimension_sections": sections, _PATTERN: pattern}.items():
         if value is not None and not isinstance(value, list | tuple) and not (value is pattern and _is_period(value)):
             msg = f"{arch}.{name} must be a list; got {shown(value)}"
             raise TypeError(msg)

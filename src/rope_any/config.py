@@ -118,7 +118,7 @@ def explain(
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
     part = _config.part_of(config, pairing=pairing)
-    if layer_type is None and _config.differ_by_index(part):
+    if layer_type is None and _config.differ_by_index(part) and _config.counts_layers(part):
         return _by_index(part, sequence_length)
     kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _config.choices(part) or (None,)
     return tuple(_explained(part, kind, sequence_length) for kind in kinds)
@@ -142,7 +142,8 @@ def _explained(
     if isinstance(found, Fact):
         return Explanation(layer_type, None, {"rotary": found}, ())
     label = None if layer_type is None else part.model.label(layer_type)
-    layers, types = _config.layers_of(part, label) if index is None else [index], _config.layer_types(part)
+    layers = _config.layers_of(part, label) if index is None else [index]
+    types = _config.layer_types(part) if layers else None
     turning = layers and [i for i in layers if _config.turns(part, types[i] if types else "", i)]
     facts = {**found.facts, **_lengths(part, found.facts)}
     return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
@@ -150,17 +151,24 @@ def _explained(
 
 def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return the trained and the extended length, as far as a config says."""
-    whole = first(part, LENGTHS)
-    trained, factor = facts.get(ORIGINAL) or part.get(ORIGINAL) or whole, facts.get("factor")
+    whole, factor = _length(first(part, LENGTHS)), facts.get("factor")
+    trained = _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL)) or whole
     if trained is None:
         return {}
-    lengths = {"trained_length": Fact(positive(trained.source, trained.value), trained.source)}
-    n = lengths["trained_length"].value
-    if whole is not None and positive(whole.source, whole.value) > n:
-        lengths["extended_length"] = Fact(float(whole.value), whole.source)
+    lengths = {"trained_length": trained}
+    if whole is not None and whole.value > trained.value:
+        lengths["extended_length"] = whole
     elif factor is not None and isinstance(factor.value, float) and factor.value > 1:
-        lengths["extended_length"] = Fact(n * factor.value, f"{trained.source} * {factor.source}")
+        lengths["extended_length"] = Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
     return lengths
+
+
+def _length(fact: Fact | None) -> Fact | None:
+    """Return a length as a float, or None if it is none: a rotation that doesn't need it is read all the same."""
+    try:
+        return fact and Fact(positive(fact.source, fact.value), fact.source)
+    except (TypeError, ValueError):
+        return None
 
 
 def wavelengths(rope: Rope, /) -> Row:
