@@ -1578,6 +1578,18 @@ def test_models_without_rotary():
     assert Rope.from_config({"model_type": "nemotron_h", "rope_theta": 1e4}) is None
 
 
+def test_layer_types_of_models_without_rotary():
+    bert, falcon = {"model_type": "bert"}, {"model_type": "falcon", "alibi": True}
+    jamba = {"model_type": "jamba", "num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]}
+    for function in (Rope.from_config, config.explain):
+        for model in (bert, falcon, jamba):
+            with pytest.raises(ValueError, match=r"layer_type must be one that the config has .*; got str 'nonsense'"):
+                function(model, layer_type="nonsense")
+            with pytest.raises(TypeError, match=r"layer_type must be one that the config has .*; got int 3"):
+                function(model, layer_type=3)
+    assert Rope.from_config(jamba, layer_type="attention") is None
+
+
 def test_rotary_that_is_switched_off():
     falcon = {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 1}
     assert (

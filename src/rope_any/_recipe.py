@@ -238,9 +238,11 @@ def recipe(
     if length is not None and not 0 < length <= LONGEST:
         fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
     off = turned_off(part)
-    if off is not None:
+    if off is not None and layer_type is None:
         return off
     label = _label(part, layer_type)
+    if off is not None:
+        return off
     if layer_type is not None and index is None and _holds_still(part, layer_type):
         return Fact(None, f"layers of type {layer_type} hold still in {part.model_type}")
     given = parameters(part, label, index)
