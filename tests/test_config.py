@@ -405,6 +405,84 @@ def test_head_dim_by_layer_type():
         assert config.layers(gemma4 | width) == [Rope(ra.frequencies(256), pairing="half"), wide]
 
 
+GEMMA4 = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
+EIGHT = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4}
+
+
+def test_flat_parameters_where_heads_differ_by_kind():
+    with pytest.raises(
+        ValueError, match="layer_type must be given, since layers differ: one of sliding_attention, full"
+    ):
+        Rope.from_config(GEMMA4)
+    with pytest.raises(ValueError, match="num_hidden_layers must be given"):
+        Rope.from_config({key: value for key, value in GEMMA4.items() if key != "num_hidden_layers"})
+    sliding, full = Rope(ra.frequencies(256), pairing="half"), Rope(ra.frequencies(512), pairing="half")
+    assert Rope.from_config(GEMMA4, layer_type="full_attention") == full
+    assert config.layers(GEMMA4) == config.layers(config.modernize(GEMMA4)) == [*[sliding] * 5, full]
+    told = config.explain(GEMMA4)
+    assert [(one.layer_type, one.rope, one.layers) for one in told] == [
+        ("sliding_attention", sliding, (0, 1, 2, 3, 4)),
+        ("full_attention", full, (5,)),
+    ]
+
+
+def test_heads_of_single_layers():
+    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
+    for own in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
+        model = EIGHT | {"per_layer_config": own}
+        assert config.layers(model) == [narrow, wide, wide, wide]
+        with pytest.raises(ValueError, match=r"per_layer_config tells layers apart: use rope_any.config.layers"):
+            Rope.from_config(model)
+        assert [(one.rope, one.layers) for one in config.explain(model)] == [(narrow, (0,)), (wide, (1, 2, 3))]
+    (told, _) = config.explain(EIGHT | {"per_layer_config": {"00": {"head_dim": 32}}})
+    assert told.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
+
+
+def test_heads_of_single_layers_by_kind():
+    own = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
+    model = EIGHT | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": own}
+    wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
+    assert Rope.from_config(model, layer_type="sliding_attention") == narrow
+    assert config.layers(model) == [narrow, wide] * 2
+    model["per_layer_config"] = {"0": {"head_dim": 32}}
+    with pytest.raises(ValueError, match="per_layer_config tells layers apart"):
+        Rope.from_config(model, layer_type="sliding_attention")
+    assert config.layers(model) == [narrow, wide, wide, wide]
+
+
+def test_sizes_of_single_layers_that_change_no_head():
+    own = {"0": {"num_attention_heads": 4, "intermediate_size": 64}, "1": {"num_attention_heads": 6}, "2": {}}
+    model = EIGHT | {"head_dim": 64, "per_layer_config": own}
+    assert Rope.from_config(model) == Rope(ra.frequencies(64), pairing="half")
+    assert [one.layers for one in config.explain(model)] == [(0, 1, 2, 3)]
+
+
+OF_SINGLE_LAYERS = {
+    "a list": ([{"head_dim": 32}], "per_layer_config must hold an object for each layer; got list"),
+    "a number": ({"0": 32}, "per_layer_config must hold an object for each layer; got dict"),
+    "no number of a layer": ({"first": {}}, "must have each layer once, by its number below 4; got str 'first'"),
+    "a layer that is not there": ({"4": {}}, "must have each layer once, by its number below 4; got str '4'"),
+    "a layer twice": ({"1": {}, "01": {}}, "must have each layer once, by its number below 4; got str '01'"),
+    "a base": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not hold str 'rope_theta': of rotary"),
+    "a share": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not hold str 'partial_rotary_factor'"),
+    "a head of reals": ({"0": {"head_dim": 32.0}}, "per_layer_config.0.head_dim must be an integer; got float 32.0"),
+}
+
+
+@pytest.mark.parametrize("name", OF_SINGLE_LAYERS)
+def test_what_single_layers_may_not_have(name):
+    own, words = OF_SINGLE_LAYERS[name]
+    for function in (Rope.from_config, config.layers, config.explain):
+        with pytest.raises((TypeError, ValueError), match=words):
+            function(EIGHT | {"per_layer_config": own})
+
+
+def test_single_layers_of_an_unknown_number():
+    own = {"0": {"head_dim": 32}}
+    with pytest.raises(ValueError, match="num_hidden_layers must be given with per_layer_config"):
+        Rope.from_config(LLAMA | {"per_layer_config": own})
+
+
 LAYERS = {
     "a window of the class's own": ({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
     "a pattern of letters": (

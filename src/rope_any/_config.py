@@ -302,13 +302,21 @@ def choices(part: Part, /) -> tuple[str, ...]:
     """Return the kinds of layers that a config tells apart, or none."""
     name, content = stated(part)
     if not _by_layer(content):
-        return tuple(part.model.layers)
+        return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
     if len(content) > MOST_KINDS:
         fail(f"{part.name(name)} must tell at most {MOST_KINDS} kinds of layers apart; got {len(content)}")
     for key, entry in content.items():
         if entry is not None and not isinstance(entry, Mapping):
             fail(f"{part.name(name)} must be flat, or hold objects alone; got {shown(entry)} for {shown(key)}")
     return tuple(content)
+
+
+def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
+    """Return the kinds of layers of a model that has sizes by kind: what is flat makes no one rotation for them."""
+    if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
+        return ()
+    types = layer_types(part) or [str(layer_count(part))]  # which refuses: where there is a number, there are types
+    return tuple(dict.fromkeys(map(part.model.label, types)))
 
 
 def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
@@ -518,7 +526,9 @@ def turns(part: Part, layer_type: str, index: int, /) -> bool:
 def differ_by_index(part: Part, /) -> bool:
     """Whether a config says something of single layers, beside their types."""
     found = (*map(part.get, (*BASES, *SHARES)), *map(part.own, ("layer_bases", "scaled_layers")))
-    return any(fact is not None and isinstance(fact.value, list) for fact in found)
+    return any(fact is not None and isinstance(fact.value, list) for fact in found) or any(
+        len(of_layers(part, kind, None)) > 1 for kind in choices(part) or (None,)
+    )
 
 
 def switched_off(part: Part, /) -> Fact | None:
@@ -548,12 +558,6 @@ def turned_off(part: Part, /) -> Fact | None:
 
 def size(part: Part, key: str, label: str | None = None) -> Fact | None:
     """Return a size: of the kind of layer, where it has one of its own, or of all."""
-    by_layer = part.keys.get("per_layer_config")
-    if label is not None and isinstance(by_layer, Mapping) and by_layer:
-        found = layers_of(part, label) or []
-        for index, entry in by_layer.items():
-            if str(index).isdecimal() and int(index) in found[:1] and isinstance(entry, Mapping) and key in entry:
-                return Fact(entry[key], part.name("per_layer_config", str(index), key))
     given = part.own(f"{label}.{key}") or part.own(key) or part.get(key)
     if given is not None or key in part.keys or (key in WHOLE and not part.path):
         return given
@@ -561,6 +565,60 @@ def size(part: Part, key: str, label: str | None = None) -> Fact | None:
     return None if default is None else Fact(default, part.default)
 
 
+_OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS)
+
+
 def first(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:
     """Return the first size that is given, of several names for one."""
     return next((fact for name in names if (fact := size(part, name, label))), None)
+
+
+def of_layers(part: Part, label: str | None, index: int | None, /) -> list[Part]:
+    """Return a part as one layer has it, or as those of a kind do: one for each set of sizes of their own."""
+    own = _own_sizes(part)
+    if not own:
+        return [part]
+    layers = [index] if index is not None else layers_of(part, label)
+    if layers is None:
+        fail(f"{part.name(LAYERS[0])} must be given with per_layer_config, and {TYPES[0]} where layers differ")
+    different: dict[Any, dict[str, Fact]] = {}
+    for entry in [own.get(i, {}) for i in layers] or [{}]:
+        different.setdefault(tuple((key, entry[key].value) for key in sorted(entry)), entry)
+    return [_with_sizes(part, label, entry) for entry in different.values()]
+
+
+def _with_sizes(part: Part, label: str | None, sizes: Mapping[str, Fact]) -> Part:
+    """Return a part with other sizes, under each name that they may have."""
+    own = part.model.keys
+    facts = {
+        name: fact for key, fact in sizes.items() for name in (key, own.get(key), own.get(f"{label}.{key}")) if name
+    }
+    return part._replace(
+        keys={**part.keys, **{name: fact.value for name, fact in facts.items()}},
+        names={**part.names, **{name: fact.source for name, fact in facts.items()}},
+    )
+
+
+def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
+    """Return the sizes of heads that layers have of their own, which are all of rotary that they may have so."""
+    by_layer = part.keys.get("per_layer_config")
+    if not by_layer:
+        return {}
+    name = part.name("per_layer_config")
+    if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
+        msg = f"{name} must hold an object for each layer; got {shown(by_layer)}"
+        raise TypeError(msg)
+    most = layer_count(part) if counts_layers(part) else MOST_LAYERS
+    found: dict[int, dict[str, Fact]] = {}
+    for index, entry in by_layer.items():
+        if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
+            fail(f"{name} must have each layer once, by its number below {most}; got {shown(index)}")
+        odd = next((key for key in entry if _ROTARY.search(str(key)) and key not in _OF_HEADS), None)
+        if odd is not None:
+            fail(f"{name}.{index} must not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone")
+        sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in _OF_HEADS if key in entry}
+        for fact in sizes.values():
+            if fact.value is not None:
+                integer(fact.source, fact.value)
+        found[int(index)] = sizes
+    return found

@@ -22,6 +22,7 @@ from rope_any._config import (
     first,
     kind_of,
     layer_types,
+    of_layers,
     parameters,
     size,
     stated,
@@ -249,7 +250,10 @@ def recipe(
     if given is None:
         return Fact(None, f"{part.name(stated(part)[0], *([label] if label else []))} is null")
     scheme, values = _values(part, given, length)
-    sizes = _sizes(part, given.get("partial_rotary_factor"), label, kind_of(given))
+    share = given.get("partial_rotary_factor")
+    sizes, *others = (_sizes(each, share, label, kind_of(given)) for each in of_layers(part, label, index))
+    if any(fact.value != sizes[name].value for other in others for name, fact in other.items()):
+        fail(f"{part.name('per_layer_config')} tells layers apart: use rope_any.config.layers")
     values = {**assumed(part, label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
     values["rope_theta"] = _number(values["rope_theta"])
     row, factor = _bent(scheme, sizes["rotary_dim"], values)
