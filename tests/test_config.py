@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
+from rope_any._models import MODELS
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
@@ -1231,6 +1232,60 @@ def test_todays_form_keeps_any_rotary_dim(pairs, more):
     assert Rope.from_config(config.modernize(old)) == Rope.from_config(old)
 
 
+VARIED = [
+    {},
+    {"rotary_dim": 64},
+    {"rotary_dim": 128},
+    {"rotary_dim": None},
+    {"qk_rope_head_dim": 64, "qk_nope_head_dim": 128},
+    {"qk_rope_head_dim": 64, "head_dim": 128, "partial_rotary_factor": 0.5},
+    {"head_dim": 128, "rotary_dim": 128},
+    {"head_dim": 100, "partial_rotary_factor": 0.3},
+    {"partial_rotary_factor": 1.0},
+    {"partial_rotary_factor": 0.5, "rotary_dim": None},
+    {"rope_scaling": {"rope_type": "proportional"}},
+    {"rope_scaling": {"rope_type": "proportional", "partial_rotary_factor": 0.5}, "rope_parameters": None},
+    {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+]
+
+
+def reads_the_same_today(model):
+    """Whether a config can be read; if so, its form of today must be read alike, and be its own."""
+    try:
+        kinds = [one.layer_type for one in config.explain(model)]
+        ropes = [Rope.from_config(model, layer_type=kind) for kind in kinds]
+    except (TypeError, ValueError):
+        return False
+    today = config.modernize(model)
+    assert [Rope.from_config(today, layer_type=kind) for kind in kinds] == ropes
+    assert config.modernize(today) == today
+    return True
+
+
+def test_a_share_in_todays_form():
+    glm = {"model_type": "glm4_moe", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
+    assert config.modernize(glm)["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
+    minimax = {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 128}
+    assert config.modernize(minimax)["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e6}
+    gptj = {"model_type": "gptj", "head_dim": 128, "rotary_dim": None}  # whose class assumes a count
+    assert config.modernize(gptj)["rope_parameters"]["partial_rotary_factor"] == 1
+
+
+def in_a_part(model):
+    """Return a config whose text part is a given one, with what it says of rotary outside, too."""
+    names = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
+    return {"model_type": "llava", "text_config": model} | {name: model[name] for name in names if name in model}
+
+
+@pytest.mark.parametrize("varied", VARIED, ids=str)
+def test_todays_form_of_all_models(varied):
+    sizes = {"hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 4096}
+    models = [model["config"] for model in PUBLISHED if "model_type" in model["config"]]
+    models += [sizes | {"model_type": name} for name in (*MODELS, "bert")]
+    forms = [form for model in models for form in (model | varied, in_a_part(model | varied))]
+    assert sum(map(reads_the_same_today, forms)) > len(models)
+
+
 # --- refusals -----------------------------------------------------------------------------------------------
 
 DEEP = []
@@ -1334,6 +1389,14 @@ BAD = {
     "scaling outside of the part that is read": (
         {"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": LLAMA | {"model_type": "qwen2_5_vl_text"}},
         "rope_scaling must stand in text_config, which is the part that is read and has none",
+    ),
+    "a share outside of the part that is read": (
+        {"model_type": "llava", "partial_rotary_factor": 0.5, "text_config": LLAMA},
+        "partial_rotary_factor must stand in text_config, which is the part that is read and has none",
+    ),
+    "an older base outside of the part that is read": (
+        {"model_type": "llava", "rotary_emb_base": 1e6, "text_config": LLAMA},
+        "rotary_emb_base must stand in text_config, which is the part that is read and has none",
     ),
     "rotary where there is none": (
         {"model_type": "xlm-roberta", "rotary_emb_base": 20_000},

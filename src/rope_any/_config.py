@@ -36,6 +36,7 @@ MOST_LAYERS = 2**10
 MOST_KINDS = 64  # of layers
 
 # The names of one thing, today's first.
+OBJECTS = ("rope_parameters", "rope_scaling")
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", "partial_rotary_factors")
 COUNTS = ("rotary_dim", "attn_rotary_emb")
@@ -50,8 +51,7 @@ TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_c
 _ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
 # Names that speak of rotary, beside those above and those that `Model` has.
 _KNOWN = {
-    "rope_parameters",
-    "rope_scaling",
+    *OBJECTS,
     "rope_interleave",
     "rope_interleaved",
     "rotary_emb_interleaved",
@@ -203,12 +203,13 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
         return Part(keys, (), keys["model_type"], model, given, names)
     path: tuple[str, ...] = ()
     outer = None
+    levels = []
     for _ in TEXT:
         inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
         if inner is None:
             break
         outer = _model_type(keys, path) or outer
-        _refuse_outside(keys, path, inner)
+        levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
         _require_names(keys)
     model_type = _model_type(keys, path) or TEXT_PARTS.get(outer or "")
@@ -216,23 +217,29 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
     if model_type not in MODELS and model_type not in STILL_MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     model = MODELS.get(model_type or "", Model())
+    for level in levels:
+        _refuse_outside(*level, model.partial)
     return _checked(_unwrapped(Part(keys, path, model_type, model, given)))
 
 
-def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str) -> None:
+def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
     """Refuse parameters of the whole model that its text part does not have."""
     if keys.get("model_type") == "musicflamingo":  # whose audio turns too
         return
-    for key in ("rope_parameters", "rope_scaling", "rope_theta"):
-        if keys.get(key) is not None and keys[inner].get(key) is None and not _restated(keys[key], keys[inner]):
+    for names in (OBJECTS, BASES, SHARES):
+        for key in names:
+            value = keys.get(key)
+            if value is None or _states(keys[inner], names) or (names is SHARES and _same(value, partial)):
+                continue
             name = ".".join((*path, key))
             fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
 
 
-def _restated(value: object, inner: Mapping[str, Any]) -> bool:
-    """Whether a value that stands outside is stated inside in another form."""
-    bodies = [body for key in ("rope_parameters", "rope_scaling") if isinstance(body := inner.get(key), Mapping)]
-    return bool(bodies) and (isinstance(value, Mapping) or any(_same(body.get("rope_theta"), value) for body in bodies))
+def _states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    """Whether a part states what has some names, as a key or inside its parameters."""
+    bodies = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
+    bodies += [entry for body in bodies for entry in body.values() if isinstance(entry, Mapping)]
+    return any(body.get(key) is not None for body in (keys, *bodies) for key in names)
 
 
 def _unwrapped(part: Part) -> Part:
@@ -322,7 +329,7 @@ def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
 def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the content of the parameters that a config states, which may be none."""
     found: dict[str, Mapping[str, Any]] = {}
-    for name in ("rope_parameters", "rope_scaling"):
+    for name in OBJECTS:
         value = part.keys.get(name)
         if value is not None and not isinstance(value, Mapping):
             msg = f"{part.name(name)} must be an object or null; got {shown(value)}"

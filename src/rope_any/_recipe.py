@@ -67,8 +67,8 @@ class Recipe(NamedTuple):
 
 def _sizes(part: Part, share: Fact | None, label: str | None, kind: str) -> dict[str, Fact]:
     """Return how wide the head is, how many of its features turn, and from which one on."""
-    alone = None if part.model.trailing else size(part, "qk_rope_head_dim", label)
-    if alone is not None:  # a slice by itself, of which the share says nothing new
+    alone = slice_of(part, label)
+    if alone is not None:  # of which the share says nothing new
         width = _width(alone)
         _require_slice(part, share, width, label)
         return {"head_dim": width, "rotary_dim": width}
@@ -82,6 +82,11 @@ def _sizes(part: Part, share: Fact | None, label: str | None, kind: str) -> dict
         fail(f"{turning.source} must give an even number of features; got {turning.value}")
     start = {"start": Fact(head.value - turning.value, part.default)} if part.model.trailing else {}
     return {"head_dim": head, "rotary_dim": turning, **start}
+
+
+def slice_of(part: Part, label: str | None, /) -> Fact | None:
+    """Return the width of a rotary slice by itself, if the head has one."""
+    return None if part.model.trailing else size(part, "qk_rope_head_dim", label)
 
 
 def _width(fact: Fact) -> Fact:

@@ -292,12 +292,15 @@ def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
     values = {key: fact.value for key, fact in {**_config.assumed(part, kind), **given}.items()}
     counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
-    if isinstance(found, Recipe) and counted:  # in today's form a count is a share
+    sliced = _recipe.slice_of(_config.of_layers(part, kind, None)[0], kind) is not None
+    if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
+        del values[SHARES[0]]
+    elif isinstance(found, Recipe) and counted and not sliced and _config.kind_of(given) != "proportional":
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
-        share = turning / head
-        values["partial_rotary_factor"] = share if int(head * share) == turning else math.nextafter(share, 1)
-    elif values["partial_rotary_factor"] == part.model.partial == 1:
-        del values["partial_rotary_factor"]
+        share = turning / head  # which a count is in today's form
+        values[SHARES[0]] = share if int(head * share) == turning else math.nextafter(share, 1)
+    if values.get(SHARES[0]) == part.model.partial == 1 and COUNTS[0] not in part.model.sizes:
+        del values[SHARES[0]]
     return {"rope_type": "default", **values}
 
 
