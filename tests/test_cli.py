@@ -302,6 +302,36 @@ def test_diff_for_machines(configs):
     assert all(r["facts"] == {} and set(r["drift"].values()) == {0.0} for r in records)
 
 
+def by_layer(folder, **bases):
+    """Write configs of Granite whose layers have bases of their own."""
+    for name, listed in bases.items():
+        model = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4, "layer_rope_theta": listed}
+        (folder / f"{name}.json").write_text(json.dumps(model))
+
+
+def test_diff_of_layers_that_differ_one_by_one(tmp_path):
+    by_layer(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
+    words = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
+    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 largest distance" in words
+    assert words.endswith("layers (2-3): the same rotation")
+    records = json.loads(run("diff", "a.json", "c.json", "--json", cwd=tmp_path).stdout)
+    assert [(r["layers"][0], r["facts"]["rope_theta"]) for r in records if r["facts"]] == [
+        ([0], [1e4, None]),
+        ([2], [5e5, 2e4]),
+        ([3], [5e5, 1e4]),
+    ]
+    assert [r["layers"] for r in records if not r["facts"]] == [[[1], [1]]]
+    words = " ".join(run("diff", "a.json", "c.json", cwd=tmp_path).stdout.split())
+    assert "layers (0) value a.json c.json" in words
+
+
+def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
+    step = {"model_type": "step3p5", "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    told = ra.config.explain(step | {"rope_theta": [1e4, 1e4, 2e4]})
+    other = ra.config.explain({"model_type": "gemma3_text"})
+    assert cli._paired(told, other) == [(a, b) for a in told for b in other]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -413,12 +413,31 @@ def _record(one: Explanation) -> dict[str, Any]:
 
 
 def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return what is to be compared: one rotation with each of the other config, or layers of one type."""
-    if len(a) == 1 or len(b) == 1:
-        return [(one, other) for one in a for other in b]
+    """Return what is to be compared: one rotation with each of the other config, layers of one type, or the same."""
     ours, theirs = ({one.layer_type: one for one in told} for told in (a, b))
-    nothing = Explanation(None, None, {}, None)
-    return [(ours.get(name, nothing), theirs.get(name, nothing)) for name in dict.fromkeys([*ours, *theirs])]
+    by_type = len(ours) == len(a) and len(theirs) == len(b)
+    if len(a) == 1 or len(b) == 1 or not (by_type or all(one.layers is not None for one in (*a, *b))):
+        return [(one, other) for one in a for other in b]
+    if by_type:
+        return [(ours.get(name, _NOTHING), theirs.get(name, _NOTHING)) for name in dict.fromkeys([*ours, *theirs])]
+    return _by_layer(a, b)
+
+
+_NOTHING = Explanation(None, None, {}, None)
+
+
+def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
+    """Return the rotations that meet in some layers, each pair as of these layers."""
+    ours, theirs = ({i: one for one in told for i in one.layers or ()} for told in (a, b))
+    met: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
+    for one in (*a, _NOTHING):
+        for other in (*b, _NOTHING):
+            layers = [
+                i for i in {**ours, **theirs} if ours.get(i, _NOTHING) is one and theirs.get(i, _NOTHING) is other
+            ]
+            met += [(tuple(sorted(layers)), one, other)] if layers else []
+    met.sort(key=lambda row: row[0])
+    return [(one._replace(layers=layers), other._replace(layers=layers)) for layers, one, other in met]
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
@@ -431,6 +450,7 @@ def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
         drifts = {str(position): drift(a, b, position) for position in POSITIONS}
     return {
         "layer_types": [one.layer_type, other.layer_type],
+        "layers": [one.layers, other.layers],
         "facts": {name: pair for name, pair in values.items() if pair[0] != pair[1]},
         "drift": drifts,
     }
