@@ -277,6 +277,42 @@ def test_inspect_for_machines(configs):
     assert still["rope"] is None
 
 
+ODD = {
+    "words and numbers": (["a", "b", "c", 1, 2], "finetuned ['a', 'b', 'c', 1, 2] rope_scaling.finetuned"),
+    "words": (list("abcde"), "finetuned ['a', 'b', 'c', 'd', 'e'] rope_scaling.finetuned"),
+    "no number": (float("nan"), "finetuned nan"),
+    "no numbers": ([float("nan")] * 5, "finetuned [nan, nan, nan, nan, nan]"),
+    "numbers beyond floats": ([10**400] * 5, "finetuned list"),
+    "numbers": ([1, 2, 3.5, 4, 5], "finetuned 5 numbers from 1 to 5"),
+    "an escape": ("\x1b[2J", r"finetuned str '\x1b[2J'"),
+    "a nest": (json.loads("[" * 300 + "]" * 300), "finetuned list"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_inspect_shows_values_of_any_kind(name, tmp_path):
+    value, words = ODD[name]
+    scaling = {"type": "linear", "factor": 2, "finetuned": value}
+    (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"rope_scaling": scaling}))
+    done = run("inspect", "odd.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert words in " ".join(done.stdout.split())
+    for verb in (["inspect", "odd.json"], ["diff", "odd.json", "odd.json"]):
+        done = run(*verb, "--json", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+def test_diff_of_models_without_rotary(configs):
+    for name in ("bert", "gpt2"):
+        (configs / f"{name}.json").write_text(json.dumps({"model_type": name}))
+    neither = run("diff", "bert.json", "gpt2.json", cwd=configs).stdout
+    assert "no rotary here: bert.json, gpt2.json" in neither
+    one = run("diff", "bert.json", "gemma.json", cwd=configs).stdout
+    assert one.count("no rotary here: bert.json\n") == 2
+    assert "different numbers of pairs" not in neither + one
+
+
 def test_diff(configs):
     done = run("diff", "scaled.json", "plain.json", cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,6 +16,7 @@ import numpy as np
 from rope_any import Rope, __version__, frequencies
 from rope_any._array import Array, namespace
 from rope_any._engines import ENGINES, Engine, find, version
+from rope_any._frequencies import shown
 from rope_any.config import Explanation, drift, explain, wavelengths
 
 try:
@@ -282,6 +283,7 @@ PairingOf = Annotated[
     str | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+LONGEST = 80  # characters of a value
 POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
 
 
@@ -297,7 +299,7 @@ def inspect(
     """Show the rotation of a model: each value, where it comes from, and the wavelengths."""
     told = _explained(file, layer_type, sequence_length, pairing)
     if as_json:
-        typer.echo(json.dumps([_record(one) for one in told], indent=2))
+        _echo_json([_record(one) for one in told])
         return
     for one in told:
         out = _console()
@@ -330,7 +332,7 @@ def diff(
     pairs = _paired(*(_explained(file, layer_type, sequence_length, pairing) for file in (a, b)))
     records = [_difference(*pair) for pair in pairs]
     if as_json:
-        typer.echo(json.dumps(records, indent=2))
+        _echo_json(records)
         return
     for (one, other), record in zip(pairs, records, strict=True):
         out = _console()
@@ -342,8 +344,12 @@ def diff(
         grid = Grid(Column("value", no_wrap=True), str(a), str(b), box=None, padding=(0, 2, 0, 0))
         for name, values in record["facts"].items():
             grid.add_row(name, *(_short(value) for value in values))
-        out.print(grid, markup=False)
-        if record["drift"] is None:
+        if record["facts"]:
+            out.print(grid, markup=False)
+        still = [str(file) for file, told in ((a, one), (b, other)) if told.rope is None]
+        if still:
+            out.print(f"no rotary here: {', '.join(still)}", markup=False)
+        elif record["drift"] is None:
             out.print("their tables can't be compared: they turn different numbers of pairs", markup=False)
         else:
             steps = "  ".join(f"{position}: {apart:.2g}" for position, apart in record["drift"].items())
@@ -365,6 +371,21 @@ def _console() -> Console:
     return Console(width=max(Console().width, 88), highlight=False)
 
 
+def _echo_json(records: list[dict[str, Any]]) -> None:
+    typer.echo(json.dumps(_plain(records), indent=2, allow_nan=False))
+
+
+def _plain(value: Any, depth: int = 12) -> Any:
+    """Return a value that JSON can hold: what is infinite or no number is null, and what is too deep a word."""
+    if isinstance(value, dict | list | tuple) and not depth:
+        return shown(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, depth - 1) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _title(one: Explanation) -> str:
     """Return which layers it is about, runs of them as ``0-4``."""
     if not one.layers:
@@ -376,10 +397,20 @@ def _title(one: Explanation) -> str:
 
 
 def _short(value: object) -> str:
-    """Return a value on one line, a long list by its ends."""
-    if isinstance(value, tuple | list) and len(value) > 4:
+    """Return a value on one line, a long list of numbers by its ends."""
+    if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
         return f"{len(value)} numbers from {min(value):.6g} to {max(value):.6g}"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    try:
+        text = str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
+        text = ""
+    return text if text.isprintable() and 0 < len(text) <= LONGEST else shown(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # what a float can hold, so that it can be shown as one
 
 
 def _tokens(n: float) -> str:
@@ -394,7 +425,7 @@ def _unfinished(one: Explanation) -> dict[str, int]:
 
 
 def _record(one: Explanation) -> dict[str, Any]:
-    """Return an explanation as JSON has it, where a wavelength that is infinite is null."""
+    """Return an explanation as JSON has it."""
     rope = one.rope
     return {
         "layer_type": one.layer_type,
@@ -407,7 +438,7 @@ def _record(one: Explanation) -> dict[str, Any]:
             "attention_factor": rope.attention_factor,
             "start": rope.start,
         },
-        "wavelengths": rope and [None if math.isinf(n) else n for n in sorted(wavelengths(rope))],
+        "wavelengths": rope and sorted(wavelengths(rope)),
         "pairs_without_a_turn": _unfinished(one),
     }
 
@@ -443,7 +474,10 @@ def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tu
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
     """Return the values that differ, and the distance of the tables by position, or null for it."""
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
-    values = {name: [told.facts[name].value if name in told.facts else None for told in (one, other)] for name in names}
+    values = {
+        name: [_plain(told.facts[name].value) if name in told.facts else None for told in (one, other)]
+        for name in names
+    }
     a, b = one.rope, other.rope
     drifts = None
     if a is not None and b is not None and len(wavelengths(a)) == len(wavelengths(b)):
