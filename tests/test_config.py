@@ -439,6 +439,16 @@ def test_heads_of_single_layers():
     assert told.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
 
 
+def test_heads_of_single_layers_under_names_of_a_model():
+    zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
+    for key in ("attention_head_dim", "head_dim"):
+        told = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
+        assert [one.facts["head_dim"] for one in told] == [
+            (64, "attention_head_dim"),
+            (32, f"per_layer_config.1.{key}"),
+        ]
+
+
 def test_heads_of_single_layers_by_kind():
     own = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
     model = EIGHT | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": own}

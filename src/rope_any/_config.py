@@ -615,15 +615,16 @@ def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
     if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
         msg = f"{name} must hold an object for each layer; got {shown(by_layer)}"
         raise TypeError(msg)
+    names = (*_OF_HEADS, *(own for key, own in part.model.keys.items() if key.split(".")[-1] in _OF_HEADS))
     most = layer_count(part) if counts_layers(part) else MOST_LAYERS
     found: dict[int, dict[str, Fact]] = {}
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
             fail(f"{name} must have each layer once, by its number below {most}; got {shown(index)}")
-        odd = next((key for key in entry if _ROTARY.search(str(key)) and key not in _OF_HEADS), None)
+        odd = next((key for key in entry if _ROTARY.search(str(key)) and key not in names), None)
         if odd is not None:
             fail(f"{name}.{index} must not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone")
-        sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in _OF_HEADS if key in entry}
+        sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in names if key in entry}
         for fact in sizes.values():
             if fact.value is not None:
                 integer(fact.source, fact.value)
