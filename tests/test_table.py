@@ -1,5 +1,8 @@
 """Tables: the bounds of exactness on every library, shapes, dtypes and what may be given as positions."""
 
+import subprocess
+import sys
+
 import mpmath
 import numpy as np
 import oracle
@@ -234,3 +237,24 @@ def test_frequencies_of_the_paper():
     assert ra.frequencies(4) == (1.0, 0.01)
     assert ra.frequencies(6, base=8.0) == pytest.approx((1.0, 0.5, 0.25), rel=1e-15)
     assert all(isinstance(f, float) for f in ra.frequencies(128))
+
+
+_FIRST = """
+import torch
+sizes = []
+for name in ("cos", "sin"):
+    def watched(x, function=getattr(torch, name)):
+        sizes.append((x.numel(), str(x.dtype)))
+        return function(x)
+    setattr(torch, name, watched)
+import rope_any as ra
+ra.cos_sin(torch.arange(4096), ra.frequencies(128))
+few = [dtype for n, dtype in sizes[:4] if n == 1]
+print(sorted(few), max(n for n, _ in sizes))
+"""
+
+
+def test_torch_chooses_its_cosines_in_one_thread():
+    pytest.importorskip("torch", reason="torch is not installed")
+    run = subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['torch.float32', 'torch.float32', 'torch.float64', 'torch.float64'] 262144"

@@ -5,6 +5,7 @@ Libraries are named here and in `_engines`, and nowhere else: all other code ask
 """
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
@@ -173,6 +174,29 @@ def has_float64(xp: Any, x: Array) -> bool:
 def cast(xp: Any, x: Array, dtype: Any) -> Array:
     """Return `x` in `dtype`, itself if it has it."""
     return x if x.dtype == dtype else xp.astype(x, dtype)
+
+
+def settle_cosines(x: Array) -> None:
+    """
+    Have torch on a CPU choose its cosines and sines once, in one thread.
+
+    MKL chooses a kernel at the first call of each function, and where several threads make that call together one of
+    them may be given the wrong one, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
+    """
+    if not _is_torch(x) or is_compiling(x) or not x.is_cpu:
+        return
+    with _SETTLING:
+        if not _SETTLED:
+            import torch
+
+            one = torch.ones(1, device="cpu")
+            for function in (torch.cos, torch.sin):
+                for dtype in (torch.float32, torch.float64):
+                    function(one.to(dtype))
+            _SETTLED.append(True)
+
+
+_SETTLING, _SETTLED = threading.Lock(), list[bool]()
 
 
 def is_compiling(x: Array) -> bool:

@@ -173,6 +173,7 @@ def table(
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
     work = xp.float64 if dtype == xp.float64 else xp.float32
     whole, part = as_numbers(xp, home, positions, wide=wide)
+    _array.settle_cosines(home)
     if learned is not None:
         cos, sin = _from_learned(xp, whole, part, learned, work)
     elif wide:
