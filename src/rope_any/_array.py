@@ -171,6 +171,16 @@ def has_float64(xp: Any, x: Array) -> bool:
     return "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
 
 
+def has_fast_float64_cosine(x: Array) -> bool:
+    """
+    Whether float64 cosines are the fast way to float32 ones that are rounded once.
+
+    They are on torch on a CPU, and where a compiler keeps them in registers (its float32 cosines may be wrong by two
+    units); NumPy's take twenty times as long as its float32 ones, and many a GPU has few units for them.
+    """
+    return is_compiling(x) or (_is_torch(x) and x.device.type == "cpu")
+
+
 def cast(xp: Any, x: Array, dtype: Any) -> Array:
     """Return `x` in `dtype`, itself if it has it."""
     return x if x.dtype == dtype else xp.astype(x, dtype)

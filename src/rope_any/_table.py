@@ -11,8 +11,8 @@ turn.
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
@@ -172,17 +172,43 @@ def table(
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    whole, part = as_numbers(xp, home, positions, wide=wide)
     _array.settle_cosines(home)
+
+    def finished(made: Table) -> Table:
+        cos, sin = made if factor == 1 else (part * factor for part in made)
+        return Table(_array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype))
+
     if learned is not None:
-        cos, sin = _from_learned(xp, whole, part, learned, work)
-    elif wide:
-        cos, sin = _from_pieces(xp, whole, frequencies, work)
+        whole, part = as_numbers(xp, home, positions, wide=wide)
+        return finished(_from_learned(xp, whole, part, learned, work))
+    if not wide:
+        whole, part = as_numbers(xp, home, positions, wide=wide)
+        return finished(_from_words(xp, whole, part, frequencies))
+    given = _given(xp, home, positions, wide=wide)[0]
+    # 64 bits of a turn are enough for float32; and a compiler must not see integers that overflow.
+    wraps = work == xp.float32 and _is_integer(given) and not _array.is_compiling(home)
+    numbers = _array.cast(xp, given, xp.int64 if wraps else xp.float64)
+    if wraps:
+        make = partial(_from_phases, xp, words=_constants(xp, frequencies.words, numbers), axes=frequencies.axes)
     else:
-        cos, sin = _from_words(xp, whole, part, frequencies)
-    if factor != 1:
-        cos, sin = cos * factor, sin * factor
-    return Table(_array.cast(xp, cos, dtype), _array.cast(xp, sin, dtype))
+        pieces = [_constants(xp, rows, numbers) for rows in (frequencies.high, frequencies.low)]
+        make = partial(_from_pieces, xp, pieces=pieces, axes=frequencies.axes, dtype=work)
+    return _in_parts(xp, lambda some: finished(make(some)), numbers, frequencies, dtype)
+
+
+def _in_parts(xp: Any, make: Callable[[Array], Table], positions: Array, turns: Turns, dtype: Any) -> Table:
+    """Return ``make(positions)``, of many block by block: what is made on the way stays in the cache."""
+    if not _array.is_fillable(positions):
+        return make(positions)
+    pairs, axes = len(turns.rows[0]), () if turns.axes is None else (turns.axes,)
+    shape, rows = _columns(positions, turns.axes)[0].shape[:-1], max(_array.block_size(positions) // (2 * pairs), 1)
+    if math.prod(shape) <= rows:
+        return make(positions)
+    flat = xp.reshape(positions, (-1, *axes))
+    cos, sin = (xp.empty((flat.shape[0], pairs), dtype=dtype, **_array.creation(positions)) for _ in range(2))
+    for first in range(0, flat.shape[0], rows):
+        cos[first : first + rows], sin[first : first + rows] = make(flat[first : first + rows])
+    return Table(*(xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
 
 def _home(positions: Positions, *others: Array | None) -> Array:
@@ -209,11 +235,16 @@ def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | No
 # --- products ---------------------------------------------------------------------------------------------
 
 
-def _from_pieces(xp: Any, positions: Array, turns: Turns, dtype: Any) -> Table:
+def _from_phases(xp: Any, positions: Array, /, *, words: list[Array], axes: int | None) -> Table:
+    """With float64, for integers: each product in units of 2⁻⁶⁴ turns, modulo one turn by 64-bit integers that wrap."""
+    phase = _sum(n * row for n, row in zip(_columns(positions, axes), words, strict=True))
+    return _of_angle(xp, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
+
+
+def _from_pieces(xp: Any, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any) -> Table:
     """With float64: the turns of each product, modulo one, in two pieces."""
-    highs, lows = (_constants(xp, rows, positions) for rows in (turns.high, turns.low))
     terms = []
-    for p, high, low in zip(_columns(positions, turns.axes), highs, lows, strict=True):
+    for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first without rounding error, and so is its distance to whole turns
         near = p * high
         terms.append(near - xp.round(near) + p * low)
@@ -259,7 +290,7 @@ def _from_learned(xp: Any, whole: Array, part: Array | None, frequencies: Array,
     return _of_turns(xp, angle * (1 / _TURN), dtype)
 
 
-def _constants(xp: Any, rows: tuple[Row, ...], like: Array) -> list[Array]:
+def _constants(xp: Any, rows: tuple[tuple[float, ...], ...], like: Array) -> list[Array]:
     return [xp.asarray(row, dtype=like.dtype, **_array.creation(like)) for row in rows]
 
 
@@ -285,12 +316,15 @@ def _sum(terms: Iterable[Array]) -> Array:
 
 def _of_turns(xp: Any, turns: Array, dtype: Any) -> Table:
     """Return cosine and sine, in float32 or float64, of an angle in float64 turns."""
-    angle = (turns - xp.round(turns)) * _TURN
-    if angle.dtype == dtype or _array.is_compiling(angle):
-        # A compiler keeps float64 cosines in registers; its float32 ones may be wrong by two units.
+    return _of_angle(xp, (turns - xp.round(turns)) * _TURN, dtype)
+
+
+def _of_angle(xp: Any, angle: Array, dtype: Any) -> Table:
+    """Return cosine and sine, in float32 or float64, of a float64 angle between −π and π."""
+    if angle.dtype == dtype or _array.has_fast_float64_cosine(angle):
         return Table(_array.cast(xp, xp.cos(angle), dtype), _array.cast(xp, xp.sin(angle), dtype))
-    # NumPy's float64 cosine takes four times as long as its float32 one: turn by the nearest float32 angle
-    # and then by the rest, whose cosine is 1 and whose sine is itself to the last digit: it is below 2e-7.
+    # Turn by the nearest float32 angle and then by the rest, whose cosine is 1 and whose sine is itself to the
+    # last digit: it is below 2e-7.
     near = xp.astype(angle, dtype)
     rest = xp.astype(angle - xp.astype(near, xp.float64), dtype)
     return _further(xp.cos(near), xp.sin(near), rest)
