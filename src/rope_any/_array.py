@@ -399,6 +399,8 @@ def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apa
         which = "is read-only" if library(x) == "numpy" else f"{library(x)} cannot write"
         msg = f"{name} must be an array that can be written; got one that {which}"
         raise ValueError(msg)
+    if _plainly_apart(x, onto, *apart.values()):
+        return
     target = _memory(x)
     if target is None:
         return
@@ -483,6 +485,30 @@ def _place(x: Array) -> Any:
 
 def _shown(place: Any) -> str:
     return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
+
+
+def _plainly_apart(x: Array, onto: Array, *apart: Array) -> bool:
+    """Whether arrays are dense, and `x` is `onto` or beside it and beside those of `apart`: the most usual case."""
+    here, there, *others = map(_span, (x, onto, *apart))
+    if here is None or there is None:
+        return False
+    start, end = here
+    beside = (other is not None and (other[1] <= start or end <= other[0]) for other in others)
+    return (here == there or there[1] <= start or end <= there[0]) and all(beside)
+
+
+def _span(x: Array) -> tuple[int, int] | None:
+    """Return the first address of a dense array, and the one behind it; None for others."""
+    if _is_ndarray(x):
+        start = x.__array_interface__["data"][0]
+        return (start, start + x.nbytes) if x.flags.c_contiguous else None
+    if _is_torch(x) and not is_compiling(x) and x.is_contiguous():
+        try:
+            start = x.data_ptr()
+        except RuntimeError:
+            return None
+        return start, start + x.numel() * x.element_size()
+    return None
 
 
 def _memory(x: Array) -> "np.ndarray[Any, Any] | None":
