@@ -201,8 +201,10 @@ class Rope:
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
         q_out, k_out = _pair(out)
-        outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
-        xp = _array.namespace(q=q, k=k, **outs)
+        if q_out is None or k_out is None:
+            xp = _array.namespace(q=q, k=k)
+        else:
+            xp = _array.namespace(q=q, k=k, **{"the out of q": q_out, "the out of k": k_out})
         axis = integer("seq_axis", seq_axis)
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]

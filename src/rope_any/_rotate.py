@@ -155,11 +155,6 @@ def turn(
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
         _compilers.fallen_back(reason)
         how = how._replace(fused=False)
-    if _array.is_recorded(*arrays, cos, sin):  # and there is no out: `check` has seen to it
-        from rope_any import _gradients
-
-        rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
-        return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
     if _array.is_fillable(*arrays, cos, sin, *outs):
         if not are_adjacent(how.pairing) and _array.are_few(*arrays):
             table = _as_wide(xp, *_signed(xp, like, cos, sin, how))
@@ -168,6 +163,11 @@ def turn(
         for x, result in zip(arrays, results, strict=True):
             _fill(xp, x, cos, sin, how, out=result)
         return results
+    if _array.is_recorded(*arrays, cos, sin):  # and there is no out: `check` has seen to it
+        from rope_any import _gradients
+
+        rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
+        return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
     if _array.is_chunked(like):
         turned = tuple(_array.map_chunks(partial(_chunk, how=how), x, cos, sin) for x in arrays)
     else:
@@ -302,7 +302,7 @@ def _few(xp: Any, x: X, table: tuple[Array, Array], how: How, out: X | None) -> 
     return result
 
 
-def _fill_wide(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, Array]) -> None:
+def _fill_wide(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
     """Turn a block into memory."""
     own, other = scratch
     if x.dtype != own.dtype:
@@ -322,9 +322,9 @@ def _as_factor(xp: Any, c: Array, s: Array) -> tuple[Array, ...]:
     return (_array.as_complex(join(xp, c, s, "interleaved")),)
 
 
-def _fill_complex(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, Array]) -> None:
+def _fill_complex(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
     """Turn a block into memory, by way of scratch where it has no complex view."""
-    (factor,), (own, _) = table, scratch
+    (factor,), (own,) = table, scratch
     source, target = _array.as_complex(x), _array.as_complex(out)
     if source is None:
         own[...] = x
@@ -352,37 +352,49 @@ def _pass(x: Array, out: Array, how: How, features: int) -> None:
                 out[..., passing] = x[..., passing]
 
 
+class Kernel(NamedTuple):
+    """What turns a block of x into memory."""
+
+    ready: Callable[..., tuple[Array, ...]]
+    """``(xp, c, s)``, a part of a table → what `fill` wants of it."""
+    fill: Callable[..., None]
+    """``(lib, out, x, table, scratch)``, writes into `out`, which may be x."""
+    scratch: int
+    """How many arrays like a block, of the dtype that x is turned in, it needs besides."""
+    share: int
+    """How much larger than others its blocks may be."""
+
+
+_WIDE = Kernel(_as_wide, _fill_wide, scratch=2, share=1)
+_COMPLEX = Kernel(_as_factor, _fill_complex, scratch=1, share=4)
+
+
+def _compiled_kernel(xp: Any, how: How, library: str) -> Kernel:
+    turned = _compiled(xp, How(how.pairing), library)
+
+    def fill(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
+        out[...] = turned(x, *table)
+
+    return Kernel(lambda _, c, s: (c, s), fill, scratch=0, share=8)
+
+
 def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array) -> None:
     """Turn x into memory."""
     features = 2 * cos.shape[-1]
     _pass(x, out, how, features)
-    widened, fill, share = _kernel(xp, how, x)
     out, x, cos, sin = _in_memory_order(xp, _turning(out, how, features), _turning(x, how, features), cos, sin)
-    batch, lib = tuple(x.shape[:-1]), _array.module(x)
-    steps = _steps(batch, max(share * _array.block_size(x) // features, 1))
-    own, other = (lib.empty((*steps, features), dtype=_array.compute_dtype(xp, x), device=x.device) for _ in range(2))
+    kernel = _COMPLEX if are_adjacent(how.pairing) else _WIDE
+    if how.fused:
+        kernel = _compiled_kernel(xp, how, _array.library(x))
+    batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), _array.compute_dtype(xp, x)
+    steps = _steps(batch, max(kernel.share * _array.block_size(x) // features, 1))
+    scratch = [lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch)]
     for part, blocks in _blocks(batch, tuple(cos.shape[:-1]), steps):
-        table = widened(xp, *_signed(xp, x, cos[part], sin[part], how))
+        table = kernel.ready(xp, *_signed(xp, x, cos[part], sin[part], how))
         for block in blocks:
             source = x[block]
-            fill(lib, out[block], source, table, _as_much((own, other), source.shape))
-
-
-def _kernel(xp: Any, how: How, x: Array) -> tuple[Any, Any, int]:
-    """Return what makes a table ready, what turns a block by it, and how much larger than others a block may be."""
-    if how.fused:
-        turned = _compiled(xp, How(how.pairing), _array.library(x))
-        return (lambda _, c, s: (c, s)), (lambda _, out, x, table, __: out.copy_(turned(x, *table))), 16
-    return (_as_factor, _fill_complex, 4) if are_adjacent(how.pairing) else (_as_wide, _fill_wide, 1)
-
-
-def _as_much(scratch: tuple[Array, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return as much of the scratch as a block needs: the last ones may be smaller."""
-    own, other = scratch
-    if own.shape == shape:
-        return scratch
-    part = tuple(slice(n) for n in shape)
-    return own[part], other[part]
+            own = tuple(slice(n) for n in source.shape)  # a last block may be smaller
+            kernel.fill(lib, out[block], source, table, tuple(memory[own] for memory in scratch))
 
 
 def _in_memory_order(xp: Any, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
