@@ -4,6 +4,7 @@ What an array can do: its library, its device, its dtypes, whether it can be wri
 Libraries are named here and in `_engines`, and nowhere else: all other code asks for a capability.
 """
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -328,8 +329,8 @@ def summed_to(xp: Any, x: Array, like: Array) -> Array:
 
 def are_few(*arrays: Array) -> bool:
     """Whether fillable arrays fit into a block each."""
-    sizes: list[int] = [x.numel() for x in arrays] if _is_torch(arrays[0]) else [x.size for x in arrays]
-    return max(sizes) <= block_size(arrays[0])
+    few = block_size(arrays[0])
+    return all(math.prod(x.shape) <= few for x in arrays)
 
 
 def halves_swapped(x: Array) -> Array:

@@ -158,7 +158,7 @@ def turn(
     if _array.is_fillable(*arrays, cos, sin, *outs):
         if not are_adjacent(how.pairing) and _array.are_few(*arrays):
             table = _as_wide(xp, *_signed(xp, like, cos, sin, how))
-            return tuple(_few(xp, x, table, how, out) for x, out in zip(arrays, outs, strict=True))
+            return tuple([_few(xp, x, table, how, out) for x, out in zip(arrays, outs, strict=True)])
         results = tuple(_array.empty_like(x) if out is None else out for x, out in zip(arrays, outs, strict=True))
         for x, result in zip(arrays, results, strict=True):
             _fill(xp, x, cos, sin, how, out=result)

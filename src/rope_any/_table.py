@@ -3,10 +3,10 @@ The table: positions x frequencies -> (cos, sin), exactly.
 
 The product position x frequency is where rotary embeddings lose their digits: in float32 an angle of a
 million radians is known to 0.06. Here the frequency is first turned into turns, f / 2π, with 192 bits on the
-host. With float64 it goes on in two pieces: the product of a position with the first 22 bits is exact, and so is
-its distance to whole turns; the rest is small. Without float64 it goes on as its word, the fraction of a turn that
-it adds per position as a 64-bit integer: an integer times a word, in arithmetic that wraps, is the angle modulo one
-turn.
+host. It goes on as its word, the fraction of a turn that it adds per position as a 64-bit integer: an integer times a
+word, in arithmetic that wraps, is the angle modulo one turn. Real positions, float64 tables and what a compiler traces
+take it in two pieces: the product of a position with the first 22 bits is exact in float64, and so is its distance to
+whole turns; the rest is small.
 """
 
 import math
