@@ -2,10 +2,12 @@
 
 from functools import partial
 
-from .common import LIBRARIES, WRITABLE, load, once
+from .common import DIFFERENTIABLE, FAST, FUSED, LIBRARIES, WRITABLE, load, once, require_option
 
 BATCH, HEADS, KEY_HEADS, SEQ, HEAD_DIM = 1, 32, 8, 4096, 128
+SHORT = 16  # tokens that fit into the caches: what counts is the call
 PAIRINGS = ["half", "interleaved"]
+DTYPES = ["float32", "bfloat16"]
 
 
 def random_arrays(library, dtype, *shapes):
@@ -16,56 +18,48 @@ def random_arrays(library, dtype, *shapes):
     return [library.array(rng.standard_normal(shape, dtype=np.float32), dtype) for shape in shapes]
 
 
-def some_table(library, seq):
-    """Return a table of `seq` consecutive positions, far from 0."""
+def some_table(library, seq, batch=1):
+    """Return a table of `seq` consecutive positions, far from 0, and elsewhere for each of a batch."""
     import numpy as np
 
     import rope_any as ra
 
-    positions = np.arange(100_000, 100_000 + seq)
-    table = ra.cos_sin(positions, ra.frequencies(HEAD_DIM))
+    starts = 100_000 + 1000 * np.arange(batch)
+    positions = starts[:, None] + np.arange(seq)
+    table = ra.cos_sin(positions if batch > 1 else positions[0], ra.frequencies(HEAD_DIM))
     return ra.Table(*(library.array(part, "float32") for part in table))
 
 
 class RotateNew:
     """Queries into a new array."""
 
-    param_names = ("library", "pairing")
-    params = (LIBRARIES, PAIRINGS)
-    dtype = "float32"
+    param_names = ("library", "dtype", "pairing", "tokens")
+    params = (FAST, DTYPES, PAIRINGS, [SHORT, SEQ])
 
     @once
-    def setup(self, name, pairing):
+    def setup(self, name, dtype, pairing, tokens):
         import rope_any as ra
 
         library = load(name)
-        (x,) = random_arrays(library, self.dtype, (BATCH, HEADS, SEQ, HEAD_DIM))
-        self.call = library.prepared(partial(ra.rotate, pairing=pairing), x, *some_table(library, SEQ))
+        (x,) = random_arrays(library, dtype, (BATCH, HEADS, tokens, HEAD_DIM))
+        self.call = library.prepared(partial(ra.rotate, pairing=pairing), x, *some_table(library, tokens))
 
     def time_rotate(self, *_):
         self.call()
 
 
-class RotateNewBfloat16(RotateNew):
-    """The same in half precision."""
-
-    params = (["torch", "torch-cuda", "jax"], PAIRINGS)
-    dtype = "bfloat16"
-
-
 class RotateInPlace:
     """Queries, turned where they are."""
 
-    param_names = ("library", "pairing")
-    params = (WRITABLE, PAIRINGS)
-    dtype = "float32"
+    param_names = ("library", "dtype", "pairing")
+    params = (WRITABLE, DTYPES, PAIRINGS)
 
     @once
-    def setup(self, name, pairing):
+    def setup(self, name, dtype, pairing):
         import rope_any as ra
 
         library = load(name)
-        (x,) = random_arrays(library, self.dtype, (BATCH, HEADS, SEQ, HEAD_DIM))
+        (x,) = random_arrays(library, dtype, (BATCH, HEADS, SEQ, HEAD_DIM))
         rotate = partial(ra.rotate, pairing=pairing, out=x)
         self.call = library.prepared(rotate, x, *some_table(library, SEQ))
 
@@ -73,36 +67,128 @@ class RotateInPlace:
         self.call()
 
 
-class RotateInPlaceBfloat16(RotateInPlace):
-    """The same in half precision."""
+class RotateFusedNew:
+    """Queries into a new array, by the library's own compiler."""
 
-    params = (["torch", "torch-cuda"], PAIRINGS)
-    dtype = "bfloat16"
+    param_names = ("library", "dtype", "pairing")
+    params = (FUSED, DTYPES, PAIRINGS)
+
+    @once
+    def setup(self, name, dtype, pairing):
+        import rope_any as ra
+
+        require_option(ra.rotate, "fused")
+        library = load(name)
+        (x,) = random_arrays(library, dtype, (BATCH, HEADS, SEQ, HEAD_DIM))
+        rotate = partial(ra.rotate, pairing=pairing, fused=True)
+        self.call = library.prepared_fused(rotate, x, *some_table(library, SEQ))
+
+    def time_rotate(self, *_):
+        self.call()
+
+
+class RotateFusedInPlace:
+    """Queries, turned where they are by the library's own compiler."""
+
+    param_names = ("library", "dtype", "pairing")
+    params = (WRITABLE, DTYPES, PAIRINGS)
+
+    @once
+    def setup(self, name, dtype, pairing):
+        import rope_any as ra
+
+        require_option(ra.rotate, "fused")
+        library = load(name)
+        (x,) = random_arrays(library, dtype, (BATCH, HEADS, SEQ, HEAD_DIM))
+        rotate = partial(ra.rotate, pairing=pairing, fused=True, out=x)
+        self.call = library.prepared_fused(rotate, x, *some_table(library, SEQ))
+
+    def time_rotate(self, *_):
+        self.call()
+
+
+class RotateGradient:
+    """Queries into a new array, and the gradient back."""
+
+    param_names = ("library", "dtype", "pairing")
+    params = (DIFFERENTIABLE, DTYPES, PAIRINGS)
+
+    @once
+    def setup(self, name, dtype, pairing):
+        self.call = forward_and_backward(load(name), dtype, pairing)
+
+    def time_forward_backward(self, *_):
+        self.call()
+
+
+def forward_and_backward(library, dtype, pairing):
+    """Return a call that turns queries and pulls a gradient back."""
+    import rope_any as ra
+
+    shape = (BATCH, HEADS, SEQ, HEAD_DIM)
+    x, g = random_arrays(library, dtype, shape, shape)
+
+    def both(x, g, cos, sin):
+        return library.pulled_back(lambda x: ra.rotate(x, cos, sin, pairing=pairing), x, g)
+
+    return library.prepared(both, x, g, *some_table(library, SEQ))
 
 
 class RopePrefill:
-    """Queries and keys of a whole prompt, by a `Rope`."""
+    """Queries and keys of whole prompts, 4096 tokens in all, by a `Rope`."""
 
-    param_names = ("library",)
-    params = LIBRARIES
-    seq = SEQ
+    param_names = ("library", "batch")
+    params = (FAST, [1, 64])
+    tokens = SEQ
 
     @once
-    def setup(self, name):
+    def setup(self, name, batch):
         import rope_any as ra
 
         library = load(name)
-        shapes = ((BATCH, heads, self.seq, HEAD_DIM) for heads in (HEADS, KEY_HEADS))
+        seq = max(self.tokens // batch, 1)
+        shapes = ((batch, heads, seq, HEAD_DIM) for heads in (HEADS, KEY_HEADS))
         q, k = random_arrays(library, "float32", *shapes)
         rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
-        self.call = library.prepared(rope, q, k, some_table(library, self.seq))
+        self.call = library.prepared(rope, q, k, some_table(library, seq, batch))
 
     def time_rope(self, *_):
         self.call()
 
 
 class RopeDecode(RopePrefill):
-    """Query and key of one token, by a `Rope`: the cost of a call."""
+    """Query and key of one token for each of the batch, by a `Rope`: the cost of a call."""
 
-    seq = 1
+    tokens = 1
     repeat = (10, 1000, 0.5)  # at least, at most, seconds: short calls scatter
+
+
+class RotateError:
+    """Some queries, against the same rotation in float64 by the same table."""
+
+    param_names = ("library", "dtype")
+    params = (LIBRARIES, ["float16", *DTYPES])
+    unit = "absolute error"
+
+    def setup(self, name, dtype):
+        self.library = load(name)
+        if (name, dtype) == ("array-api-strict", "float16"):
+            msg = "array-api-strict has no float16"
+            raise NotImplementedError(msg)
+        (self.x,) = random_arrays(self.library, dtype, (BATCH, KEY_HEADS, 256, HEAD_DIM))
+        self.table = some_table(self.library, 256)
+
+    def track_largest_error(self, *_):
+        return max(largest_error(self.library, self.x, self.table, pairing) for pairing in PAIRINGS)
+
+
+def largest_error(library, x, table, pairing):
+    """Return how far a rotation is from one in float64."""
+    import numpy as np
+
+    import rope_any as ra
+
+    rotate = partial(ra.rotate, pairing=pairing)
+    as_float64 = (library.to_numpy(part).astype(np.float64) for part in (x, *table))
+    got = library.to_numpy(library.compiled(rotate)(x, *table)).astype(np.float64)
+    return float(abs(got - rotate(*as_float64)).max())

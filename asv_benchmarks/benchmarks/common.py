@@ -5,8 +5,12 @@ asv imports the benchmark modules to list what is in them. Libraries are importe
 calls: so the list is the same everywhere, and a process loads no library but its own and NumPy.
 """
 
+import ctypes
+import inspect
+import sys
+import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
 
@@ -21,6 +25,14 @@ def _to_numpy(array):
     return np.asarray(array)
 
 
+def _cast(x, dtype):
+    """Return a NumPy array in a dtype of which NumPy may not know the name."""
+    if dtype == "bfloat16":
+        with skipping_without("bfloat16 of NumPy"):
+            import ml_dtypes  # noqa: F401  # gives NumPy the name
+    return x.astype(dtype)
+
+
 @dataclass(frozen=True)
 class Library:
     """What a benchmark asks of a library; the defaults suit one that computes at once, on the CPU."""
@@ -33,6 +45,8 @@ class Library:
     """Function -> the function as users of this library run it."""
     to_numpy: Any = _to_numpy
     """Array -> NumPy array."""
+    pulled_back: Any = None
+    """(function, x, g) -> the value of function(x) and the gradient g of it pulled back to x."""
 
     def prepared(self, function, *arrays):
         """
@@ -48,6 +62,27 @@ class Library:
         call()
         return call
 
+    def prepared_fused(self, function, *arrays):
+        """Return such a call of a function that compiles by itself; what falls back to the eager one is skipped."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)
+            try:
+                return replace(self, compiled=_returned).prepared(function, *arrays)
+            except RuntimeWarning as warning:
+                raise NotImplementedError(str(warning)) from warning
+
+
+_CUDA = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
+
+
+def _require_driver(library):
+    """Skip what would import a large library only to hear that there is no GPU."""
+    try:
+        ctypes.CDLL(_CUDA[sys.platform])
+    except (KeyError, OSError) as error:
+        msg = f"{library} finds no CUDA device: there is no driver"
+        raise NotImplementedError(msg) from error
+
 
 def _require_device(available, library):
     if not available:
@@ -55,37 +90,64 @@ def _require_device(available, library):
         raise NotImplementedError(msg)
 
 
+def require_option(function, name):
+    """Skip a case on revisions that cannot do it yet."""
+    if name not in inspect.signature(function).parameters:
+        msg = f"{function.__name__} has no {name}= in this revision"
+        raise NotImplementedError(msg)
+
+
+def _require_not_bfloat16(dtype, library):
+    if dtype == "bfloat16":
+        msg = f"{library} has no bfloat16"
+        raise NotImplementedError(msg)
+
+
 def _numpy():
-    return Library(lambda x, dtype: x.astype(dtype))
+    return Library(_cast)
 
 
 def _torch(device):
+    if device == "cuda":
+        _require_driver("torch")
     import torch
 
     def array(x, dtype):
         return torch.asarray(x, dtype=getattr(torch, dtype), device=device)
 
+    def pulled_back(function, x, g):
+        x = x.detach().requires_grad_()
+        y = function(x)
+        return y, *torch.autograd.grad(y, x, g)
+
+    library = Library(array, to_numpy=lambda x: x.cpu().double().numpy(), pulled_back=pulled_back)
     if device == "cpu":
-        return Library(array)
+        return library
     _require_device(torch.cuda.is_available(), "torch")
-    return Library(array, wait=lambda _: torch.cuda.synchronize(), to_numpy=lambda x: x.cpu().numpy())
+    return replace(library, wait=lambda _: torch.cuda.synchronize())
 
 
 def _cupy():
+    _require_driver("CuPy")
     import cupy
 
     _require_device(cupy.cuda.is_available(), "CuPy")
-    return Library(
-        cupy.asarray,
-        wait=lambda _: cupy.cuda.get_current_stream().synchronize(),
-        to_numpy=cupy.asnumpy,
-    )
+
+    def array(x, dtype):
+        _require_not_bfloat16(dtype, "CuPy")
+        return cupy.asarray(x, dtype)
+
+    return Library(array, wait=lambda _: cupy.cuda.get_current_stream().synchronize(), to_numpy=cupy.asnumpy)
 
 
 def _jax():
     import jax
 
-    return Library(jax.numpy.asarray, wait=jax.block_until_ready, compiled=jax.jit)
+    def pulled_back(function, x, g):
+        y, pull = jax.vjp(function, x)
+        return y, *pull(g)  # both: else the compiler would leave out the way forward
+
+    return Library(jax.numpy.asarray, wait=jax.block_until_ready, compiled=jax.jit, pulled_back=pulled_back)
 
 
 def _dask():
@@ -94,21 +156,29 @@ def _dask():
 
     def array(x, dtype):
         chunks = (1, 8, -1, -1)[-x.ndim :]  # eight heads; tables and positions are in one piece
-        return da.from_array(x.astype(dtype), chunks=chunks)
+        return da.from_array(_cast(x, dtype), chunks=chunks)
 
     return Library(array, wait=dask.compute)
 
 
 def _mlx():
     import mlx.core as mx
+    import numpy as np
 
-    return Library(lambda x, dtype: mx.array(x).astype(getattr(mx, dtype)), wait=mx.eval)
+    def array(x, dtype):
+        return mx.array(x).astype(getattr(mx, dtype))
+
+    return Library(array, wait=mx.eval, to_numpy=lambda x: np.asarray(x.astype(mx.float32)))
 
 
 def _array_api_strict():
     import array_api_strict as xp
 
-    return Library(lambda x, dtype: xp.asarray(x, dtype=getattr(xp, dtype)))
+    def array(x, dtype):
+        _require_not_bfloat16(dtype, "array-api-strict")
+        return xp.asarray(x, dtype=getattr(xp, dtype))
+
+    return Library(array)
 
 
 _OPENERS = {
@@ -124,8 +194,17 @@ _OPENERS = {
 LIBRARIES = list(_OPENERS)
 """The first parameter of the benchmarks, whatever is installed."""
 
-WRITABLE = [name for name in LIBRARIES if name not in ("jax", "dask")]
+FAST = [name for name in LIBRARIES if name != "array-api-strict"]
+"""Those that are there to be fast; the other is there to be strict."""
+
+WRITABLE = [name for name in FAST if name not in ("jax", "dask")]
 """Those with arrays that can be written."""
+
+FUSED = [name for name in FAST if name != "dask"]
+"""Those that have a compiler, or may be given one."""
+
+DIFFERENTIABLE = ["torch", "torch-cuda", "jax"]
+"""Those that make gradients."""
 
 
 def load(name):
