@@ -3,6 +3,7 @@
 import tempfile
 import threading
 from pathlib import Path
+from statistics import median_low
 
 from .bench_rotate import BATCH, HEAD_DIM, HEADS, PAIRINGS, SEQ, forward_and_backward, some_table
 from .common import load, once, require_option
@@ -69,7 +70,8 @@ class MemmapGrowth:
     def track_growth(self, *_):
         # In steps, from one step on: smaller differences are chance, and would be a large factor of almost nothing.
         step = 16 * 2**20
-        return 16 * max(1, -(-growth(self.call) // step))
+        usual = median_low(growth(self.call) for _ in range(5))  # the first calls after compiling take some more
+        return 16 * max(1, -(-usual // step))
 
 
 def holding(name, x):

@@ -1,0 +1,171 @@
+"""The benchmarks: asv finds them without any library, and what `regressions.py` concludes from its results."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent / "asv_benchmarks"
+BENCHMARKS = {
+    "bench_import.timeraw_import",
+    "bench_import.timeraw_import_after_numpy",
+    "bench_memory.GradientPeak.peakmem_forward_backward",
+    "bench_memory.MemmapGrowth.track_growth",
+    "bench_memory.RotateInPlacePeak.peakmem_rotate",
+    "bench_rotate.RopeDecode.time_rope",
+    "bench_rotate.RopePrefill.time_rope",
+    "bench_rotate.RotateError.track_largest_error",
+    "bench_rotate.RotateFusedInPlace.time_rotate",
+    "bench_rotate.RotateFusedNew.time_rotate",
+    "bench_rotate.RotateGradient.time_forward_backward",
+    "bench_rotate.RotateInPlace.time_rotate",
+    "bench_rotate.RotateNew.time_rotate",
+    "bench_table.CosSin.time_cos_sin",
+    "bench_table.CosSinError.track_largest_error",
+}
+BASE, HEAD = "a" * 40, "b" * 40
+NAN = float("nan")
+SAME = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 30.0]
+SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
+
+
+@pytest.fixture(scope="module")
+def regressions():
+    """Import the command, which is in no package."""
+    spec = importlib.util.spec_from_file_location("regressions", HOME / "regressions.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_results(folder, commit, results, samples=None):
+    """Write what asv would: a benchmark with a case for each result, or with one result and no parameters."""
+    cases = [[f"'{i}'" for i in range(len(results))]] if len(results) > 1 else []
+    columns = ["result", "params", "version", "samples", "profile"]
+    row = [results, cases, "1"] if samples is None else [results, cases, "1", samples]
+    data = {"env_name": "env", "result_columns": columns, "results": {"bench.time": row}}
+    path = folder / "results" / "machine" / f"{commit[:8]}-env.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def code_of(regressions, monkeypatch):
+    """Run the command on results that are given, as pairs of arguments for `write_results`."""
+
+    def run(base, head, *options):
+        def measure(config, commits, bench):
+            assert (commits, bench) == ((BASE, HEAD), None)
+            for commit, figures in zip(commits, (base, head), strict=True):
+                if figures is not None:
+                    write_results(config.parent, commit, *figures)
+            return True
+
+        monkeypatch.setattr(regressions, "commit", lambda name: name)
+        monkeypatch.setattr(regressions, "measure_in_environments", measure)
+        return regressions.main([BASE, HEAD, *options])
+
+    return run
+
+
+def test_asv_finds_them_and_imports_no_library_for_it():
+    script = """
+import json, sys
+from asv_runner.discovery import disc_benchmarks
+names = [benchmark.name for benchmark in disc_benchmarks("benchmarks")]
+print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"} & sys.modules.keys())]))
+"""
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=HOME,
+        env={"PYTHONPATH": str(HOME), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names, libraries = json.loads(found.stdout.splitlines()[-1])
+    assert sorted(names) == sorted(BENCHMARKS)
+    assert libraries == []
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "code"),
+    [
+        (([1.0],), ([1.05],), 0),
+        (([1.0],), ([0.2],), 0),
+        (([1.0],), ([1.2],), 1),
+        (([1.0, 1.0],), ([1.0, 1.2],), 1),
+        (([0.0],), ([0.1],), 1),
+        (([1.0], [SAME]), ([2.0], [SLOW]), 1),
+        (([1.0], [SAME]), ([1.2], [SAME]), 0),  # the samples do not differ
+        (([1.0], [SAME[:2]]), ([1.2], [SAME[:2]]), 1),  # so few say nothing
+        (([1.0, 1.0],), ([1.0, None],), 1),  # fails now
+        (([1.0, 1.0],), ([1.0, NAN],), 1),  # is skipped now
+        (([1.0, None],), ([1.0, 1.0],), 0),
+        (([1.0, NAN],), ([1.0, NAN],), 0),
+        (([NAN, NAN],), ([NAN, NAN],), 3),
+        (([None],), ([1.0],), 3),
+        (([1.0],), ([None],), 3),
+        (([1.0],), None, 3),
+        (None, None, 3),
+    ],
+)
+def test_the_exit_code_says_what_was_found(code_of, base, head, code):
+    assert code_of(base, head) == code
+
+
+def test_the_factor_decides(code_of):
+    assert [code_of(([1.0],), ([1.2],), "--factor", f) for f in ("1.19", "1.21")] == [1, 0]
+
+
+def test_it_is_said_in_words(code_of, capsys):
+    code_of(([1.0, 1.0, NAN],), ([1.5, NAN, NAN],))
+    told = capsys.readouterr().out
+    assert "WORSE  ×1.50  1 → 1.5  bench.time('0') [env]" in told
+    assert "LOST   measured in BASE, failed or skipped in HEAD  bench.time('1') [env]" in told
+    assert "1 cases compared; 1 others not measured in BASE." in told
+    assert "REGRESSION: 1 worse by more than ×1.1, 1 lost." in told
+
+
+def test_asv_that_fails_has_measured_nothing(regressions, monkeypatch, capsys):
+    monkeypatch.setattr(regressions, "commit", lambda name: name)
+    for mode, options in (("measure_in_environments", []), ("measure_here", ["--here"])):
+        monkeypatch.setattr(regressions, mode, lambda *_: False)
+        assert regressions.main([BASE, HEAD, *options]) == 3
+        assert "NOTHING MEASURED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([BASE], "required"),
+        ([BASE, BASE], "are one commit"),
+        ([BASE, HEAD, "--factor", "1"], "must be a number above 1"),
+        ([BASE, HEAD, "--factor", "nan"], "must be a number above 1"),
+        ([BASE, HEAD, "--factor", "much"], "must be a number above 1"),
+        ([BASE, HEAD, "--bench", "("], "no regular expression"),
+    ],
+)
+def test_arguments_that_cannot_be_used(regressions, monkeypatch, capsys, words, message):
+    monkeypatch.setattr(regressions, "commit", lambda name: name)
+    with pytest.raises(SystemExit) as stopped:
+        regressions.main(words)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_commits_that_are_none(regressions, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        regressions.main(["no-such-branch", "--help-me"])
+    assert stopped.value.code == 2
+    assert "no commit of this repository: 'no-such-branch'" in capsys.readouterr().err
+
+
+def test_results_of_another_day_are_out_of_reach(regressions, tmp_path):
+    config = json.loads(regressions.write_config(tmp_path).read_text())
+    assert Path(config["results_dir"]).parent == Path(config["html_dir"]).parent == tmp_path
+    assert Path(config["benchmark_dir"]) == HOME / "benchmarks"
+    assert Path(config["repo"]) == HOME.parent
