@@ -494,7 +494,7 @@ def measure(library: str, *, quick: bool) -> Iterator[dict[str, Any]]:
     wait = waiter(library)
     for row in LIBRARIES[library](quick=quick):
         calls = [row.ours, row.theirs] + ([row.copy] if row.copy else [])
-        ours, theirs, *copy = timed(calls, wait, seconds=0.02 if quick else 1.0)
+        ours, theirs, *copy = timed(calls, wait, seconds=0.02 if quick else 0.6)
         yield {
             "what": row.what, "peer": row.peer, "target": None if quick else row.target,
             "ours": ours, "theirs": theirs, "copy": copy[0] if copy else None,

@@ -1,6 +1,7 @@
 """``fused=True``: compiled where the table in the docs says so, eager with one warning elsewhere, and never wrong."""
 
 import re
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -120,11 +121,69 @@ def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
 
 
 def test_without_numba_the_way_to_it_is_told(monkeypatch):
-    monkeypatch.setattr(_compilers, "_has_numba", lambda: False)
+    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not there
+    _compilers._numba_trouble.cache_clear()
     x = np.ones((2, 12))
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.Rope(F, pairing="half").apply(x, fused=True)
     np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
+    monkeypatch.undo()
+    _compilers._numba_trouble.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", ">f4", "float64"])
+def test_tables_of_any_dtype(rng, dtype):
+    pytest.importorskip("numba", reason="numba is not installed")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    x = rng.uniform(-1, 1, (4, 12)).astype(np.float32)
+    table = [part.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype) for part in ra.cos_sin(np.arange(4), F)]
+    got, told = watched(lambda: ra.rotate(x, *table, pairing="half", fused=True))
+    np.testing.assert_allclose(got, ra.rotate(x, *table, pairing="half"), rtol=0, atol=1e-6)
+    assert bool(told) == (dtype == ">f4")
+
+
+def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monkeypatch, rng):
+    def failing(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(_compilers, "_write_numpy", failing)
+    pytest.importorskip("numba", reason="numba is not installed")
+    rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
+    want = rope.apply(x)
+    with pytest.warns(RuntimeWarning, match="compiler of numpy failed .NotImplementedError"):
+        rope.apply(x, out=x, fused=True)
+    np.testing.assert_array_equal(x, want)
+
+
+def test_a_negative_bit_is_seen(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(F, pairing="half")
+    x = torch.tensor(rng.uniform(-1, 1, (3, 12)) + 1j).conj().imag.float()
+    x = torch.complex(torch.zeros(3, 12), x).conj().imag
+    assert x.is_neg()
+    with pytest.warns(RuntimeWarning, match="negative bit"):
+        got = rope.apply(x, fused=True)
+    torch.testing.assert_close(got, rope.apply(x.clone()), rtol=0, atol=1e-6)
+
+
+def test_the_warning_points_at_the_call(rng):
+    with pytest.warns(RuntimeWarning) as caught:
+        ra.Rope(F, pairing="half").apply(rng.uniform(-1, 1, (3, 12)).astype(np.float16), fused=True)
+    assert caught[0].filename == __file__
+
+
+def test_a_call_under_a_transformation_stops_no_later_one(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope, x = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (3, 12)))
+    cos, sin = rope.table(range(3), like=x)
+    with pytest.warns(RuntimeWarning, match="under a transformation"):
+        torch.func.grad(lambda c: ra.rotate(x, c, sin, pairing="half", fused=True).sum())(cos)
+    assert watched(lambda: rope.apply(x, fused=True))[1] == []
+    # a parameter beside what vmap sees
+    weight = torch.nn.Parameter(x.clone())
+    for fused in (False, True):
+        got = watched(lambda f=fused: torch.func.vmap(lambda v: rope.apply(weight, fused=f) @ v)(x))[0]
+        torch.testing.assert_close(got, x @ rope.apply(x).T)
 
 
 def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monkeypatch):

@@ -198,13 +198,19 @@ def settle_cosines(x: Array) -> None:
         return
     with _SETTLING:
         if not _SETTLED:
-            import torch
-
-            one = torch.ones(1, device="cpu")
-            for function in (torch.cos, torch.sin):
-                for dtype in (torch.float32, torch.float64):
-                    function(one.to(dtype))
+            worker = threading.Thread(target=_take_cosines)  # which no mode or tracer of this thread sees
+            worker.start()
+            worker.join()
             _SETTLED.append(True)
+
+
+def _take_cosines() -> None:
+    import torch
+
+    one = torch.ones(1, device="cpu")
+    for function in (torch.cos, torch.sin):
+        for dtype in (torch.float32, torch.float64):
+            function(one.to(dtype))
 
 
 _SETTLING, _SETTLED = threading.Lock(), list[bool]()
@@ -228,9 +234,10 @@ def is_traced(x: Array) -> bool:
     return is_compiling(x)
 
 
-def is_plain_tensor(x: Array) -> bool:
-    """Whether a tensor is torch's own, with memory, and nothing but gradients are recorded."""
-    return type(x) in _plain_types() and x.device.type != "meta" and not _is_transformed(x)
+def are_plain_tensors(*tensors: Array) -> bool:
+    """Whether tensors are torch's own, with memory, and nothing but gradients are recorded."""
+    plain = _plain_types()
+    return all(type(x) in plain and x.device.type != "meta" for x in tensors) and not _is_transformed(*tensors)
 
 
 def is_chunked(x: Array) -> bool:
@@ -290,7 +297,7 @@ def _plain_types() -> tuple[type, ...]:
 
 
 def _is_transformed(*tensors: Array | None) -> bool:
-    """Whether tensors are seen through vmap, grad, jvp or a tracer."""
+    """Whether vmap, grad, jvp or a tracer is at work, on tensors or beside them."""
     torch = sys.modules["torch"]
     try:
         for x in tensors:
@@ -299,7 +306,7 @@ def _is_transformed(*tensors: Array | None) -> bool:
     except RuntimeError:  # a wrapper has no memory of its own
         return True
     dual = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
-    return bool(dual or torch.jit.is_tracing())
+    return bool(dual or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active())  # noqa: SLF001  # likewise
 
 
 def is_recorded(*arrays: Array) -> bool:
@@ -365,12 +372,12 @@ def strides(x: Array) -> tuple[int, ...]:
 
 
 def block_size(x: Array) -> int:
-    """Return how many elements of a fillable array to turn at a time."""
+    """Return how many elements of a fillable array to turn at a time: what the caches of its cores hold."""
     if not _is_torch(x):
         return 2**15
     import torch
 
-    return 2**16 * torch.get_num_threads()
+    return 2**16 * min(torch.get_num_threads(), 8)  # of many cores, still a few MiB
 
 
 def as_complex(x: Array) -> Array | None:

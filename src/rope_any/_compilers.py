@@ -5,12 +5,13 @@ Some compile functions of arrays (torch.compile, jax.jit, mlx.compile), others a
 writes (Numba for NumPy, cupy.fuse). Libraries are named here as in `_array`.
 """
 
-import importlib.util
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import _array
@@ -20,33 +21,51 @@ Line: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 """The line of mathematics, of arrays or of numbers."""
 
 
-def obstacle(x: Array) -> str | None:
-    """Return why nothing can be compiled for `x`, which no compiler is tracing; or None."""
+def obstacle(x: Array, *others: Array | None) -> str | None:
+    """Return why nothing can be compiled for `x` with the other arrays, which no compiler is tracing; or None."""
     library, dtype = _array.library(x), _array.dtype_name(x.dtype)
     if library == "torch":
-        return None if _array.is_plain_tensor(x) else f"{type(x).__name__} under a transformation is not compiled"
+        return _torch_obstacle(*(tensor for tensor in (x, *others) if tensor is not None))
     if library == "numpy":
-        if not _has_numba():
-            return "NumPy is compiled by Numba, which is not installed (the extra numba brings it)"
+        if trouble := _numba_trouble():
+            return f"NumPy is compiled by Numba, {trouble}"
         if dtype not in {"float32", "float64"}:
             return f"Numba does not compile {dtype} on a CPU"
-        plain = x.dtype.isnative and x.flags.aligned
+        plain = all(part is None or (part.dtype.isnative and part.flags.aligned) for part in (x, *others))
         return None if plain else "Numba needs numbers that are aligned and in the machine's byte order"
     if library == "cupy" and dtype == "bfloat16":
         return "cupy.fuse does not compile bfloat16"
     return None if library in {"cupy", "jax", "mlx"} else f"{library} has no compiler"
 
 
+def _torch_obstacle(*tensors: Array) -> str | None:
+    if not _array.are_plain_tensors(*tensors):
+        return "a tensor of a subclass, without memory or under a transformation is not compiled"
+    # It reads the numbers behind such a view with their old sign (torch 2.13).
+    return "torch.compile does not see a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
+
+
 @cache
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _numba_trouble() -> str | None:
+    """Return why Numba cannot be used, or None."""
+    try:
+        import numba  # noqa: F401  # does it come up?
+    except ModuleNotFoundError:
+        return "which is not installed (the extra numba brings it)"
+    except ImportError as error:
+        return f"which cannot be imported: {error}"
+    return None
 
 
 def fallen_back(reason: str) -> None:
     """Warn, once for each reason, that a call with ``fused=True`` runs as without."""
-    if reason not in _TOLD:
-        _TOLD.add(reason)
-        warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=4)
+    if reason in _TOLD:
+        return
+    frame, level, house = sys._getframe(), 1, str(Path(__file__).parent)  # noqa: SLF001  # to point at the caller's line
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(house):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=level)
+    _TOLD.add(reason)
 
 
 _TOLD: set[str] = set()
@@ -120,10 +139,19 @@ class Places(NamedTuple):
     sense: int
 
 
-def write_line(line: Line, out: Array, x: Array, table: tuple[Array, Array], places: Places) -> None:
-    """Write ``line(a, b, c, s)`` and ``line(b, a, c, −s)`` for the members of all pairs of x into those of `out`."""
-    write = _write_numpy if _array.library(x) == "numpy" else _write_cupy
-    write(line, out, x, table, places)
+def write_line(line: Line, out: Array, x: Array, table: tuple[Array, Array], places: Places) -> bool:
+    """
+    Write ``line(a, b, c, s)`` and ``line(b, a, c, −s)`` for the members of all pairs of x into those of `out`.
+
+    Return whether it was done. Where the compiler fails nothing is written, and a warning given.
+    """
+    library = _array.library(x)
+    try:
+        (_write_numpy if library == "numpy" else _write_cupy)(line, out, x, table, places)
+    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        fallen_back(f"the compiler of {library} failed ({type(error).__name__})")
+        return False
+    return True
 
 
 _ALONE = threading.Lock()  # Numba's own threads are not to be started from two threads
@@ -132,9 +160,14 @@ _ALONE = threading.Lock()  # Numba's own threads are not to be started from two 
 def _write_numpy(line: Line, out: Array, x: Array, table: tuple[Array, Array], places: Places) -> None:
     import numpy as np
 
-    # (..., batch, heads, seq, features), and what there is of `...` one by one
-    out, x, cos, sin = (part.reshape((1,) * (4 - part.ndim) + part.shape) for part in map(np.asarray, (out, x, *table)))
-    kernel, number = _numba_kernel(line, places.step, x.dtype.name), x.dtype.type
+    # (..., batch, heads, seq, features) without axes of one, and what there is of `...` one by one
+    kept = [axis for axis, n in enumerate(x.shape[:-1]) if n != 1]
+    missing = (1,) * (3 - len(kept))
+    out, x, cos, sin = (
+        part.reshape((*missing, *(part.shape[axis] for axis in kept), part.shape[-1]))
+        for part in map(np.asarray, (out, x, *table))
+    )
+    kernel, number = _numba_kernel(line, places.step), x.dtype.type
     with _ALONE:
         for outer in np.ndindex(x.shape[:-4]):
             part = tuple(0 if n == 1 else i for i, n in zip(outer, cos.shape[:-4], strict=True))
@@ -142,13 +175,11 @@ def _write_numpy(line: Line, out: Array, x: Array, table: tuple[Array, Array], p
 
 
 @cache
-def _numba_kernel(line: Line, step: int, dtype: str) -> Callable[..., None]:
+def _numba_kernel(line: Line, step: int) -> Callable[..., None]:
     """Return a loop over all pairs of ``(batch, heads, seq, features)``, over rows in parallel."""
     import numba
-    import numpy as np
 
     turned: Any = numba.njit(line, inline="always")
-    number = getattr(np, dtype)
 
     def kernel(arrays: tuple[Array, Array], table: tuple[Array, Array], gap: int, sense: float) -> None:
         (out, x), (cos, sin) = arrays, table
@@ -158,7 +189,7 @@ def _numba_kernel(line: Line, step: int, dtype: str) -> Callable[..., None]:
             u, v, w = i % cos.shape[0], j % cos.shape[1], k % cos.shape[2]  # an axis of one is for all
             for pair in range(cos.shape[3]):
                 a, b = x[i, j, k, step * pair], x[i, j, k, step * pair + gap]
-                c, s = number(cos[u, v, w, pair]), number(sense * sin[u, v, w, pair])
+                c, s = cos[u, v, w, pair], sense * sin[u, v, w, pair]
                 first, second = turned(a, b, c, s), turned(b, a, c, -s)
                 out[i, j, k, step * pair] = first
                 out[i, j, k, step * pair + gap] = second

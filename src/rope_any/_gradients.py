@@ -9,7 +9,7 @@ from rope_any._array import Array, X
 
 
 def recorded(turned: Callable[..., X], pulled_back: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
-    """Return ``turned(x, cos, sin)``, recorded with ``pulled_back(gradient, (x, cos, sin))`` as its gradients."""
+    """Return ``turned(x, cos, sin)``; its gradients will be ``pulled_back(gradient, (x, cos, sin), wanted)``."""
     result: X = Turned.apply(turned, pulled_back, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
     return result
 
@@ -28,6 +28,6 @@ class Turned(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """Return the gradients of x, cos and sin: ``pulled_back(gradient, (x, cos, sin))``, x None if not kept."""
+        """Return the gradients that are wanted of x, cos and sin, by what was kept: x is None if it was not."""
         (gradient,) = gradients
-        return None, None, *ctx.pulled_back(gradient, ctx.saved_tensors)
+        return None, None, *ctx.pulled_back(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])

@@ -150,7 +150,7 @@ def turn(
     """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
     like = arrays[0]
     if how.fused and not _array.is_traced(like) and not _array.is_chunked(like):
-        reason = _compilers.obstacle(like)
+        reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
         if reason is None:
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
         _compilers.fallen_back(reason)
@@ -179,19 +179,22 @@ def _alone(xp: Any, how: How, x: X, cos: Array, sin: Array) -> X:
     return turn(xp, (x,), cos, sin, how, outs=(None,))[0]
 
 
-def _pulled_back(xp: Any, how: How, g: Array, arrays: tuple[Array | None, Array, Array]) -> tuple[Array | None, ...]:
-    """Return the gradients of x, cos and sin for the gradient g of x turned; of the table where x is given."""
+def _pulled_back(
+    xp: Any, how: How, g: Array, arrays: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
+) -> tuple[Array | None, ...]:
+    """Return the gradients of x, cos and sin that are wanted, for the gradient g of x turned."""
     x, cos, sin = arrays
     # of x: Rᵀ g, the turn backwards
-    of_x = _alone(xp, how._replace(inverse=not how.inverse), g, cos, sin)
+    of_x = _alone(xp, how._replace(inverse=not how.inverse), g, cos, sin) if wanted[0] else None
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g turned backwards by the pair (a, b) of x
     dtype, pairs = _array.compute_dtype(xp, x), cos.shape[-1]
     members = (member for part in (g, x) for member in split(part, how.pairing, how.start, pairs))
     p, q, a, b = (_array.cast(xp, member, dtype) for member in members)
-    of_cos, of_sin = _line(p, q, a, -b), _line(q, p, a, b)
-    return of_x, _array.summed_to(xp, of_cos, cos), _array.summed_to(xp, -of_sin if how.inverse else of_sin, sin)
+    of_cos = _array.summed_to(xp, _line(p, q, a, -b), cos) if wanted[1] else None
+    of_sin = _array.summed_to(xp, _line(q, p, a, b), sin) if wanted[2] else None
+    return of_x, of_cos, -of_sin if how.inverse and of_sin is not None else of_sin
 
 
 def _assigned(out: X, x: X) -> X:
@@ -247,18 +250,11 @@ def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
 
 
 def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
-    """Turn an array, each number read once and written once."""
-    features = 2 * cos.shape[-1]
+    """Turn an array by the library's own compiler."""
     if _compilers.compiles_lines(x):
-        result: X = _array.empty_like(x) if out is None else out
-        _pass(x, result, how, features)
-        places = _compilers.Places(*step_and_gap(how.pairing, features // 2), -1 if how.inverse else 1)
-        turning = _turning(result, how, features), _turning(x, how, features)
-        to, source, c, s = _in_memory_order(xp, *turning, cos, sin)
-        _compilers.write_line(_line, to, source, (c, s), places)
-        return result
+        return _written(xp, x, cos, sin, how, out=out)
     if _array.is_fillable(x, cos, sin, out):
-        result = _array.empty_like(x) if out is None else out
+        result: X = _array.empty_like(x) if out is None else out
         _fill(xp, x, cos, sin, how, out=result)
         return result
     whole = _compiled(xp, how, _array.library(x))
@@ -267,6 +263,20 @@ def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None)
         return out
     turned: X = whole(x, cos, sin)
     return turned if out is None else _assigned(out, turned)
+
+
+def _written(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
+    """Turn an array by one loop of its compiler: each number is read once and written once."""
+    features, dtype = 2 * cos.shape[-1], _array.compute_dtype(xp, x)
+    result: X = _array.empty_like(x) if out is None else out
+    table = (_array.cast(xp, part, dtype) for part in (cos, sin))
+    turning = (_turning(part, how, features) for part in (result, x))
+    to, source, c, s = _in_memory_order(xp, *turning, *table)
+    places = _compilers.Places(*step_and_gap(how.pairing, features // 2), -1 if how.inverse else 1)
+    if _compilers.write_line(_line, to, source, (c, s), places):
+        _pass(x, result, how, features)
+        return result
+    return turn(xp, (x,), cos, sin, how._replace(fused=False), outs=(out,))[0]
 
 
 @cache
@@ -387,7 +397,8 @@ def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array)
     if how.fused:
         kernel = _compiled_kernel(xp, how, _array.library(x))
     batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), _array.compute_dtype(xp, x)
-    steps = _steps(batch, max(kernel.share * _array.block_size(x) // features, 1))
+    few = min(kernel.share * _array.block_size(x), 2**20)
+    steps = _steps(batch, max(few // features, 1))
     scratch = [lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch)]
     for part, blocks in _blocks(batch, tuple(cos.shape[:-1]), steps):
         table = kernel.ready(xp, *_signed(xp, x, cos[part], sin[part], how))
