@@ -528,7 +528,7 @@ def in_process(arguments: list[str], environment: dict[str, str]) -> list[dict[s
     """Run this script in a process of its own, and return what it printed, a JSON object per line."""
     run = subprocess.run(
         [sys.executable, __file__, *arguments],
-        env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]

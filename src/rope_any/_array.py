@@ -225,15 +225,6 @@ def is_compiling(x: Array) -> bool:
     return torch.compiler.is_compiling()
 
 
-def is_traced(x: Array) -> bool:
-    """Whether a compiler is at work on `x`."""
-    if library(x) == "jax":
-        import jax
-
-        return isinstance(x, jax.core.Tracer)
-    return is_compiling(x)
-
-
 def are_plain_tensors(*tensors: Array) -> bool:
     """Whether tensors are torch's own, with memory, and nothing but gradients are recorded."""
     plain = _plain_types()
@@ -356,11 +347,13 @@ def module(x: Array) -> Any:
 
 
 def empty_like(x: Array) -> Array:
-    """Return an array like a fillable one, in the same order in memory, with nothing in it yet."""
+    """Return an array like one that can be written, with nothing in it yet; a fillable one in its order in memory."""
     if _is_torch(x):
         import torch
 
         return torch.empty_like(x, requires_grad=False)
+    if library(x) != "numpy":
+        return compat.array_namespace(x).empty_like(x)
     import numpy as np
 
     return np.empty_like(x, subok=False)

@@ -149,7 +149,7 @@ def turn(
 ) -> tuple[X, ...]:
     """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
     like = arrays[0]
-    if how.fused and not _array.is_traced(like) and not _array.is_chunked(like):
+    if how.fused and not _array.is_compiling(like) and not _array.is_chunked(like):
         reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
         if reason is None:
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
