@@ -20,6 +20,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -166,10 +167,10 @@ def special_rows(case, arange, textbook, peer, xp) -> Iterator[Row]:
     table = part.table(arange(PREFILL.seq))
     wide = [xp.concatenate([t, t], axis=-1) for t in table]
 
-    def partial():
+    def in_part():
         return [xp.concatenate([textbook(x[..., :32], *wide), x[..., 32:]], axis=-1) for x in (q, k)]
 
-    yield Row("partial rotary, 32 of 128", None, lambda: part(q, k, table), peer, partial)
+    yield Row("partial rotary, 32 of 128", None, lambda: part(q, k, table), peer, in_part)
     rope = ra.Rope(ra.frequencies(128, base=BASE), pairing="half")
     packed = rope.table(arange(PREFILL.seq) % 1000)
     wide_packed = [xp.concatenate([t, t], axis=-1) for t in packed]
@@ -283,22 +284,32 @@ def _torch_tables(device, quick) -> Iterator[Row]:
 
 
 def cuda_rows(*, quick: bool) -> Iterator[Row]:
-    """Torch on CUDA: against transformers, and a device copy of the same bytes."""
+    """Torch on CUDA: as on a CPU, and a gigabyte of queries against a device copy and kernels written by hand."""
     yield from torch_rows(quick=quick, device="cuda")
-    if (liger := _liger()) is None:
-        return
     import torch
 
     import rope_any as ra
 
     size = QUICK if quick else Size(batch=4, seq=32_768)
-    rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing="half")
     qk = tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in size.shapes)
-    table = rope.table(torch.arange(size.seq, device="cuda"), like=qk[0])
-    wide = [torch.cat([t, t], dim=-1)[None].to(torch.bfloat16) for t in table]
-    ours = lambda: rope(*qk, table, out=qk, fused=True)
-    copy = lambda: [x.clone() for x in qk]
-    yield Row("gigabytes, bfloat16, half, in place, fused", 1.0, ours, "Liger", lambda: liger(*qk, *wide), copy)
+    out = tuple(torch.empty_like(x) for x in qk)
+    copy = lambda: [to.copy_(x) for to, x in zip(out, qk, strict=True)]
+    for pairing in ("half", "interleaved"):
+        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
+        table = rope.table(torch.arange(size.seq, device="cuda"), like=qk[0])
+        what, ours = f"gigabytes, bfloat16, {pairing}, out=, fused", partial(rope, *qk, table, out=out, fused=True)
+        yield Row(what, 0.8, ours, "a device copy", copy, copy)
+        if (triton := _flash_attn()) is not None:
+            turned = [x.transpose(1, 2).contiguous() for x in qk]  # it wants tokens before heads
+            narrow = [part.to(torch.bfloat16) for part in table]
+            flags = {"interleaved": pairing == "interleaved", "inplace": True}
+            theirs = lambda turned=turned, narrow=narrow, flags=flags, f=triton: [
+                f(x, *narrow, **flags) for x in turned
+            ]
+            yield Row(what, 1.0, ours, "flash-attention's kernel, in place", theirs, copy)
+        if pairing == "half" and (liger := _liger()) is not None:
+            wide = [torch.cat([t, t], dim=-1)[None].to(torch.bfloat16) for t in table]
+            yield Row(what, 1.0, ours, "Liger's kernel, in place", lambda f=liger, wide=wide: f(*qk, *wide), copy)
 
 
 def cupy_rows(*, quick: bool) -> Iterator[Row]:
@@ -323,8 +334,8 @@ def cupy_rows(*, quick: bool) -> Iterator[Row]:
         copy = lambda qk=qk, out=out: [cp.copyto(to, x) for to, x in zip(out, qk, strict=True)]
         ours = lambda qk=qk, rope=rope, table=table: rope(*qk, table)
         yield Row(f"float32, {pairing}, new array", 1.0, ours, "the textbook formula of halves", theirs, copy)
-        ours = lambda qk=qk, rope=rope, table=table, out=out: rope(*qk, table, out=out, fused=True)
-        yield Row(f"float32, {pairing}, out=, fused", None, ours, "the textbook formula of halves", theirs, copy)
+        ours = partial(rope, *qk, table, out=out, fused=True)
+        yield Row(f"float32, {pairing}, out=, fused", 0.8, ours, "a device copy", copy, copy)
 
 
 def jax_rows(*, quick: bool) -> Iterator[Row]:
@@ -424,6 +435,14 @@ def _torchtune():
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module.RotaryPositionalEmbeddings
+
+
+def _flash_attn():
+    try:
+        from flash_attn.layers.rotary import apply_rotary_emb
+    except ImportError:
+        return None
+    return apply_rotary_emb
 
 
 def _liger():
