@@ -1,7 +1,7 @@
 """
 Compare rope_any with its peers: the same work in turn in one process, medians, ratios, the share of a copy's speed.
 
-    python asv_benchmarks/compare.py                      # all of it, a quarter of an hour
+    python asv_benchmarks/compare.py                      # all of it, about twenty minutes
     python asv_benchmarks/compare.py --quick              # small sizes, one process: does it run?
     python asv_benchmarks/compare.py --json out.json --chart out.svg --markdown out.md
 
