@@ -78,7 +78,7 @@ def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
     if isinstance(x, int | float | str | range | tuple | list | None):
         return False  # known at sight, and without a word to torch.compile
-    return _is_torch(x) or (compat.is_array_api_obj(x) and not _is_numpy_scalar(x))
+    return _is_ndarray(x) or _is_torch(x) or (compat.is_array_api_obj(x) and not _is_numpy_scalar(x))
 
 
 def require_array(name: str, x: object) -> None:

@@ -201,10 +201,8 @@ class Rope:
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
         q_out, k_out = _pair(out)
-        if q_out is None or k_out is None:
-            xp = _array.namespace(q=q, k=k)
-        else:
-            xp = _array.namespace(q=q, k=k, **{"the out of q": q_out, "the out of k": k_out})
+        outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
+        xp = _array.namespace(q=q, k=k, **outs, **_arrays_of(positions))
         axis = integer("seq_axis", seq_axis)
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
@@ -212,9 +210,9 @@ class Rope:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
         if isinstance(positions, Table):
-            of_queries = of_keys = self._checked(positions, k)
+            of_queries = of_keys = self._checked(positions)
         elif _is_pair(positions):
-            of_queries, of_keys = self._checked(positions[0], q), self._checked(positions[1], k)
+            of_queries, of_keys = self._checked(positions[0]), self._checked(positions[1])
         else:
             like = q if _array.compute_dtype(xp, q) == xp.float64 else k
             of_queries = of_keys = self._table_of(xp, like, positions, keys)
@@ -269,7 +267,7 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
-        xp = _array.namespace(x=x, **({} if out is None else {"out": out}))
+        xp = _array.namespace(x=x, **({} if out is None else {"out": out}), **_arrays_of(positions))
         axis = _seq_axis("x", x, integer("seq_axis", seq_axis))
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
@@ -309,10 +307,9 @@ class Rope:
         """
         return table(positions, self._turns, attention_factor=self.attention_factor, dtype=dtype, like=like)
 
-    def _checked(self, given: Table, x: Array) -> Table:
+    def _checked(self, given: Table) -> Table:
         """Return a table that was given, or say that it is none of this recipe's."""
         cos, sin = given
-        _array.namespace(x=x, cos=cos, sin=sin)
         check_table(cos, sin)
         if cos.shape[-1] != (pairs := len(self._turns.rows[0])):
             msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(cos.shape)}"
@@ -322,7 +319,7 @@ class Rope:
     def _table_of(self, xp: Any, x: Array, positions: Positions | Table | None, tokens: int) -> Table:
         """Return the table of whatever may stand for the positions of the tokens of x."""
         if isinstance(positions, Table):
-            return self._checked(positions, x)
+            return self._checked(positions)
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
@@ -359,6 +356,16 @@ def _seq_axis(name: str, x: Array, axis: int) -> int:
 def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
     """Whether tables of queries and of keys are given."""
     return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
+
+
+def _arrays_of(positions: object) -> dict[str, Array]:
+    """Return the arrays of the tables that stand for positions, by name."""
+    if isinstance(positions, Table):
+        return {"cos": positions.cos, "sin": positions.sin}
+    if _is_pair(positions):
+        (c, s), (cos, sin) = positions
+        return {"cos of the queries": c, "sin of the queries": s, "cos of the keys": cos, "sin of the keys": sin}
+    return {}
 
 
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
