@@ -829,7 +829,7 @@ SEVERAL = {
     "the model's own sections": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
     "alternating": (
         QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": {"type": "default"}},
-        lambda f: ra.axes.alternating(f, 2),
+        lambda f: ra.axes.strided(f, [32, 32]),
     ),
     "time at last": (
         QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}},

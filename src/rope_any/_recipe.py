@@ -390,7 +390,7 @@ def _strided(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
 
 
 def _alternating(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
-    return axes.alternating(row, len(sections))
+    return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 
 def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:

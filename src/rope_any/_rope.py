@@ -6,10 +6,10 @@ from typing import Any, TypeGuard
 
 from rope_any import _array, _config, _recipe
 from rope_any._array import Array, X
-from rope_any._frequencies import Frequencies, as_frequencies, attention_factor, flag, integer
+from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, check_table, turn
-from rope_any._table import BentTable, Positions, Table, Turns, consecutive, table, turns
+from rope_any._table import BentTable, Positions, Table, Turns, beside, consecutive, placed, table, turns
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,13 +30,17 @@ class Rope:
         Multiplies cosine and sine (YaRN, LongRoPE).
     start : int, optional
         The first feature that turns; those before it, and those behind the pairs, pass through.
+    blocks : int, optional
+        How many equal parts of the turning features are paired each on its own, as in Gemma's vision tower, where
+        each axis has one.
 
     Raises
     ------
     TypeError
         If an argument is of another kind; an array of learned frequencies goes through `cos_sin` and `rotate`.
     ValueError
-        If the pairing is unknown, a number is not finite or out of range, or rows differ in length.
+        If the pairing is unknown, a number is not finite or out of range, rows differ in length, or the pairs don't
+        make as many blocks.
 
     Notes
     -----
@@ -70,6 +74,7 @@ class Rope:
     pairing: Pairing
     attention_factor: float = 1.0
     start: int = 0
+    blocks: int = 1
     _turns: Turns = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,11 +89,16 @@ class Rope:
             msg = f"start must not be negative; got {start}"
             raise ValueError(msg)
         frequencies = as_frequencies(self.frequencies)
+        pairs, blocks = len(as_rows(frequencies)[0]), integer("blocks", self.blocks)
+        if blocks < 1 or pairs % blocks:
+            msg = f"blocks must be positive and divide the number of pairs, {pairs}; got {blocks}"
+            raise ValueError(msg)
         fields = {
             "frequencies": frequencies,
             "pairing": as_pairing(self.pairing),
             "attention_factor": attention_factor(self.attention_factor),
             "start": start,
+            "blocks": blocks,
             "_turns": turns(frequencies),
         }
         for name, value in fields.items():
@@ -104,6 +114,8 @@ class Rope:
             parts.append(f"attention_factor={self.attention_factor!r}")
         if self.start:
             parts.append(f"start={self.start}")
+        if self.blocks != 1:
+            parts.append(f"blocks={self.blocks}")
         return f"Rope({', '.join(parts)})"
 
     @staticmethod
@@ -220,7 +232,7 @@ class Rope:
             of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
-        how = How(self.pairing, self.start, fused=flag("fused", fused))
+        how = self._how(fused=fused)
         check(q, *q_table, how, out=q_out, name="q", apart={"k": k})
         check(k, *k_table, how, out=k_out, name="k", apart={"the out of q": q_out})
         if q_table is k_table and q.dtype == k.dtype:
@@ -277,7 +289,7 @@ class Rope:
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = How(self.pairing, self.start, inverse, flag("fused", fused))
+        how = self._how(inverse=inverse, fused=fused)
         check(x, cos, sin, how, out=out)
         return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
 
@@ -307,6 +319,97 @@ class Rope:
         """
         return table(positions, self._turns, attention_factor=self.attention_factor, dtype=dtype, like=like)
 
+    def reposition(
+        self,
+        keys: X,
+        old: Positions | None,
+        new: Positions | None,
+        /,
+        *,
+        source: "Rope | None" = None,
+        seq_axis: int = -2,
+        out: X | None = None,
+    ) -> X:
+        """
+        Move cached keys: turn what was turned at `old` into what would have been turned at `new`.
+
+        Parameters
+        ----------
+        keys : array
+            As `apply` has turned them at `old`: ``(..., seq, features)``, or with the tokens along another axis.
+        old, new : positions
+            Where the tokens stood and where they shall stand, of any sign and order.
+        source : Rope, optional
+            What has turned the keys at `old`, if another Rope: one of the same pairing, start, blocks and number of
+            pairs, and of any number of axes.
+        seq_axis : int, optional
+            The axis of keys along which the tokens stand.
+        out : array, optional
+            Where to write: keys itself (in place), or an array like it.
+
+        Returns
+        -------
+        array
+            Keys at `new`, of the shape, dtype, library and device of keys.
+
+        Raises
+        ------
+        TypeError
+            As `rotate`; or if `source` is no Rope, or a position is a table.
+        ValueError
+            As `rotate`; or if the positions don't fit the tokens, or `source` differs in more than its frequencies
+            and its attention factor.
+
+        Notes
+        -----
+        One turn by ``new · W − old · W_source`` and a product by ``A / A_source``, as exact as a table of `cos_sin`, in
+        float64 for float32 keys where the library has it. What is left of a move is then the rounding of the keys: a
+        thousand moves of float32 keys err by less than 1e-5 of a pair's length, by less than 2e-4 where the library has
+        no float64. Keys in half precision are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of them at each move, which
+        swallows slow turns by small steps: move them seldom and far, or move the keys as they were first turned.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rope_any import Rope, frequencies
+        >>> rope = Rope(frequencies(64), pairing="half")
+        >>> k = np.random.default_rng(0).standard_normal((1, 8, 10, 64))
+        >>> moved = rope.reposition(rope.apply(k, 5), 5, 0)  # five tokens before these are evicted
+        >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)
+        True
+        """
+        xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}))
+        axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
+        source = self if source is None else self._matching(source)
+        places = _standing(new, "new", self, keys, axis) + _standing(old, "old", source, keys, axis)
+        # new·W − old·W_source: the table of both, side by side on the axes of both
+        move = turns((*self._turns.rows, *(tuple(-f for f in row) for row in source._turns.rows)))  # noqa: SLF001  # another Rope's
+        factor, how = self.attention_factor / source.attention_factor, self._how()
+        if _array.dtype_name(keys.dtype) == "float32" and _array.has_float64(xp, keys):
+            how = how._replace(wide=True)
+        made = table(beside(xp, *places), move, attention_factor=factor, dtype=how.dtype(xp, keys), like=keys)
+        cos, sin = _aligned(xp, made, "keys", keys, axis)
+        check(keys, cos, sin, how, out=out, name="keys")
+        return turn(xp, (keys,), cos, sin, how, outs=(out,))[0]
+
+    def _how(self, *, inverse: bool = False, fused: bool = False) -> How:
+        return How(self.pairing, self.start, inverse, flag("fused", fused), self.blocks)
+
+    def _matching(self, source: object) -> "Rope":
+        """Return another Rope that turns the same features together, or say what differs."""
+        if not isinstance(source, Rope):
+            msg = f"source must be a Rope; got {type(source).__name__}"
+            raise TypeError(msg)
+
+        def layout(rope: Rope) -> str:
+            pairs = len(rope._turns.rows[0])
+            return f"{rope.pairing} pairing of {pairs} pairs from {rope.start} in {rope.blocks} blocks"
+
+        if layout(self) != layout(source):
+            msg = f"source must turn the same features together, {layout(self)}; got {layout(source)}"
+            raise ValueError(msg)
+        return source
+
     def _checked(self, given: Table) -> Table:
         """Return a table that was given, or say that it is none of this recipe's."""
         cos, sin = given
@@ -323,14 +426,31 @@ class Rope:
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
-        if positions is None:
-            positions = 0
-        number: Any = positions
-        if isinstance(number, Integral) or (_array.is_array(number) and number.ndim == 0):
-            positions = consecutive(number, tokens, like=x)
-            if self._turns.axes is not None:
-                positions = xp.stack([positions] * self._turns.axes, axis=-1)
-        return self.table(positions, like=x)
+        return self.table(_each(xp, x, positions, tokens, self._turns.axes), like=x)
+
+
+def _each(xp: Any, x: Array, positions: Positions | None, tokens: int, axes: int | None) -> Positions:
+    """Return the positions of tokens one by one, on all axes, where the first stands for all."""
+    number: Any = 0 if positions is None else positions
+    if not isinstance(number, Integral) and not (_array.is_array(number) and number.ndim == 0):
+        return number  # then they are positions
+    along = consecutive(number, tokens, like=x)
+    return along if axes is None else xp.stack([along] * axes, axis=-1)
+
+
+def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> tuple[Array, ...]:
+    """Return where the tokens of x stand on each axis of a recipe, or say that `name` doesn't."""
+    if isinstance(positions, Table):
+        msg = f"{name} must be positions, by whose difference keys are moved; got a table"
+        raise TypeError(msg)
+    axes, xp = rope._turns.axes, _array.namespace(x=x)  # noqa: SLF001  # of a Rope
+    at = placed(_each(xp, x, positions, x.shape[seq], axes), like=x)
+    columns = (at,) if axes is None else tuple(at[..., axis] for axis in range(at.shape[-1]))
+    if axes not in (None, len(columns)):
+        msg = f"{name} must end in an axis of length {axes}, one for each row of frequencies; got {tuple(at.shape)}"
+        raise ValueError(msg)
+    _axes_of(tuple(columns[0].shape), name, "keys", x, seq)
+    return columns
 
 
 def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
@@ -373,15 +493,7 @@ def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
     given = tuple(table.cos.shape[:-1])
     if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
         return table  # as most are: the tokens stand where rows do
-    last = len(given) - 1
-    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)  # the first other axes of x, and its tokens
-    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
-    if not fits:
-        msg = (
-            f"positions must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along "
-            f"axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
-        )
-        raise ValueError(msg)
+    axes, last = _axes_of(given, "positions", name, x, seq), len(given) - 1
 
     def align(part: Array) -> Array:
         if seq < last:
@@ -391,6 +503,20 @@ def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
         return part
 
     return Table(align(table.cos), align(table.sin))
+
+
+def _axes_of(given: tuple[int, ...], positions: str, name: str, x: Array, seq: int) -> tuple[int, ...]:
+    """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
+    last = len(given) - 1
+    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
+    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+    if not fits:
+        msg = (
+            f"{positions} must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
+            f"along axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
+        )
+        raise ValueError(msg)
+    return axes
 
 
 def _last(table: Table, queries: int, keys: int) -> Table:

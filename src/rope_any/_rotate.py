@@ -18,6 +18,14 @@ class How(NamedTuple):
     start: int = 0
     inverse: bool = False
     fused: bool = False
+    blocks: int = 1
+    """How many equal parts of the turning features are paired each on its own."""
+    wide: bool = False
+    """Whether float64 is computed in whatever x is, for what is turned again and again."""
+
+    def dtype(self, xp: Any, x: Array) -> Any:
+        """Return the dtype that x is turned in."""
+        return xp.float64 if self.wide else _array.compute_dtype(xp, x)
 
 
 def rotate(
@@ -149,6 +157,8 @@ def turn(
 ) -> tuple[X, ...]:
     """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
     like = arrays[0]
+    if how.blocks > 1 and not _array.is_chunked(like):
+        return tuple(_in_blocks(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
     if how.fused and not _array.is_compiling(like) and not _array.is_chunked(like):
         reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
         if reason is None:
@@ -189,7 +199,7 @@ def _pulled_back(
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g turned backwards by the pair (a, b) of x
-    dtype, pairs = _array.compute_dtype(xp, x), cos.shape[-1]
+    dtype, pairs = how.dtype(xp, x), cos.shape[-1]
     members = (member for part in (g, x) for member in split(part, how.pairing, how.start, pairs))
     p, q, a, b = (_array.cast(xp, member, dtype) for member in members)
     of_cos = _array.summed_to(xp, _line(p, q, a, -b), cos) if wanted[1] else None
@@ -202,9 +212,35 @@ def _assigned(out: X, x: X) -> X:
     return out
 
 
+def _in_blocks(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:
+    """Turn an array whose features are paired in blocks: the blocks are an axis of their own."""
+    features, part = 2 * cos.shape[-1], how._replace(start=0, blocks=1)
+
+    def cut(some: Array) -> Array:
+        return xp.reshape(some, (*some.shape[:-1], how.blocks, some.shape[-1] // how.blocks))
+
+    def turned(target: Array | None) -> Array:
+        return turn(xp, (cut(_turning(x, how, features)),), cut(cos), cut(sin), part, outs=(target,))[0]
+
+    if out is not None and _array.is_fillable(x, cos, sin, out):
+        _pass(x, out, how, features)
+        turned(cut(_turning(out, how, features)))  # which is a view
+        return out
+    alone = turned(None)
+    result: X = _put_back(xp, x, xp.reshape(alone, (*alone.shape[:-2], features)), how)
+    return result if out is None else _assigned(out, result)
+
+
+def _put_back(xp: Any, x: Array, turned: Array, how: How) -> Array:
+    """Return x with the features that turn replaced."""
+    passing = x[..., : how.start], turned, x[..., how.start + turned.shape[-1] :]
+    kept = [part for part in passing if part.shape[-1]]
+    return turned if len(kept) == 1 else _array.concatenated(xp, kept)
+
+
 def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array, Array]:
     """Return a table in the dtype that x is turned in, and in the sense of the turn."""
-    dtype = _array.compute_dtype(xp, x)
+    dtype = how.dtype(xp, x)
     s = _array.cast(xp, sin, dtype)
     return _array.cast(xp, cos, dtype), -s if how.inverse else s
 
@@ -239,10 +275,7 @@ def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
     members = _line(a, b, c, s), _line(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
     first, second = (_array.cast(xp, member, x.dtype) for member in members)
-    turned = join(xp, first, second, how.pairing)
-    passing = x[..., : how.start], turned, x[..., how.start + 2 * pairs :]
-    kept = [part for part in passing if part.shape[-1]]
-    result = turned if len(kept) == 1 else _array.concatenated(xp, kept)
+    result = _put_back(xp, x, join(xp, first, second, how.pairing), how)
     return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
@@ -267,7 +300,7 @@ def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None)
 
 def _written(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
     """Turn an array by one loop of its compiler: each number is read once and written once."""
-    features, dtype = 2 * cos.shape[-1], _array.compute_dtype(xp, x)
+    features, dtype = 2 * cos.shape[-1], how.dtype(xp, x)
     result: X = _array.empty_like(x) if out is None else out
     table = (_array.cast(xp, part, dtype) for part in (cos, sin))
     turning = (_turning(part, how, features) for part in (result, x))
@@ -335,7 +368,7 @@ def _as_factor(xp: Any, c: Array, s: Array) -> tuple[Array, ...]:
 def _fill_complex(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
     """Turn a block into memory, by way of scratch where it has no complex view."""
     (factor,), (own,) = table, scratch
-    source, target = _array.as_complex(x), _array.as_complex(out)
+    source, target = (_array.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
     if source is None:
         own[...] = x
         source = _array.as_complex(own)
@@ -380,7 +413,7 @@ _COMPLEX = Kernel(_as_factor, _fill_complex, scratch=1, share=4)
 
 
 def _compiled_kernel(xp: Any, how: How, library: str) -> Kernel:
-    turned = _compiled(xp, How(how.pairing), library)
+    turned = _compiled(xp, How(how.pairing, wide=how.wide), library)
 
     def fill(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         out[...] = turned(x, *table)
@@ -396,7 +429,7 @@ def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array)
     kernel = _COMPLEX if are_adjacent(how.pairing) else _WIDE
     if how.fused:
         kernel = _compiled_kernel(xp, how, _array.library(x))
-    batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), _array.compute_dtype(xp, x)
+    batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), how.dtype(xp, x)
     few = min(kernel.share * _array.block_size(x), 2**20)
     steps = _steps(batch, max(few // features, 1))
     scratch = [lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch)]

@@ -85,7 +85,8 @@ def cos_sin(
     frequencies : tuple of float, tuple of such rows, or array
         Radians per position: ``(pairs,)``, or one row for each axis of the positions, ``(axes, pairs)``.
         An array (learned frequencies) must be of the library and device of `positions`. Gradients reach
-        it, and the bounds below don't hold for it: its products are made in floating point.
+        it, and the bounds below don't hold for it: its products are made in floating point. It may hold
+        frequencies for each head, ``(heads, axes, pairs)``.
     attention_factor : float, optional
         Multiplies both, as YaRN and LongRoPE ask.
     dtype : dtype, optional
@@ -98,7 +99,8 @@ def cos_sin(
     -------
     Table
         The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of positions
-        where the frequencies have rows; on the library and device of `positions` or `like`.
+        where the frequencies have rows; ``(..., heads, seq, pairs)`` for positions ``(..., seq, axes)`` where each
+        head has its own. On the library and device of `positions` or `like`.
 
     Raises
     ------
@@ -276,14 +278,21 @@ def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Tabl
 def _from_learned(xp: Any, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
     """With frequencies that are an array: products in floating point, through which gradients pass."""
     _array.require_floating("frequencies", frequencies)
-    if frequencies.ndim not in (1, 2) or 0 in frequencies.shape:
-        msg = f"frequencies must have shape (pairs,) or (axes, pairs); got {tuple(frequencies.shape)}"
+    if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
+        wanted = "(pairs,), (axes, pairs) or (heads, axes, pairs)"
+        msg = f"frequencies must have shape {wanted}; got {tuple(frequencies.shape)}"
         raise ValueError(msg)
     real = xp.float64 if _array.has_float64(xp, frequencies) else xp.float32
     position = _array.cast(xp, whole, real) if part is None else _array.cast(xp, whole, real) + part
     frequencies = _array.cast(xp, frequencies, real)
-    axes = None if frequencies.ndim == 1 else frequencies.shape[0]
-    rows = [frequencies] if axes is None else [frequencies[axis, :] for axis in range(axes)]
+    axes = None if frequencies.ndim == 1 else frequencies.shape[-2]
+    rows = [frequencies] if axes is None else [frequencies[..., axis, :] for axis in range(axes)]
+    if frequencies.ndim == 3:
+        if position.ndim < 2:
+            msg = f"positions must be (..., seq, axes) where each head has frequencies; got {tuple(position.shape)}"
+            raise ValueError(msg)
+        position = xp.expand_dims(position, axis=-3)  # (..., 1, seq, axes)
+        rows = [xp.expand_dims(row, axis=-2) for row in rows]  # (heads, 1, pairs)
     angle = _weighted(position, rows, axes)
     if angle.dtype == xp.float32:  # as it is: another product would cost it digits
         return Table(xp.cos(angle), xp.sin(angle))
@@ -392,6 +401,14 @@ def placed(positions: Positions, /, *, like: Array | None) -> Array:
     if _is_integer(given):
         return _array.cast(xp, given, xp.int64 if wide else xp.int32)
     return given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
+
+
+def beside(xp: Any, *places: Array) -> Array:
+    """Return places on several axes, as `placed` returns them, as one array ``(..., axes)``."""
+    if not all(_is_integer(place) for place in places):
+        real = xp.float64 if _array.has_float64(xp, places[0]) else xp.float32
+        places = tuple(_array.cast(xp, place, real) for place in places)
+    return xp.stack(xp.broadcast_arrays(*places), axis=-1)
 
 
 def as_numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:

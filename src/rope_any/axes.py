@@ -1,16 +1,57 @@
 """
 Several position axes: frequencies -> rows of W, one row per axis.
 
-The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. In each arrangement here a pair turns with one axis
-alone, so each column of W holds its frequency once and zeros else; where all axes stand at the same position, the
+The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. In all arrangements but `mixed` a pair turns with one
+axis alone, so each column of W holds its frequency once and zeros else; where all axes stand at the same position, the
 rotation is that of the frequencies themselves. Host numbers only.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Protocol
 
-from rope_any._frequencies import Row, as_row, integer, shown
+from rope_any._frequencies import Row, as_row, integer, positive, shown
 
-__all__ = ["alternating", "chunked", "strided"]
+__all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
+
+
+def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
+    """
+    Give each axis frequencies of its own, side by side: Flux, Wan, the vision tower of Qwen2-VL.
+
+    Parameters
+    ----------
+    *frequencies : tuple of float
+        Radians per position, those of the first axis, of the second, ...; their lengths may differ.
+
+    Returns
+    -------
+    tuple of tuple of float
+        One row of frequencies for each axis, as long as all of them together.
+
+    Raises
+    ------
+    TypeError
+        If frequencies are no tuple of numbers.
+    ValueError
+        If there are none, or one is not finite or too large.
+
+    Notes
+    -----
+    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. Where each axis pairs
+    its features on its own (Gemma's vision tower), a `Rope` takes these rows with as many ``blocks`` as there are axes.
+
+    Examples
+    --------
+    >>> from rope_any import axes
+    >>> axes.axial((1.0, 0.1), (1.0, 0.5, 0.25))
+    ((1.0, 0.1, 0.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.5, 0.25))
+    """
+    rows = [as_row(row) for row in frequencies]
+    if not rows:
+        msg = "frequencies must be given for at least one axis; got none"
+        raise ValueError(msg)
+    return assigned(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
 
 
 def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[Row, ...]:
@@ -97,7 +138,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
 
 def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     """
-    Deal all pairs out to the axes in turn, as in Pixtral.
+    Deal frequencies out to the axes in turn, and put those of each axis side by side: Pixtral.
 
     Parameters
     ----------
@@ -120,20 +161,93 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
 
     Notes
     -----
-    In Pixtral even pairs turn with the row of a patch and odd ones with its column, with the frequencies of the whole
-    head. It is `strided` with sections as equal as can be.
+    As Pixtral in transformers: the frequencies of the whole head, of which the rows of patches have those of even
+    index, in the first pairs, and the columns those of odd index. Where the pairs stay where they are, it is `strided`
+    with sections as equal as can be.
 
     Examples
     --------
     >>> from rope_any import axes
     >>> axes.alternating((1.0, 0.5, 0.25, 0.125), 2)
-    ((1.0, 0.0, 0.25, 0.0), (0.0, 0.5, 0.0, 0.125))
+    ((1.0, 0.25, 0.0, 0.0), (0.0, 0.0, 0.5, 0.125))
     """
     row, n = as_row(frequencies), integer("axes", axes)
     if not 1 <= n <= len(row):
         msg = f"axes must be from 1 to the number of pairs, {len(row)}; got {n}"
         raise ValueError(msg)
-    return assigned(row, [i % n for i in range(len(row))])
+    return axial(*(row[a::n] for a in range(n)))
+
+
+class Rng(Protocol):
+    """A source of random numbers: ``random.Random`` or ``numpy.random.Generator``."""
+
+    def random(self) -> float:
+        """Return a number from 0 to 1."""
+
+
+def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tuple[tuple[Row, Row], ...]:
+    """
+    Draw the frequencies that RoPE-Mixed starts to learn from: each pair turns with both axes, in a direction.
+
+    Parameters
+    ----------
+    rotary_dim : int
+        How many features of a head turn; a positive multiple of 4.
+    heads : int
+        How many heads there are, each with a direction of its own.
+    rng : random.Random or numpy.random.Generator
+        Draws the directions: one ``rng.random()`` for each head.
+    base : float, optional
+        As of `frequencies`.
+
+    Returns
+    -------
+    tuple
+        Radians per position, ``(heads, 2, rotary_dim // 2)``: an array of them goes through `cos_sin`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind.
+    ValueError
+        If `rotary_dim` is no positive multiple of 4, `heads` is not positive, or `base` is not positive and finite.
+
+    Notes
+    -----
+    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2, initialised as by
+    its authors (naver-ai/rope-vit): the first half of the pairs turns along a random direction, the other across it.
+
+    Examples
+    --------
+    >>> import random
+    >>> import numpy as np
+    >>> from rope_any import axes, cos_sin
+    >>> learned = np.asarray(axes.mixed(64, heads=6, rng=random.Random(0)))
+    >>> learned.shape
+    (6, 2, 32)
+    >>> cos, sin = cos_sin(np.zeros((196, 2)), learned)
+    >>> cos.shape
+    (6, 196, 32)
+    """
+    dim, n, b = integer("rotary_dim", rotary_dim), integer("heads", heads), positive("base", base)
+    if dim < 4 or dim % 4:
+        msg = f"rotary_dim must be a positive multiple of 4; got {dim}"
+        raise ValueError(msg)
+    if n < 1:
+        msg = f"heads must be positive; got {n}"
+        raise ValueError(msg)
+    if not callable(getattr(rng, "random", None)):
+        msg = f"rng must have a method random(), as random.Random has; got {shown(rng)}"
+        raise TypeError(msg)
+    # fᵢ = base^(−4i/d),  i = 0 … d/4 − 1
+    f = [b ** (-4 * i / dim) for i in range(dim // 4)]
+
+    def row(turn: float) -> Row:
+        return tuple(g * math.cos(a) for a in (turn, turn + math.pi / 2) for g in f)
+
+    # cos(a − π/2) = sin a
+    directions = [2 * math.pi * rng.random() for _ in range(n)]
+    return tuple((row(a), row(a - math.pi / 2)) for a in directions)
 
 
 def in_turn(pairs: int, sections: Sequence[int], /) -> list[int]:

@@ -1,0 +1,173 @@
+"""Cached keys that move: equal to keys turned anew, over a thousand moves, between recipes and on several axes."""
+
+import numpy as np
+import pytest
+from conftest import DTYPES
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rope_any as ra
+
+F = ra.frequencies(16, base=500.0)
+ROPE = ra.Rope(F, pairing="half")
+LONG = ra.Rope(ra.scaling.linear(F, 4.0), pairing="half", attention_factor=1.25)
+GRID = ra.Rope(ra.axes.chunked(F, [3, 5]), pairing="half")
+# one rounding of the keys as they came, one of the result
+STEP = {"float64": 1e-13, "float32": 5e-7, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+@pytest.fixture
+def keys(rng):
+    return rng.uniform(-2, 2, (2, 3, 6, 20))
+
+
+def moved(lib, rope, keys, *where, dtype="float32", **options):
+    """Return keys that a recipe (or `source`) has turned at old, at new; and what they should be."""
+    old, new = where
+    before = (options.get("source") or rope).apply(np.asarray(keys), old)
+    got = lib.get(rope.reposition(lib(before, dtype), *where, **options)).astype(np.float64)
+    return got, rope.apply(np.asarray(keys), new)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_keys_move_as_if_turned_anew(lib, keys, dtype, pairing):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    rope = ra.Rope(F, pairing=pairing, start=2)
+    for old, new in ((5, 0), (range(6), range(10, 16)), ([3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]), (0, 1_000_000)):
+        got, want = moved(lib, rope, keys, old, new, dtype=dtype)
+        np.testing.assert_allclose(got, want, rtol=0, atol=4 * STEP[dtype])
+
+
+def test_positions_are_those_of_any_call(lib, keys):
+    rows = [[0, 1, 2, 3, 4, 5], [9, 8, 7, 6, 5, 4]]
+    wanted = ROPE.apply(keys, rows)
+    for old, new in ((None, rows), (range(6), np.asarray(rows)), ([0.5, 1.5, 2.5, 3.5, 4.5, 5.5], rows)):
+        given_new = lib(new) if isinstance(new, np.ndarray) else new
+        before = lib(ROPE.apply(keys, old), "float32")
+        got = lib.get(ROPE.reposition(before, old, given_new))
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
+
+
+def test_any_axis_of_tokens(lib, keys):
+    got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
+    want = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
+    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("source", [None, ROPE, LONG, GRID])
+@pytest.mark.parametrize("rope", [ROPE, LONG, GRID])
+def test_from_one_recipe_to_another(lib, keys, rope, source):
+    places = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
+    old, new = (places[2 if (r or rope) is GRID else 1] for r in (source, rope))
+    got, want = moved(lib, rope, keys, old, new, source=source)
+    np.testing.assert_allclose(got, want, rtol=0, atol=3e-6)
+
+
+def test_blocks_that_are_paired_on_their_own(lib, keys):
+    rope = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
+    got, want = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("old", "new"), [(2**31 - 7, 0), (-(2**31) + 7, 2**31 - 7), (2**30, 2**30 - 1)])
+def test_far_moves_are_exact(lib, keys, old, new):
+    got, want = moved(lib, ROPE, keys, old, new)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
+
+
+def test_a_thousand_moves_do_not_drift(lib, rng):
+    """As a cache with sinks moves them: by −1, again and again. The bounds are those that the docstring states."""
+    x = rng.uniform(-2, 2, (1, 4, 16))
+    rope, k = ra.Rope(ra.frequencies(16), pairing="half"), None
+    k = lib(rope.apply(x, 1000), "float32")
+    for at in range(1000, 0, -1):
+        k = rope.reposition(k, at, at - 1)
+        if lib.name == "dask":  # or its graph would be a thousand tasks deep
+            k = lib(k.compute(scheduler="sync"))
+    length = np.hypot(x[..., :8], x[..., 8:])
+    error = np.abs(lib.get(k) - rope.apply(x, 0)) / np.concatenate([length, length], axis=-1)
+    assert error.max() < (1e-5 if lib.has_float64 else 2e-4)
+
+
+@given(st.lists(st.integers(-(2**31) + 9, 2**31 - 9), min_size=1, max_size=12), st.data())
+def test_any_chain_of_moves(stops, data):
+    """Where they have been leaves no trace."""
+    ropes = data.draw(st.lists(st.sampled_from([ROPE, LONG]), min_size=len(stops), max_size=len(stops)))
+    x = np.random.default_rng(0).uniform(-2, 2, (3, 16)).astype(np.float32)
+    k, at, of = ROPE.apply(x, 0), 0, ROPE
+    for rope, stop in zip(ropes, stops, strict=True):
+        k = rope.reposition(k, at, stop, source=of)
+        at, of = stop, rope
+    want = of.apply(x.astype(np.float64), at)
+    np.testing.assert_allclose(k, want, rtol=0, atol=1e-6 * (1 + len(stops)))
+
+
+def test_in_place_and_into_out(lib, keys):
+    if not lib.writes:
+        pytest.skip(f"{lib.name} cannot write")
+    k = lib(ROPE.apply(keys, 5), "float32")
+    want = lib.get(ROPE.reposition(k, 5, 2))
+    other = lib(np.zeros_like(keys), "float32")
+    assert ROPE.reposition(k, 5, 2, out=other) is other
+    assert ROPE.reposition(k, 5, 2, out=k) is k
+    np.testing.assert_array_equal(lib.get(other), want)
+    np.testing.assert_array_equal(lib.get(k), want)
+
+
+def test_under_the_compiler_of_the_library(lib, keys):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    k, new = lib(ROPE.apply(keys, 5), "float32"), lib(np.arange(6))
+    got = lib.compile(lambda k, new: LONG.reposition(k, 5, new, source=ROPE))(k, new)
+    np.testing.assert_allclose(lib.get(got), LONG.apply(keys, 0), rtol=0, atol=3e-6)
+
+
+def test_gradients_reach_the_keys(keys):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    k = torch.asarray(keys).requires_grad_()
+    assert torch.autograd.gradcheck(lambda k: LONG.reposition(k, 3, 9, source=ROPE), (k,))
+
+
+K = np.ones((2, 3, 6, 16), np.float32)
+BAD = {
+    "a table": (lambda: ROPE.reposition(K, ROPE.table(range(6), like=K), 0), TypeError, "old must be .* got a table"),
+    "new a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* a table"),
+    "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
+    "of another batch": (lambda: ROPE.reposition(K, 0, np.zeros((3, 6))), ValueError, r"new must be .* got \(3, 6\)"),
+    "axes missing": (lambda: GRID.reposition(K, range(6), 0), ValueError, r"old must end in an axis of length 2.*\(6,\)"),
+    "axes of the source": (
+        lambda: ROPE.reposition(K, range(6), 0, source=GRID),
+        ValueError,
+        r"old must end in an axis of length 2.*\(6,\)",
+    ),
+    "source no Rope": (lambda: ROPE.reposition(K, 0, 0, source=F), TypeError, "source must be a Rope; got tuple"),
+    "source of another pairing": (
+        lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F, pairing="interleaved")),
+        ValueError,
+        "source must turn the same features together, half pairing .* got interleaved pairing",
+    ),
+    "source of fewer pairs": (
+        lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F[:4], pairing="half")),
+        ValueError,
+        "source must turn .* 8 pairs .* got half pairing of 4 pairs",
+    ),
+    "features missing": (lambda: ROPE.reposition(K[..., :8], 0, 0), ValueError, "keys must hold the 16 features"),
+    "keys of integers": (lambda: ROPE.reposition(K.astype(int), 0, 0), TypeError, "keys must be floating-point"),
+    "keys no array": (lambda: ROPE.reposition([1.0], 0, 0), TypeError, "keys must be an array"),
+    "seq_axis": (lambda: ROPE.reposition(K, 0, 0, seq_axis=-1), ValueError, "seq_axis must be an axis of keys"),
+    "out overlaps": (
+        lambda: ROPE.reposition(K[:, :, 1:], 0, 0, out=K[:, :, :-1]),
+        ValueError,
+        "out must be keys itself or not overlap it",
+    ),
+    "bool": (lambda: ROPE.reposition(K, True, 0), TypeError, "positions .* got bool"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_refused(name):
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        call()
