@@ -87,10 +87,20 @@ CASES = {
         TypeError,
         "frequencies must be floating-point",
     ),
-    "learned, 3-d": (
-        lambda: ra.cos_sin(P, np.ones((1, 2, 3))),
+    "learned, 4-d": (
+        lambda: ra.cos_sin(P, np.ones((1, 1, 2, 3))),
         ValueError,
-        r"frequencies .* got \(1, 2, 3\)",
+        r"frequencies must have shape .* or \(heads, axes, pairs\); got \(1, 1, 2, 3\)",
+    ),
+    "learned for heads, one token": (
+        lambda: ra.cos_sin(np.zeros(2), np.ones((1, 2, 3))),
+        ValueError,
+        r"positions must be \(..., seq, axes\) where each head has frequencies; got \(2,\)",
+    ),
+    "learned for heads, other axes": (
+        lambda: ra.cos_sin(np.zeros((5, 3)), np.ones((1, 2, 3))),
+        ValueError,
+        r"positions must end in an axis of length 2",
     ),
     # the recipe
     "no pairing": (lambda: ra.Rope(F), TypeError, "pairing"),
@@ -106,6 +116,9 @@ CASES = {
         "start must not be negative; got -1",
     ),
     "start a float": (lambda: ra.Rope(F, pairing="half", start=0.0), TypeError, "start must be an integer"),
+    "blocks 0": (lambda: ra.Rope(F, pairing="half", blocks=0), ValueError, "blocks must be positive and .* got 0"),
+    "blocks that don't divide": (lambda: ra.Rope(F, pairing="half", blocks=3), ValueError, "blocks must .* 4; got 3"),
+    "blocks a float": (lambda: ra.Rope(F, pairing="half", blocks=2.0), TypeError, "blocks must be an integer"),
     "factor 0": (
         lambda: ra.Rope(F, pairing="half", attention_factor=0),
         ValueError,

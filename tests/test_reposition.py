@@ -79,13 +79,12 @@ def test_far_moves_are_exact(lib, keys, old, new):
 
 def test_a_thousand_moves_do_not_drift(lib, rng):
     """As a cache with sinks moves them: by −1, again and again. The bounds are those that the docstring states."""
-    x = rng.uniform(-2, 2, (1, 4, 16))
-    rope, k = ra.Rope(ra.frequencies(16), pairing="half"), None
+    if lib.name == "dask":
+        pytest.skip("a thousand lazy moves are a graph a thousand deep, of NumPy's own moves")
+    x, rope = rng.uniform(-2, 2, (1, 4, 16)), ra.Rope(ra.frequencies(16), pairing="half")
     k = lib(rope.apply(x, 1000), "float32")
     for at in range(1000, 0, -1):
         k = rope.reposition(k, at, at - 1)
-        if lib.name == "dask":  # or its graph would be a thousand tasks deep
-            k = lib(k.compute(scheduler="sync"))
     length = np.hypot(x[..., :8], x[..., 8:])
     error = np.abs(lib.get(k) - rope.apply(x, 0)) / np.concatenate([length, length], axis=-1)
     assert error.max() < (1e-5 if lib.has_float64 else 2e-4)
@@ -136,7 +135,11 @@ BAD = {
     "new a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* a table"),
     "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
     "of another batch": (lambda: ROPE.reposition(K, 0, np.zeros((3, 6))), ValueError, r"new must be .* got \(3, 6\)"),
-    "axes missing": (lambda: GRID.reposition(K, range(6), 0), ValueError, r"old must end in an axis of length 2.*\(6,\)"),
+    "axes missing": (
+        lambda: GRID.reposition(K, range(6), 0),
+        ValueError,
+        r"old must end in an axis of length 2.*\(6,\)",
+    ),
     "axes of the source": (
         lambda: ROPE.reposition(K, range(6), 0, source=GRID),
         ValueError,

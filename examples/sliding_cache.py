@@ -1,0 +1,57 @@
+"""
+A sliding cache with attention sinks: text without end in memory that doesn't grow.
+
+StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, the sinks, and the last ones, and counts positions
+within the cache. So keys that were cached already turned must move when others are evicted: here all at once, a few at
+a time. Each step is held against attention that turns all its keys anew.
+
+Run it: ``python examples/sliding_cache.py``
+"""
+
+import numpy as np
+
+import rope_any as ra
+
+HEADS, HEAD_DIM = 4, 64
+SINKS, LENGTH, EVICTED = 4, 64, 16  # of the cache: the tokens that stay, all of them, and how many leave at a time
+
+
+def attention(q, k, v):
+    """Return softmax(q kᵀ / √d) v."""
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(HEAD_DIM)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def evict(rope, keys, values):
+    """Drop the oldest tokens behind the sinks, and move the keys of those that followed into their place."""
+    length = keys.shape[-2]
+    recent = slice(SINKS + EVICTED, length)
+    moved = rope.reposition(keys[:, recent], range(recent.start, length), range(SINKS, length - EVICTED))
+    return (
+        np.concatenate([keys[:, :SINKS], moved], axis=-2),
+        np.concatenate([values[:, :SINKS], values[:, recent]], axis=-2),
+    )
+
+
+def main(tokens=1000, seed=0):
+    """Stream random tokens through one layer; return the largest difference from attention with keys turned anew."""
+    rng = np.random.default_rng(seed)
+    rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
+    keys, values = np.empty((2, HEADS, 0, HEAD_DIM), np.float32)
+    plain, worst = keys, 0.0  # keys as they were before they were turned: what a sliding cache need not have
+    for _ in range(tokens):
+        q, k, v = rng.standard_normal((3, HEADS, 1, HEAD_DIM), dtype=np.float32)
+        if keys.shape[-2] == LENGTH:
+            keys, values = evict(rope, keys, values)
+            plain = np.concatenate([plain[:, :SINKS], plain[:, SINKS + EVICTED :]], axis=-2)
+        here = keys.shape[-2]
+        keys = np.concatenate([keys, rope.apply(k, here)], axis=-2)
+        values, plain = (np.concatenate(pair, axis=-2) for pair in ((values, v), (plain, k)))
+        q = rope.apply(q, here)
+        worst = max(worst, float(np.abs(attention(q, keys, values) - attention(q, rope.apply(plain), values)).max()))
+    return worst
+
+
+if __name__ == "__main__":
+    print(f"1000 tokens through a cache of {LENGTH}: differs from keys turned anew by at most {main():.1e}")

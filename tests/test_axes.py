@@ -1,0 +1,199 @@
+"""Several position axes: who turns with which axis, frequencies that heads learn, and blocks paired on their own."""
+
+import math
+import random
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rope_any as ra
+from rope_any import axes
+
+F = ra.frequencies(16, base=500.0)
+NAN = float("nan")
+sections = st.lists(st.integers(1, 5), min_size=1, max_size=5)
+
+
+def axis_of(rows):
+    """Return the one axis that each pair turns with, and its frequency."""
+    columns = [[(a, f) for a, f in enumerate(column) if f] for column in zip(*rows, strict=True)]
+    assert all(len(column) == 1 for column in columns)
+    return [column[0] for column in columns]
+
+
+@given(sections)
+def test_axial_puts_ramps_side_by_side(sizes):
+    ramps = [ra.frequencies(2 * n) for n in sizes]
+    assert axis_of(axes.axial(*ramps)) == [(a, f) for a, ramp in enumerate(ramps) for f in ramp]
+
+
+@given(sections)
+def test_chunked_keeps_one_ramp(sizes):
+    f = ra.frequencies(2 * sum(sizes))
+    got = axis_of(axes.chunked(f, sizes))
+    assert [g for _, g in got] == list(f)
+    assert [a for a, _ in got] == [a for a, n in enumerate(sizes) for _ in range(n)]
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.data())
+def test_strided_takes_turns(n, least, data):
+    """Any sections that dealing can give: each of the others has at most the least it can, the first what is left."""
+    others = [data.draw(st.integers(1, least)) for _ in range(n - 1)]
+    pairs = n * least + data.draw(st.integers(0, 4))
+    sizes = [pairs - sum(others), *others]
+    f = ra.frequencies(2 * pairs)
+    got = axis_of(axes.strided(f, sizes))
+    assert [g for _, g in got] == list(f)
+    assert [a for a, _ in got] == [i % n if i // n < sizes[i % n] and i % n else 0 for i in range(pairs)]
+
+
+@given(st.integers(1, 24), st.data())
+def test_alternating_picks_every_nth(pairs, data):
+    n, f = data.draw(st.integers(1, pairs)), ra.frequencies(2 * pairs)
+    assert axis_of(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
+
+
+def test_the_same_position_on_all_axes_is_one_axis(lib, rng):
+    x, p = lib(rng.uniform(-2, 2, (2, 5, 16)), "float32"), [3, 1, 4, 1, 5]
+    plain = lib.get(ra.Rope(F, pairing="half").apply(x, p))
+    for rows in (axes.chunked(F, [3, 5]), axes.strided(F, [4, 4]), axes.axial(F[:3], F[3:])):
+        got = ra.Rope(rows, pairing="half").apply(x, [[i, i] for i in p])
+        np.testing.assert_allclose(lib.get(got), plain, rtol=0, atol=1e-6)
+
+
+# --- frequencies that are learned -----------------------------------------------------------------------
+
+
+def test_mixed_as_its_authors_draw_it():
+    """Pair i of the first half turns along the direction of its head, pair i of the second across it."""
+    drawn = random.Random(7)
+    got = np.asarray(axes.mixed(32, heads=3, rng=random.Random(7), base=10.0))
+    assert got.shape == (3, 2, 16)
+    for head in got:
+        a = 2 * math.pi * drawn.random()
+        for i in range(8):
+            f = 10.0 ** (-4 * i / 32)
+            np.testing.assert_allclose(head[:, i], [f * math.cos(a), f * math.sin(a)], atol=1e-15)
+            np.testing.assert_allclose(head[:, 8 + i], [-f * math.sin(a), f * math.cos(a)], atol=1e-15)
+    assert np.asarray(axes.mixed(8, heads=2, rng=np.random.default_rng(0))).shape == (2, 2, 4)
+
+
+def test_frequencies_of_heads(lib, rng):
+    """Each head turns by its own row of frequencies, over batches of positions."""
+    learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
+    cos, sin = ra.cos_sin(lib(places), lib(learned, "float32"))
+    assert cos.shape == sin.shape == (2, 3, 5, 4)
+    angle = np.einsum("bsa,hap->bhsp", places, learned.astype(np.float32).astype(float))
+    np.testing.assert_allclose(lib.get(cos), np.cos(angle), atol=4e-6)
+    np.testing.assert_allclose(lib.get(sin), np.sin(angle), atol=4e-6)
+    x = rng.uniform(-2, 2, (2, 3, 5, 8))
+    got = lib.get(ra.rotate(lib(x, "float32"), cos, sin, pairing="interleaved"))
+    np.testing.assert_allclose(got, oracle.turned(x, np.cos(angle), np.sin(angle), pairing="interleaved"), atol=2e-5)
+    shared = ra.cos_sin(lib(places[0]), lib(learned, "float32"))
+    assert shared.cos.shape == (3, 5, 4)
+    np.testing.assert_allclose(lib.get(shared.cos), np.cos(angle)[0], atol=4e-6)
+
+
+def test_gradients_reach_the_frequencies_of_heads(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    learned = torch.asarray(np.asarray(axes.mixed(8, heads=2, rng=random.Random(0)))).requires_grad_()
+    places, x = torch.asarray(rng.integers(0, 9, (5, 2))), torch.asarray(rng.uniform(-1, 1, (1, 2, 5, 8)))
+
+    def scores(learned):
+        return ra.rotate(x, *ra.cos_sin(places, learned), pairing="interleaved")
+
+    assert torch.autograd.gradcheck(scores, (learned,))
+
+
+# --- blocks ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize(("features", "start"), [(24, 0), (30, 0), (30, 5)])
+def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, features, start):
+    x, places = rng.uniform(-2, 2, (2, 3, 7, features)), rng.integers(-99, 99, (7, 3))
+    ramps = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)]
+    want = x.copy()
+    for a, ramp in enumerate(ramps):
+        here = np.s_[..., start + 8 * a : start + 8 * (a + 1)]
+        want[here] = oracle.rotate(x[here], places[:, a], ramp, pairing=pairing)
+    rope = ra.Rope(axes.axial(*ramps), pairing=pairing, blocks=3, start=start)
+    given_x, given_places = lib(x, "float32"), lib(places)
+    np.testing.assert_allclose(lib.get(rope.apply(given_x, given_places)), want, rtol=0, atol=2e-6)
+    q, k = rope(given_x, given_x, given_places)
+    np.testing.assert_array_equal(lib.get(q), lib.get(k))
+    back = rope.apply(q, given_places, inverse=True)
+    np.testing.assert_allclose(lib.get(back), x, rtol=0, atol=3e-6)
+    if lib.writes:
+        out = lib(np.zeros_like(x), "float32")
+        assert rope.apply(given_x, given_places, out=out) is out
+        np.testing.assert_allclose(lib.get(out), want, rtol=0, atol=2e-6)
+        rope.apply(given_x, given_places, out=given_x)
+        np.testing.assert_allclose(lib.get(given_x), want, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_blocks_under_the_compiler_of_the_library(lib, rng, fused):
+    if lib.compile is None and not fused:
+        pytest.skip(f"{lib.name} has no compiler")
+    if lib.name not in {"numpy", "torch-cpu", "jax", "mlx"}:
+        pytest.skip(f"{lib.name} is compiled as another is, or not at all")
+    rope = ra.Rope(axes.axial(F[:4], F[:4]), pairing="half", blocks=2)
+    x, places = lib(rng.uniform(-2, 2, (2, 7, 16)), "float32"), lib(rng.integers(-99, 99, (7, 2)))
+    want = lib.get(rope.apply(x, places))
+    got = rope.apply(x, places, fused=True) if fused else lib.compile(rope.apply)(x, places)
+    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=1e-6)
+
+
+def test_gradients_pass_blocks(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope = ra.Rope(axes.axial(F[:2], F[:2]), pairing="half", blocks=2, start=1)
+    x = torch.asarray(rng.uniform(-1, 1, (2, 3, 10))).requires_grad_()
+    places = torch.asarray(rng.integers(0, 9, (3, 2)))
+    assert torch.autograd.gradcheck(lambda x: rope.apply(x, places), (x,))
+
+
+def test_one_block_is_no_block():
+    rope = ra.Rope(F, pairing="half", blocks=4)
+    assert repr(rope).endswith("pairing='half', blocks=4)")
+    assert rope != ra.Rope(F, pairing="half") == ra.Rope(F, pairing="half", blocks=1)
+    # neighbours that turn together do so in any number of blocks
+    x, adjacent = np.ones((3, 16)), ra.Rope(F, pairing="interleaved", blocks=4)
+    np.testing.assert_array_equal(adjacent.apply(x), ra.Rope(F, pairing="interleaved").apply(x))
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+RNG = random.Random(0)
+BAD = {
+    "axial, none": (axes.axial, ValueError, "frequencies must be given for at least one axis"),
+    "axial, a number": (lambda: axes.axial(1.0), TypeError, "frequencies must be a tuple of floats"),
+    "axial, an empty row": (lambda: axes.axial(F, ()), ValueError, "frequencies must have at least one pair"),
+    "axial, NaN": (lambda: axes.axial((NAN,)), ValueError, "frequencies .* got nan"),
+    "chunked, too few": (lambda: axes.chunked(F, [3, 4]), ValueError, r"sections must .* sum to .* 8; got .*\[3, 4\]"),
+    "chunked, zero": (lambda: axes.chunked(F, [8, 0]), ValueError, "sections must be positive"),
+    "chunked, a number": (lambda: axes.chunked(F, 8), TypeError, "sections must be a sequence of integers; got int"),
+    "chunked, a bool": (lambda: axes.chunked(F, [7, True]), TypeError, "sections must be an integer; got bool"),
+    "strided, not to be dealt": (
+        lambda: axes.strided(F, [2, 6]),
+        ValueError,
+        r"sections must be what dealing 8 pairs in turn can give, .*\[4, 4\]; got .*\[2, 6\]",
+    ),
+    "alternating, too many": (lambda: axes.alternating(F, 9), ValueError, "axes must be from 1 to .* 8; got 9"),
+    "alternating, none": (lambda: axes.alternating(F, 0), ValueError, "axes must be from 1 to .* 8; got 0"),
+    "alternating, a float": (lambda: axes.alternating(F, 2.0), TypeError, "axes must be an integer; got float"),
+    "mixed, odd": (lambda: axes.mixed(6, heads=1, rng=RNG), ValueError, "rotary_dim must be .* multiple of 4; got 6"),
+    "mixed, no head": (lambda: axes.mixed(8, heads=0, rng=RNG), ValueError, "heads must be positive; got 0"),
+    "mixed, base": (lambda: axes.mixed(8, heads=1, rng=RNG, base=0), ValueError, "base must be positive"),
+    "mixed, no rng": (lambda: axes.mixed(8, heads=1, rng=None), TypeError, r"rng must have a method random\(\)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_refused(name):
+    call, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        call()
