@@ -22,6 +22,7 @@ from matplotlib.patches import Arc, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 import rope_any as ra
+from rope_any import axes as arranged
 from rope_any import bending, scaling
 
 BLACK, GREY, BLUE, RED, GREEN, PURPLE = "#222222", "#767676", "#0072B2", "#D55E00", "#009E73", "#A8518A"
@@ -299,6 +300,52 @@ def temperature() -> Figure:
     return figure
 
 
+def axes_of_pairs() -> Figure:
+    """Draw which features turn with which axis, for heads of 32 features, in each arrangement."""
+    f, ramp, of_three = ra.frequencies(32), ra.frequencies(16), [ra.frequencies(n) for n in (12, 10, 10)]
+    recipes = {
+        "chunked, sections 4, 6, 6\n(Qwen2-VL)": ra.Rope(arranged.chunked(f, [4, 6, 6]), pairing="half"),
+        "strided, sections 6, 5, 5\n(Qwen3-VL)": ra.Rope(arranged.strided(f, [6, 5, 5]), pairing="half"),
+        "axial of three\n(Wan)": ra.Rope(arranged.axial(*of_three), pairing="interleaved"),
+        "axial of two\n(vision of Qwen2-VL)": ra.Rope(arranged.axial(ramp, ramp), pairing="half"),
+        "axial of two, in two blocks\n(vision of Gemma 4)": ra.Rope(
+            arranged.axial(ramp, ramp), pairing="half", blocks=2
+        ),
+        "alternating, two axes\n(Pixtral)": ra.Rope(arranged.alternating(f, 2), pairing="half"),
+    }
+    names = {3: ["time", "row", "column"], 2: ["row", "column"]}
+    colors = {"time": BLUE, "row": RED, "column": GREEN}
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    strip = figure.subplots()
+    for height, rope in enumerate(recipes.values()):
+        # only the features of a pair that turns with an axis are moved when its position alone is not 0
+        for axis, name in enumerate(names[len(rope.frequencies)]):
+            pair_at = _pairs_by_feature(rope, axis)
+            for feature, pair in pair_at.items():
+                strip.add_patch(Rectangle((feature, height), 0.94, 0.8, facecolor=colors[name], edgecolor="none"))
+                strip.text(feature + 0.47, height + 0.4, pair, color="white", fontsize=7, ha="center", va="center")
+    strip.set(xlim=(0, 32), ylim=(len(recipes), -0.1), xlabel="feature; the number within is that of its pair")
+    strip.set_yticks([i + 0.4 for i in range(len(recipes))], recipes)
+    strip.set_xticks(range(0, 33, 8))
+    strip.grid(visible=False)
+    strip.tick_params(left=False)
+    handles = [Rectangle((0, 0), 1, 1, facecolor=color) for color in colors.values()]
+    figure.legend(handles, [f"turns with the {name}" for name in colors], loc="outside upper center", ncols=3)
+    return figure
+
+
+def _pairs_by_feature(rope: ra.Rope, axis: int) -> dict[int, int]:
+    """Return the features that a step along an axis turns, and the pair of each, as the rotation itself moves them."""
+    row, step = rope.frequencies[axis], [[int(a == axis) for a in range(len(rope.frequencies))]]
+    found = {}
+    for pair in [i for i, f in enumerate(row) if f]:
+        alone = tuple(tuple(f * (i == pair) for i, f in enumerate(row)) for row in rope.frequencies)
+        x = np.ones((1, 2 * len(row)))
+        moved = ra.Rope(alone, pairing=rope.pairing, blocks=rope.blocks).apply(x, step)
+        found |= dict.fromkeys(np.flatnonzero(moved != x).tolist(), pair)
+    return found
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "alike": alike,
     "by-parts": by_parts,
@@ -308,6 +355,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "xpos": xpos,
     "fope": fope,
     "temperature": temperature,
+    "axes-of-pairs": axes_of_pairs,
 }
 
 
