@@ -7,7 +7,7 @@ Libraries are named here and in `_engines`, and nowhere else: all other code ask
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
@@ -231,18 +231,22 @@ def are_plain_tensors(*tensors: Array) -> bool:
     return all(type(x) in plain and x.device.type != "meta" for x in tensors) and not _is_transformed(*tensors)
 
 
-def is_chunked(x: Array) -> bool:
-    """Whether `x` is a lazy array made of chunks."""
-    return library(x) == "dask"
+def is_parted(x: Array) -> bool:
+    """Whether `x` is made of parts, arrays of their own: chunks of a lazy array, or shards of several processes."""
+    return is_sharded(x) or library(x) == "dask"
 
 
-def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
+def map_parts(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
     """
-    Return ``function(x, *tables)``, chunk by chunk, for a chunked x; nothing is computed now.
+    Return ``function(x, *tables)``, part by part, for an x made of parts; nothing is computed or sent for it.
 
     The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last,
-    which it sees in one piece. Chunks come out as they went in.
+    which it sees in one piece. Parts come out as they went in.
     """
+    return _map_shards(function, x, *tables) if is_sharded(x) else _map_chunks(function, x, *tables)
+
+
+def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
     import dask.array as da
 
     feature, pair = x.ndim - 1, x.ndim  # names of axes: those of x by number, and one that the tables end in
@@ -259,6 +263,61 @@ def map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Arra
         concatenate=True,
     )
     return turned.rechunk(x.chunks)
+
+
+def is_sharded(x: Array) -> bool:
+    """Whether `x` is a tensor whose shards are held by several processes (torch's DTensor)."""
+    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
+
+
+def _map_shards(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
+    if any(not placed.is_replicate() and not placed.is_shard() for placed in x.placements):
+        msg = f"x must be sharded or replicated; got placements {x.placements}, whose sum is still to be made"
+        raise ValueError(msg)
+    if any(placed.is_shard(x.ndim - 1) for placed in x.placements):
+        msg = (
+            f"x must not be sharded along its features, which turn in pairs; got placements {x.placements} "
+            "(redistribute it over batch, heads or sequence)"
+        )
+        raise ValueError(msg)
+    local = [laid_out(table, range(x.ndim - table.ndim, x.ndim), like=x).to_local() for table in tables]
+    return _from_shards(function(x.to_local(), *local), x.shape, like=x)
+
+
+def laid_out(a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
+    """
+    Return `a` shard by shard, where `like` is sharded, and else as it is.
+
+    Its axes run along those `axes` of `like`; an axis of length 1, and one that `like` has whole, it has whole. What
+    every process has whole is cut without a word to the others.
+    """
+    if not is_sharded(like):
+        return a
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    along = {axis: i for i, axis in enumerate(axes) if a.shape[i] != 1 and axis != like.ndim - 1}
+    wanted = [
+        Shard(along[placed.dim]) if placed.is_shard() and placed.dim in along else Replicate()
+        for placed in like.placements
+    ]
+    if not is_sharded(a):
+        a = DTensor.from_local(a, like.device_mesh, [Replicate()] * len(wanted), run_check=False)
+    return a if list(a.placements) == wanted else a.redistribute(placements=wanted)
+
+
+def map_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+    """Return arrays made shard by shard of a sharded x: of its leading axes, and a last one that is in one piece."""
+    parts = function(x.to_local())
+    return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
+
+
+def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    size, steps = torch.Size(shape), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    local = local.contiguous()
+    return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=size, stride=steps)
 
 
 def is_fillable(x: Array, *others: Array | None) -> bool:

@@ -227,7 +227,7 @@ class Rope:
             of_queries, of_keys = self._checked(positions[0]), self._checked(positions[1])
         else:
             like = q if _array.compute_dtype(xp, q) == xp.float64 else k
-            of_queries = of_keys = self._table_of(xp, like, positions, keys)
+            of_queries = of_keys = self._table_of(xp, k, k_axis, positions, like=like)
         if queries != keys:
             of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
@@ -285,7 +285,7 @@ class Rope:
         if inverse and isinstance(positions, BentTable):
             msg = "inverse must be False for a BentTable, which is no rotation; got True"
             raise ValueError(msg)
-        cos, sin = _aligned(xp, self._table_of(xp, x, positions, x.shape[axis]), "x", x, axis)
+        cos, sin = _aligned(xp, self._table_of(xp, x, axis, positions, like=x), "x", x, axis)
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
@@ -419,14 +419,20 @@ class Rope:
             raise ValueError(msg)
         return given
 
-    def _table_of(self, xp: Any, x: Array, positions: Positions | Table | None, tokens: int) -> Table:
-        """Return the table of whatever may stand for the positions of the tokens of x."""
+    def _table_of(self, xp: Any, x: Array, seq: int, positions: Positions | Table | None, *, like: Array) -> Table:
+        """Return the table of whatever may stand for the positions of the tokens of x, in the dtype of `like`."""
         if isinstance(positions, Table):
             return self._checked(positions)
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
-        return self.table(_each(xp, x, positions, tokens, self._turns.axes), like=x)
+        each = _each(xp, x, positions, x.shape[seq], self._turns.axes)
+        if _array.is_sharded(x):  # then each process makes the table of its own tokens
+            each = placed(each, like=x)
+            on_axes = () if self._turns.axes is None else (x.ndim - 1,)
+            tokens = tuple(each.shape[: each.ndim - len(on_axes)])
+            each = _array.laid_out(each, (*_axes_of(tokens, "positions", "x", x, seq), *on_axes), like=x)
+        return self.table(each, like=like)
 
 
 def _each(xp: Any, x: Array, positions: Positions | None, tokens: int, axes: int | None) -> Positions:

@@ -157,9 +157,9 @@ def turn(
 ) -> tuple[X, ...]:
     """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
     like = arrays[0]
-    if how.blocks > 1 and not _array.is_chunked(like):
+    if how.blocks > 1 and not _array.is_parted(like):
         return tuple(_in_blocks(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
-    if how.fused and not _array.is_compiling(like) and not _array.is_chunked(like):
+    if how.fused and not _array.is_compiling(like) and not _array.is_parted(like):
         reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
         if reason is None:
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
@@ -178,8 +178,8 @@ def turn(
 
         rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
         return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
-    if _array.is_chunked(like):
-        turned = tuple(_array.map_chunks(partial(_chunk, how=how), x, cos, sin) for x in arrays)
+    if _array.is_parted(like):
+        turned = tuple(_array.map_parts(partial(_part, how=how), x, cos, sin) for x in arrays)
     else:
         turned = tuple(_whole(xp, x, cos, sin, how) for x in arrays)
     return tuple(x if out is None else _assigned(out, x) for x, out in zip(turned, outs, strict=True))
@@ -261,8 +261,8 @@ def _line_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, A
 # --- members by members: what is traced, lazy, or cannot be written ---------------------------------------------------
 
 
-def _chunk(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
-    """Turn one chunk, which is an array of a library of its own."""
+def _part(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
+    """Turn one part, which is an array of a library of its own."""
     return _alone(_array.namespace(x=x), how, x, cos, sin)
 
 

@@ -173,6 +173,12 @@ def table(
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
+    if given is not None and _array.is_sharded(given):
+        if learned is not None and learned.ndim == 3:
+            msg = "positions must not be sharded where each head has frequencies; give each process its own"
+            raise ValueError(msg)
+        of_shard = partial(_of_shard, frequencies, attention_factor=factor, dtype=dtype)
+        return Table(*_array.map_shards(of_shard, given))
     work = xp.float64 if dtype == xp.float64 else xp.float32
     _array.settle_cosines(home)
 
@@ -196,6 +202,11 @@ def table(
         pieces = [_constants(xp, rows, numbers) for rows in (frequencies.high, frequencies.low)]
         make = partial(_from_pieces, xp, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _in_parts(xp, lambda some: finished(make(some)), numbers, frequencies, dtype)
+
+
+def _of_shard(frequencies: Turns | Array, positions: Array, /, *, attention_factor: float, dtype: Any) -> Table:
+    """Return the table of the positions that one process holds."""
+    return table(positions, frequencies, attention_factor=attention_factor, dtype=dtype)
 
 
 def _in_parts(xp: Any, make: Callable[[Array], Table], positions: Array, turns: Turns, dtype: Any) -> Table:
