@@ -32,6 +32,8 @@ ROOMS = [
     "_rotate",
     "_rope",
     "config",
+    "weights",
+    "_safetensors",
     "__init__",
     "cli",
 ]
@@ -105,7 +107,7 @@ def test_the_tests_above_can_fail():
     assert libraries(bad) == {"torch", "jax"}
 
 
-MODULES = {"axes", "bending", "config", "positions", "scaling"}
+MODULES = {"axes", "bending", "config", "positions", "scaling", "weights"}
 
 
 def test_the_public_face():

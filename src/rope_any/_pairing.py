@@ -12,11 +12,11 @@ _STEPS: dict[str, Callable[[int], tuple[int, int]]] = {"half": lambda n: (1, n),
 _STACKED = {"half": -2, "interleaved": -1}
 
 
-def as_pairing(value: object) -> Pairing:
+def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it names a pairing, or say which there are."""
     if not isinstance(value, str) or value not in _STEPS:
         known = " or ".join(f'"{name}"' for name in _STEPS)
-        msg = f"pairing must be {known}; got {value!r}"
+        msg = f"{name} must be {known}; got {value!r}"
         raise (ValueError if isinstance(value, str) else TypeError)(msg)
     return value  # type: ignore[return-value]  # a key of _STEPS is a Pairing
 
@@ -29,6 +29,12 @@ def are_adjacent(pairing: Pairing) -> bool:
 def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
     """Return how many features lie between pairs, and between the members of a pair."""
     return _STEPS[pairing](pairs)
+
+
+def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
+    """Return the features of pairs from `start` on: the first of each pair, and then the second ones."""
+    step, gap = step_and_gap(pairing, pairs)
+    return [start + step * pair + member for member in (0, gap) for pair in range(pairs)]
 
 
 def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:

@@ -1,9 +1,12 @@
-"""The command line: ``rope-any check``, ``rotate``, ``inspect`` and ``diff``."""
+"""The command line: ``rope-any check``, ``rotate``, ``convert``, ``inspect`` and ``diff``."""
 
 import json
 import math
+import re
+import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +16,19 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from rope_any import Rope, __version__, frequencies
+from rope_any import Rope, __version__, _safetensors, frequencies
 from rope_any._array import Array, namespace
 from rope_any._engines import ENGINES, Engine, find, version
 from rope_any._frequencies import shown
+from rope_any._pairing import as_pairing
 from rope_any.config import Explanation, drift, explain, wavelengths
+from rope_any.weights import chosen, order_of
 
 try:
     import mpmath
     import typer
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
     from rich.table import Column
     from rich.table import Table as Grid
@@ -36,6 +42,8 @@ QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 
 TABLE_BOUND = 1.2e-7
 TURN_BOUNDS = {"float32": 4e-7, "bfloat16": 6e-3}
 REPEATS = 5
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -73,7 +81,7 @@ def check() -> None:
     places = [(name, *place) for name, module in found.items() for place in ENGINES[name].devices(module).items()]
     rows: list[tuple[str, ...]] = []
     broken = 0
-    with _progress(2 * len(places) + 2) as step:
+    with _progress("check", 2 * len(places) + 2) as step:
         rng = np.random.default_rng(0)
         job = _exact(np.sort(rng.choice(TOKENS, 80, replace=False)) + OFFSET, rope.frequencies)
         step("60-digit arithmetic")
@@ -175,11 +183,11 @@ def _times(*jobs: Callable[[], object]) -> list[float]:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on the terminal; call what it gives when a step is done."""
+def _progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Show a bar on the terminal; call what it gives when a step is done, or several."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("check", total=total)
-        yield lambda done: bar.update(task, advance=1, description=done)
+        task = bar.add_task(what, total=total)
+        yield lambda done, steps=1: bar.update(task, advance=steps, description=escape(done))
 
 
 # --- rotate -----------------------------------------------------------------------------------------------
@@ -233,11 +241,15 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     if len(set(targets)) < len(targets):
         msg = f"results would overwrite each other: both are called {targets[0].name}"
         raise ValueError(msg)
+    _require_free(targets, overwrite=overwrite)
+    return targets
+
+
+def _require_free(targets: list[Path], *, overwrite: bool) -> None:
     for target in targets:
         if target.exists() and not overwrite:
-            msg = f"{target} exists; choose another folder, or --overwrite"
+            msg = f"{target} exists; choose another place, or --overwrite"
             raise ValueError(msg)
-    return targets
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
@@ -264,14 +276,101 @@ def _positions(text: str) -> Any:
 
 
 def _save(targets: list[Path], arrays: tuple[Array, ...]) -> None:
-    """Write all arrays, or none: first beside the targets, and in place when all are whole."""
+    with _whole(targets) as parts:
+        for part, array in zip(parts, arrays, strict=True):
+            np.save(part, array)
+
+
+@contextmanager
+def _whole(targets: list[Path]) -> Iterator[list[Path]]:
+    """Give files of one folder to write to, which take their places when all are whole; else nothing is left."""
     folder = targets[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".rope-any-") as scratch:
-        for target, array in zip(targets, arrays, strict=True):
-            np.save(Path(scratch) / target.name, array)
-        for target in targets:
-            (Path(scratch) / target.name).replace(target)
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    with tempfile.TemporaryDirectory(dir=there, prefix=".rope-any-") as scratch:
+        parts = [Path(scratch) / target.name for target in targets]
+        yield parts
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, target in zip(parts, targets, strict=True):
+            part.replace(target)
+
+
+# --- convert ----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="IN", help="A .safetensors file, or the .index.json of several.", show_default=False),
+    ],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The file to write; of an index, the folder.", show_default=False)
+    ],
+    *,
+    head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
+    of: Annotated[str, typer.Option("--from", help="half or interleaved: as the weights are.")],
+    to: Annotated[str, typer.Option(help="half or interleaved: as they will be used.")],
+    name: Annotated[
+        list[str] | None, typer.Option(help="Pattern of names of query and key weights; may be repeated.")
+    ] = None,
+    axis: Annotated[int, typer.Option(help="The axis of the features, of what --name matches.")] = 0,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    start: Annotated[int, typer.Option(help="The first feature that turns.")] = 0,
+    heads: Annotated[str, typer.Option(help="M/N: of N heads each only the first M.")] = "1/1",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reorder the query and key weights of a checkpoint for the other pairing."""
+    try:
+        order = order_of(
+            head_dim,
+            source=as_pairing(of, "--from"),
+            target=as_pairing(to, "--to"),
+            rotary_dim=rotary_dim,
+            start=start,
+            heads=_share(heads),
+        )
+        files = _safetensors.shards(source)
+        alone = files == [source]
+        targets = [output] if alone else [output / file.name for file in (*files, source)]
+        _require_free(targets, overwrite=overwrite)
+        _require_apart(targets, [*files, source])
+        shapes = {name: entry.shape for file in files for name, entry in _safetensors.entries(file).items()}
+        axes = chosen(shapes, order, names=None if name is None else dict.fromkeys(name, axis))
+        with _whole(targets) as parts, _progress("convert", sum(file.stat().st_size for file in files)) as step:
+            for file, part in zip(files, parts, strict=False):
+                _safetensors.copy(file, part, axes=axes, order=order, step=step)
+            if not alone:
+                shutil.copyfile(source, parts[-1])
+    except (OSError, TypeError, ValueError) as error:
+        typer.echo(f"rope-any: {error}", err=True)
+        raise typer.Exit(2) from None
+    converted, left = ([name for name in shapes if (name in axes) is known] for known in (True, False))
+    if as_json:
+        _echo_json({"files": list(map(str, targets)), "converted": converted, "left": left})
+        return
+    grid = Grid(Column("tensors", overflow="fold"), Column("", justify="right"), "", box=None, padding=(0, 2, 0, 0))
+    for names, what in ((converted, "converted"), (left, "left as it is")):
+        for pattern, count in Counter(re.sub(r"\b\d+\b", "*", name) for name in names).items():
+            grid.add_row(escape(pattern), str(count), what)
+    _console().print(grid)
+    typer.echo(f"{output}: {len(converted)} of {len(shapes)} tensors converted from {of} to {to}")
+
+
+def _share(text: str) -> tuple[int, int]:
+    if (found := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) is None:
+        msg = f"--heads must be M/N, like 2/3; got {shown(text)}"
+        raise ValueError(msg)
+    return int(found[1]), int(found[2])
+
+
+def _require_apart(targets: list[Path], sources: list[Path]) -> None:
+    """Say that nothing may be written over what is read, under any of its names."""
+    for target in targets:
+        for source in sources:
+            if target.exists() and target.samefile(source):
+                msg = f"OUT must not be IN, which is never touched; got {target} for {source}"
+                raise ValueError(msg)
 
 
 # --- inspect, diff ----------------------------------------------------------------------------------------
@@ -282,7 +381,6 @@ Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depen
 PairingOf = Annotated[
     str | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 LONGEST = 80  # characters of a value
 POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
 
@@ -371,7 +469,7 @@ def _console() -> Console:
     return Console(width=max(Console().width, 88), highlight=False)
 
 
-def _echo_json(records: list[dict[str, Any]]) -> None:
+def _echo_json(records: Any) -> None:
     typer.echo(json.dumps(_plain(records), indent=2, allow_nan=False))
 
 

@@ -1,0 +1,115 @@
+"""
+Safetensors files: what is in one and where, and copies in which some tensors are reordered.
+
+A permutation changes no dtype, no shape and no offset: the header is copied as it stands, and the data are bytes, of
+whatever dtype. A few MiB at a time are in memory. (The package `safetensors` writes what is in memory as a whole, in
+dtypes that some library has.)
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rope_any.weights import reordered
+
+_LONGEST = 100_000_000  # bytes of a header: the limit of the format
+_PIECE = 2**22  # bytes to have in memory, if a run of heads is not longer
+
+
+class Entry(NamedTuple):
+    """One tensor of a file: its shape, its first byte in the file, and the one behind it."""
+
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def shards(file: Path, /) -> list[Path]:
+    """Return the files of a checkpoint: those that an index lists, or the one file itself."""
+    if file.suffix != ".json":
+        return [file]
+    try:
+        names = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        names = []
+    if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
+        msg = f"{file} must be an index of safetensors files: a weight_map from tensors to files beside it"
+        raise ValueError(msg)
+    return [file.parent / name for name in names]
+
+
+def entries(file: Path, /) -> dict[str, Entry]:
+    """Return the tensors of a file in the order of their bytes, or say why it is no safetensors file."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= min(_LONGEST, size - 8):
+            raise _broken(file, "it has no header")
+        text = stream.read(length)
+    try:
+        header = json.loads(text.decode())
+        header.pop("__metadata__", None)
+        found = {name: _entry(value, 8 + length) for name, value in header.items()}
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise _broken(file, "its header doesn't say what tensors there are") from None
+    found = dict(sorted(found.items(), key=lambda item: item[1][1:]))
+    if [8 + length, *(entry.end for entry in found.values())] != [*(entry.begin for entry in found.values()), size]:
+        raise _broken(file, f"its tensors don't fill its {size} bytes (is it cut off?)")
+    return found
+
+
+def copy(
+    source: Path,
+    target: Path,
+    /,
+    *,
+    axes: Mapping[str, int],
+    order: tuple[int, ...],
+    step: Callable[[str, int], None],
+) -> None:
+    """Write a file again with the tensors of `axes` in a new order, and tell `step` how many bytes of which are done."""
+    found = entries(source)
+    with source.open("rb") as old, target.open("wb") as new:
+        new.write(old.read(min((entry.begin for entry in found.values()), default=-1)))
+        for name, entry in found.items():
+            inner = _inner(name, entry, axes[name]) if name in axes else 0
+            # (before, runs, features of a run, bytes of each): runs stand one after the other in the file
+            run = max(len(order) * inner, 1)
+            size = max(_PIECE // run, 1) * run
+            for begin in range(entry.begin, entry.end, size):
+                data: Any = old.read(min(size, entry.end - begin))
+                if len(data) < min(size, entry.end - begin):
+                    raise _broken(source, "it has become shorter")
+                step(name, len(data))
+                if inner:
+                    data = np.frombuffer(data, dtype=np.uint8).reshape(-1, len(order), inner)
+                    data = reordered(name, data, order, axis=1)
+                new.write(data)
+
+
+def _inner(name: str, entry: Entry, axis: int) -> int:
+    """Return how many bytes lie behind one feature."""
+    count = math.prod(entry.shape[: axis + 1])
+    if (entry.end - entry.begin) % max(count, 1):
+        msg = f"{name} must have whole bytes behind each feature of axis {axis}; got shape {entry.shape}"
+        raise ValueError(msg)
+    return (entry.end - entry.begin) // max(count, 1)
+
+
+def _entry(value: Any, start: int) -> Entry:
+    """Return what a header says of a tensor; what makes no sense raises one of several errors."""
+    shape, (begin, end) = value["shape"], value["data_offsets"]
+    bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
+    sizes = (*shape, begin, end)
+    if any(type(n) is not int or n < 0 for n in sizes) or 8 * (end - begin) != bits * math.prod(shape):
+        raise ValueError(sizes)
+    return Entry(tuple(shape), start + begin, start + end)
+
+
+def _broken(file: Path, why: str) -> ValueError:
+    return ValueError(f"{file} must be a whole safetensors file: {why}")
