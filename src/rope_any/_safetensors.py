@@ -72,7 +72,7 @@ def copy(
     order: tuple[int, ...],
     step: Callable[[str, int], None],
 ) -> None:
-    """Write a file again with the tensors of `axes` in a new order, and tell `step` how many bytes of which are done."""
+    """Write a file again with the tensors of `axes` in a new order; tell `step` which bytes are done."""
     found = entries(source)
     with source.open("rb") as old, target.open("wb") as new:
         new.write(old.read(min((entry.begin for entry in found.values()), default=-1)))

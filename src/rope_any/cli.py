@@ -313,7 +313,9 @@ def convert(
     name: Annotated[
         list[str] | None, typer.Option(help="Pattern of names of query and key weights; may be repeated.")
     ] = None,
-    axis: Annotated[int, typer.Option(help="The axis of the features, of what --name matches.")] = 0,
+    axis: Annotated[
+        int | None, typer.Option(help="The axis of the features in what --name matches; 0 by default.")
+    ] = None,
     rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
     start: Annotated[int, typer.Option(help="The first feature that turns.")] = 0,
     heads: Annotated[str, typer.Option(help="M/N: of N heads each only the first M.")] = "1/1",
@@ -333,10 +335,10 @@ def convert(
         files = _safetensors.shards(source)
         alone = files == [source]
         targets = [output] if alone else [output / file.name for file in (*files, source)]
-        _require_free(targets, overwrite=overwrite)
         _require_apart(targets, [*files, source])
+        _require_free(targets, overwrite=overwrite)
         shapes = {name: entry.shape for file in files for name, entry in _safetensors.entries(file).items()}
-        axes = chosen(shapes, order, names=None if name is None else dict.fromkeys(name, axis))
+        axes = chosen(shapes, order, names=_names(name, axis))
         with _whole(targets) as parts, _progress("convert", sum(file.stat().st_size for file in files)) as step:
             for file, part in zip(files, parts, strict=False):
                 _safetensors.copy(file, part, axes=axes, order=order, step=step)
@@ -362,6 +364,13 @@ def _share(text: str) -> tuple[int, int]:
         msg = f"--heads must be M/N, like 2/3; got {shown(text)}"
         raise ValueError(msg)
     return int(found[1]), int(found[2])
+
+
+def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
+    if axis is not None and not patterns:
+        msg = f"--axis must come with --name; got {axis} alone"
+        raise ValueError(msg)
+    return dict.fromkeys(patterns, axis or 0) if patterns else None
 
 
 def _require_apart(targets: list[Path], sources: list[Path]) -> None:

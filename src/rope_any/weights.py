@@ -30,6 +30,7 @@ NAMES: Mapping[str, int] = {
 }
 """What queries and keys are projected and normalised by in most checkpoints, and the axis of their features."""
 
+_LEAVES = (".weight", ".bias", ".kernel")  # what is called so is part of a module, with all that lies beside it
 # What else makes queries or keys: alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 _SCALES = re.compile(r"scale|zero|SCB")
@@ -78,7 +79,7 @@ def convert(
     Returns
     -------
     array
-        w in its new order, of the same shape, dtype, library and device. Back from `target` to `source` it is w again,
+        The weight in its new order, of the same shape, dtype, library and device. Back from `target` to `source` it is w again,
         to the bit.
 
     Raises
@@ -265,7 +266,8 @@ def chosen(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int
     """Return which tensors of a checkpoint are to be reordered, and along which axis, or say why it can't be done."""
     axes = {name: run_axis(name, shapes[name], order, axis) for name, axis in _matched(shapes, names).items()}
     # of the tensors of a module the one with most axes: a weight rather than its bias
-    owners = {_above(name)[0]: name for name in sorted(axes, key=lambda name: len(shapes[name])) if "." in name}
+    ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))
+    owners = {_above(name)[0]: name for name in ranked}
     layers = {module.rpartition(".")[0] for module in owners} - {""} if names is None else set()
     for name in [name for name in shapes if name not in axes and math.prod(shapes[name]) != 1]:
         owner = next((owners[module] for module in _above(name) if module in owners), None)

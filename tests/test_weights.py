@@ -1,0 +1,603 @@
+"""Weights from one pairing to the other: the permutation, the scores of whole models, and checkpoints on disk."""
+
+import itertools
+import json
+import math
+import os
+import re
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import rope_any as ra
+from rope_any import _safetensors, cli, weights
+
+BOTH = list(itertools.permutations(["half", "interleaved"]))
+
+
+def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)):
+    """Return the order of one run of heads, by the words: pair i is (i, i + n) or (2i, 2i + 1)."""
+    n = (head_dim - start if rotary_dim is None else rotary_dim) // 2
+    pairs = {"half": [(i, i + n) for i in range(n)], "interleaved": [(2 * i, 2 * i + 1) for i in range(n)]}
+    order = []
+    for head in range(heads[1]):
+        features = {j: j for j in range(head_dim)}
+        if head < heads[0]:
+            for old, new in zip(pairs[source], pairs[target], strict=True):
+                features |= {start + b: start + a for a, b in zip(old, new, strict=True)}
+        order += [head * head_dim + features[j] for j in range(head_dim)]
+    return order
+
+
+@st.composite
+def layouts(draw):
+    head_dim = draw(st.integers(2, 20))
+    start = draw(st.integers(0, head_dim - 2))
+    rotary_dim = 2 * draw(st.integers(1, (head_dim - start) // 2))
+    of = draw(st.integers(1, 4))
+    return head_dim, {"rotary_dim": rotary_dim, "start": start, "heads": (draw(st.integers(1, of)), of)}
+
+
+@given(layout=layouts(), pairings=st.sampled_from([*BOTH, ("half", "half")]), runs=st.integers(1, 3), data=st.data())
+def test_the_permutation_is_that_of_the_words(layout, pairings, runs, data):
+    head_dim, how = layout
+    source, target = pairings
+    order = expected(head_dim, source, target, **how)
+    features = np.concatenate([np.asarray(order) + run * len(order) for run in range(runs)])
+    shape = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    axis = data.draw(st.integers(0, len(shape)))
+    shape.insert(axis, len(features))
+    w = np.arange(math.prod(shape)).reshape(shape)
+    got = weights.convert(
+        w, head_dim, source=source, target=target, axis=axis - data.draw(st.sampled_from([0, w.ndim])), **how
+    )
+    np.testing.assert_array_equal(got, w.take(features, axis))
+    np.testing.assert_array_equal(weights.convert(got, head_dim, source=target, target=source, axis=axis, **how), w)
+
+
+def bits(rng, shape, dtype):
+    """Return numbers with any bits that the dtype may have: nan with a payload, negative zero."""
+    host = rng.integers(0, 2 if dtype == "bool" else 256, (*shape, np.dtype(dtype).itemsize), dtype=np.uint8)
+    return host.view(dtype)[..., 0]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_to_the_bit_on_every_library(lib, rng, axis):
+    order = expected(6, "half", "interleaved")
+    for dtype in (*lib.dtypes, *lib.integers):
+        w = lib(rng.integers(0, 100, (12, 12)), dtype)
+        got = weights.convert(w, 6, source="half", target="interleaved", axis=axis)
+        assert type(got) is type(w) and got.dtype == w.dtype and got.shape == w.shape
+        full = [*order, *(6 + i for i in order)]
+        np.testing.assert_array_equal(lib.get(got), lib.get(w).take(full, axis))
+        back = weights.convert(got, 6, source="interleaved", target="half", axis=axis)
+        np.testing.assert_array_equal(lib.get(back), lib.get(w))
+
+
+def test_it_stays_on_its_device(lib):
+    w = lib(np.arange(8.0), "float32")
+    got = weights.convert(w, 4, source="half", target="interleaved")
+    assert getattr(got, "device", None) == getattr(w, "device", None)
+
+
+NUMPY = [
+    "float16",
+    "float32",
+    "float64",
+    "bool",
+    "complex64",
+    "uint16",
+    *(getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")),
+]
+
+
+@pytest.mark.parametrize("dtype", NUMPY)
+@pytest.mark.parametrize(("source", "target"), BOTH)
+def test_any_bits_of_any_dtype_come_back(rng, dtype, source, target):
+    w = bits(rng, (24, 5), dtype)
+    there = weights.convert(w, 8, source=source, target=target)
+    assert there.dtype == w.dtype and there.tobytes() != w.tobytes()
+    assert weights.convert(there, 8, source=target, target=source).tobytes() == w.tobytes()
+    assert weights.convert(w, 8, source=source, target=source).tobytes() == w.tobytes()
+
+
+def test_any_bits_of_torchs_dtypes_come_back(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.bool, torch.complex64):
+        size = torch.empty(0, dtype=dtype).element_size()
+        raw = torch.tensor(rng.integers(0, 2 if dtype == torch.bool else 256, (24, 4 * size)), dtype=torch.uint8)
+        w = raw.view(dtype)
+        there = weights.convert(w, 8, source="half", target="interleaved")
+        assert there.dtype == dtype and not torch.equal(there.view(torch.uint8), raw)
+        back = weights.convert(there, 8, source="interleaved", target="half")
+        assert torch.equal(back.view(torch.uint8), raw)
+
+
+def test_it_compiles_and_stays_lazy(lib, rng):
+    w = lib(rng.standard_normal((12, 5)), "float32")
+
+    def both(w):
+        return weights.convert(w, 6, source="interleaved", target="half", rotary_dim=4, heads=(1, 2))
+
+    if lib.name == "dask":
+        w = w.map_blocks(lambda _: pytest.fail("it is computed"), dtype=w.dtype, meta=w._meta)
+        assert both(w).shape == (12, 5)
+    elif lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    else:
+        np.testing.assert_array_equal(lib.get(lib.compile(both)(w)), lib.get(both(w)))
+
+
+def test_scores_are_those_of_the_other_pairing(lib, rng):
+    """Grouped queries, a partial rotation from a start on, and a bias."""
+    head_dim, start, pairs, hidden = 12, 2, 4, 16
+    x = rng.standard_normal((5, hidden)).astype("float32")
+    made = {heads: rng.standard_normal((heads * head_dim, hidden + 1)).astype("float32") for heads in (4, 2)}
+
+    def scores(pairing, made):
+        rope = ra.Rope(ra.frequencies(2 * pairs), pairing=pairing, start=start)
+        q, k = (lib((x @ w[:, :-1].T + w[:, -1]).reshape(5, -1, head_dim).swapaxes(0, 1)) for w in made)
+        q, k = (lib.get(part) for part in rope(q, k, 7))
+        return q @ k.repeat(2, axis=0).swapaxes(1, 2)
+
+    how = {"rotary_dim": 2 * pairs, "start": start}
+    for source, target in BOTH:
+        there = [lib.get(weights.convert(lib(w), head_dim, source=source, target=target, **how)) for w in made.values()]
+        np.testing.assert_allclose(scores(target, there), scores(source, made.values()), rtol=0, atol=1e-4)
+        assert np.abs(scores(target, made.values()) - scores(source, made.values())).max() > 1
+
+
+# --- state dicts -------------------------------------------------------------------------------------------
+
+HALVES = {"source": "interleaved", "target": "half"}
+
+
+def tensors(**shapes):
+    """Return arrays of numbers by name, ``__`` for a dot."""
+    return {name.replace("__", "."): np.arange(math.prod(s), dtype="float32").reshape(s) for name, s in shapes.items()}
+
+
+def changed(state, head_dim=4, **options):
+    """Return which tensors of a state dict are converted, and that the others are the very same."""
+    there = weights.convert_state_dict(state, head_dim, **HALVES, **options)
+    assert list(there) == list(state)
+    return {name for name, w in state.items() if there[name] is not w}
+
+
+def test_a_state_dict_by_default_names():
+    shapes = {
+        "l.0.self_attn.q_proj.weight": (16, 6),
+        "l.0.self_attn.q_proj.bias": (16,),
+        "l.0.self_attn.k_proj.weight": (8, 6),
+        "l.0.self_attn.q_norm.weight": (4,),
+        "l.0.self_attn.k_norm.weight": (3, 4),  # by head, as Cohere's
+        "l.0.attention.wq.weight": (8, 6),
+        "l.0.attention.wk.weight": (8, 6),
+        "l.1.attention.self.query.weight": (8, 6),
+        "l.1.attention.self.query.bias": (8,),
+        "l.1.attention.self.key.weight": (8, 6),
+        "l.2.self_attn.q_proj.lora_B.weight": (8, 2),
+        "l.2.self_attn.k_proj.lora_B.default.weight": (8, 2),
+        "l.2.self_attn.k_proj.base_layer.weight": (8, 6),
+        "l.2.self_attn.q_layernorm.norms.1.weight": (4,),
+    }
+    left = {
+        "l.0.self_attn.v_proj.weight": (8, 6),
+        "l.0.self_attn.o_proj.weight": (8, 8),
+        "l.0.attention.wo.weight": (8, 8),
+        "l.2.self_attn.q_proj.lora_A.weight": (3, 6),
+        "l.0.mlp.up_proj.weight": (16, 8),
+        "vision.blocks.0.attn.qkv.weight": (24, 8),  # of another part
+        "embed.weight": (4, 8),
+    }
+    state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in (shapes | left).items()}
+    assert changed(state) == set(shapes)
+    there = weights.convert_state_dict(state, 4, **HALVES)
+    norm = state["l.0.self_attn.k_norm.weight"]
+    np.testing.assert_array_equal(there["l.0.self_attn.k_norm.weight"], norm[:, [0, 2, 1, 3]])
+    q = state["l.2.self_attn.q_proj.lora_B.weight"]
+    np.testing.assert_array_equal(there["l.2.self_attn.q_proj.lora_B.weight"], q[[0, 2, 1, 3, 4, 6, 5, 7]])
+
+
+def test_names_of_ones_own():
+    state = tensors(h__0__attn__kernel_q=(6, 8), h__0__attn__kernel_k=(6, 4), h__0__attn__qkv=(24, 3))
+    assert changed(state, names={"h.*.kernel_?": -1}) == {"h.0.attn.kernel_q", "h.0.attn.kernel_k"}
+    there = weights.convert_state_dict(state, 4, **HALVES, names={"*.qkv": 0}, heads=(2, 3))["h.0.attn.qkv"]
+    order = expected(4, "interleaved", "half", heads=(2, 3))
+    np.testing.assert_array_equal(there, state["h.0.attn.qkv"][[*order, *(12 + i for i in order)]])
+
+
+SCALES = {
+    "for each row": ({"weight_scale": (256, 1)}, True),
+    "for each row, one axis": ({"weight_scale": (256,)}, True),
+    "for each row, groups of columns": ({"weight_scale": (256, 4)}, True),
+    "for all": ({"weight_scale": (), "input_scale": (1,)}, False),
+    "for groups of columns": ({"weight_scale": (1, 4)}, False),
+    "for blocks of whole heads": ({"weight_scale_inv": (2, 3)}, False),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_go_along_with_their_rows(name):
+    beside, goes = SCALES[name]
+    scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in beside.items()}
+    shapes = {"l.0.a.q_proj.weight": (256, 6), "l.0.a.q_proj.bias": (256,)} | scales
+    state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+    assert changed(state, 64) == set(shapes) - (set() if goes else set(scales))
+    if goes:
+        there = weights.convert_state_dict(state, 64, **HALVES)
+        for key, w in there.items():
+            np.testing.assert_array_equal(w[:64], state[key][expected(64, "interleaved", "half")])
+
+
+REFUSED = {
+    "GPTQ": {"bias": (256,), "qweight": (8, 256), "scales": (2, 256), "qzeros": (2, 32)},
+    "AWQ": {"bias": (256,), "qweight": (64, 32)},
+    "bitsandbytes": {"weight": (4096, 1), "weight.absmax": (128,), "weight.quant_map": (16,)},
+    "a rest of blocks": {"weight": (320, 6), "weight_scale_inv": (3, 1)},
+    "blocks across heads": {"weight": (256, 6), "weight_scale_inv": (8, 1)},
+    "blocks that may be cut": {"weight": (384, 6), "weight_scale_inv": (2, 1)},  # of 256, not of 192
+    "scales of other axes": {"weight": (256, 6), "weight_scale": (4, 2, 2)},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_quantised_weights_that_cannot_be_reordered(name):
+    state = {f"l.0.a.q_proj.{kind}": np.zeros(shape) for kind, shape in REFUSED[name].items()}
+    with pytest.raises(ValueError, match=r"must stand without .* got str 'l.0.a.q_proj|must .* got l.0.a.q_proj"):
+        weights.convert_state_dict(state, 64, **HALVES)
+
+
+@pytest.mark.parametrize("other", ["query_key_value", "qkv_proj", "wqkv", "wq_b", "kv_proj", "k_up", "c_attn"])
+def test_names_must_be_given_where_others_make_queries_or_keys(other):
+    """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
+    state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
+    with pytest.raises(ValueError, match=f"names must be given where .* got str 'l.0.attn.{other}"):
+        weights.convert_state_dict(state, 4, **HALVES)
+    assert changed(state, names={"*.q_norm.weight": 0}) == {"l.0.attn.q_norm.weight"}
+
+
+# --- whole models --------------------------------------------------------------------------------------------
+
+SMALL = {"vocab_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.3}
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_key_value_heads": 2}
+MODELS = {
+    "llama": ("Llama", SIZES, {}),
+    "llama with bias": ("Llama", SIZES | {"attention_bias": True}, {}),
+    "qwen2": ("Qwen2", SIZES, {}),
+    "qwen3": ("Qwen3", SIZES | {"head_dim": 12}, {}),
+    "olmo2": ("Olmo2", SIZES, {}),
+    "stablelm": ("StableLm", SIZES | {"partial_rotary_factor": 0.5, "qk_layernorm": True}, {"rotary_dim": 4}),
+    "glm": ("Glm", SIZES | {"head_dim": 8, "pad_token_id": None}, {"rotary_dim": 4}),
+    "gpt_neox": (
+        "GPTNeoX",
+        {"hidden_size": 96, "intermediate_size": 48},
+        {"rotary_dim": 6, "heads": (2, 3), "names": {"*.query_key_value.*": 0}},
+    ),
+    "phi3": ("Phi3", SIZES | {"pad_token_id": None}, {"heads": (6, 8), "names": {"*.qkv_proj.weight": 0}}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkeypatch):
+    torch = pytest.importorskip("torch", reason="the models run on torch")
+    transformers = pytest.importorskip("transformers", minversion="5", reason="whose models these are")
+    kind, sizes, how = MODELS[name]
+    config = getattr(transformers, f"{kind}Config")(**SMALL, **sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+        for part in model.parameters():
+            if part.ndim == 1:  # norms and biases, which begin as ones and zeros
+                torch.nn.init.normal_(part, 1.0, 0.3)
+    rope = ra.Rope.from_config(config)
+    tokens = torch.arange(40).reshape(2, 20)
+
+    def logits():
+        with torch.no_grad():
+            return model(tokens).logits
+
+    before = logits()
+    target = "half" if rope.pairing == "interleaved" else "interleaved"
+    other = ra.Rope(rope.frequencies, pairing=target, attention_factor=rope.attention_factor)
+    module = __import__(type(model).__module__, fromlist=["*"])
+    monkeypatch.setattr(module, "apply_rotary_pos_emb", lambda q, k, *_tables, **_: other(q, k))
+    assert (logits() - before).abs().max() > 0.1  # the pairing matters
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    there = weights.convert_state_dict(model.state_dict(), head_dim, source=rope.pairing, target=target, **how)
+    model.load_state_dict(there)
+    torch.testing.assert_close(logits(), before, rtol=0, atol=1e-4)
+
+
+def test_the_b_of_a_lora_is_converted_and_its_a_is_not(rng):
+    """(W + B A) x: with W and B converted the same as all of it converted."""
+    w, a, b = (rng.integers(-9, 9, shape) for shape in ((16, 6), (2, 6), (16, 2)))
+
+    def there(part):
+        return weights.convert(part, 8, **HALVES)
+
+    np.testing.assert_array_equal(there(w) + there(b) @ a, there(w + b @ a))
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+BITS = {"F4": 4, "F8_E4M3": 8, "F8_E8M0": 8, "BOOL": 8, "BF16": 16, "F16": 16, "F32": 32, "I64": 64, "C64": 64}
+
+
+def write(file, tensors, metadata=None):
+    """Write a safetensors file by the words of its format: name -> (dtype, shape, bytes)."""
+    header, at = ({} if metadata is None else {"__metadata__": metadata}), 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(data for *_, data in tensors.values()))
+    return file
+
+
+def random_tensor(rng, dtype, *shape):
+    size = math.prod(shape) * BITS[dtype] // 8
+    return dtype, shape, rng.integers(0, 2 if dtype == "BOOL" else 256, size, dtype=np.uint8).tobytes()
+
+
+def read(file):
+    """Return metadata, and the tensors of a file as `write` takes them."""
+    data = file.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    metadata = header.pop("__metadata__", None)
+    return metadata, {
+        name: (entry["dtype"], tuple(entry["shape"]), data[start:][slice(*entry["data_offsets"])])
+        for name, entry in header.items()
+    }
+
+
+def layer(rng, dtype="BF16", i=0):
+    return {
+        f"model.layers.{i}.self_attn.{name}": random_tensor(rng, dtype, *shape)
+        for name, shape in {
+            "q_proj.weight": (16, 6),
+            "k_proj.weight": (8, 6),
+            "v_proj.weight": (8, 6),
+            "q_proj.bias": (16,),
+        }.items()
+    }
+
+
+def convert(*words, head_dim=4):
+    """Run the command in this process; return its exit code, and what it printed."""
+    words = ["convert", *map(str, words), "--head-dim", str(head_dim), "--from", "interleaved", "--to", "half"]
+    return CliRunner().invoke(cli.app, words)
+
+
+@pytest.mark.parametrize("dtype", BITS)
+def test_a_file_of_any_dtype(tmp_path, rng, dtype):
+    before = {"embed.weight": random_tensor(rng, dtype, 5, 2), **layer(rng, dtype)}
+    file = write(tmp_path / "in.safetensors", before, {"format": "pt"})
+    raw = file.read_bytes()
+    if dtype == "F4":  # whose bias has two features to a byte
+        done = convert(file, tmp_path / "out.safetensors")
+        assert done.exit_code == 2 and "q_proj.bias must have whole bytes behind each feature" in done.stderr
+        words = ["--name", "*.[qk]_proj.weight"]
+    else:
+        words = []
+    done = convert(file, tmp_path / "out.safetensors", *words)
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    metadata, after = read(tmp_path / "out.safetensors")
+    assert metadata == {"format": "pt"} and list(after) == list(before)
+    for name, (kind, shape, data) in before.items():
+        assert after[name][:2] == (kind, shape)
+        turned = name.endswith((".q_proj.weight", ".k_proj.weight", *([".bias"] if dtype != "F4" else [])))
+        rows = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
+        order = [4 * (i // 4) + expected(4, "interleaved", "half")[i % 4] for i in range(shape[0])]
+        assert after[name][2] == (rows[order].tobytes() if turned else data)
+    assert file.read_bytes() == raw
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", "out.safetensors"]
+
+
+def test_the_package_of_the_format_reads_what_is_written(tmp_path, rng):
+    numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    state = {name: rng.standard_normal(shape).astype("f4") for name, (_, shape, _) in layer(rng).items()}
+    numpy.save_file(state, tmp_path / "in.safetensors", {"format": "np"})
+    assert convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors").exit_code == 0
+    there = numpy.load_file(tmp_path / "out.safetensors")
+    for name, w in weights.convert_state_dict(state, 4, **HALVES).items():
+        np.testing.assert_array_equal(there[name], w)
+
+
+def test_pieces_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
+    file = write(tmp_path / "in.safetensors", layer(rng, "F32"))
+    convert(file, tmp_path / "whole.safetensors")
+    monkeypatch.setattr(_safetensors, "_PIECE", 200)
+    convert(file, tmp_path / "pieces.safetensors")
+    assert (tmp_path / "pieces.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    assert (tmp_path / "pieces.safetensors").read_bytes() != file.read_bytes()
+
+
+def test_the_last_axis_and_shares_of_heads(tmp_path, rng):
+    before = {"h.0.qkv.kernel": random_tensor(rng, "BF16", 3, 24), "h.0.out.kernel": random_tensor(rng, "BF16", 8, 3)}
+    file, out = write(tmp_path / "in.safetensors", before), tmp_path / "out.safetensors"
+    done = convert(file, out, "--name", "*.qkv.kernel", "--axis", -1, "--heads", "2/3", "--json")
+    assert json.loads(done.stdout) == {"files": [str(out)], "converted": ["h.0.qkv.kernel"], "left": ["h.0.out.kernel"]}
+    w = np.frombuffer(before["h.0.qkv.kernel"][2], np.uint16).reshape(3, 24)
+    how = {"axis": -1, "heads": (2, 3), **HALVES}
+    assert read(out)[1]["h.0.qkv.kernel"][2] == weights.convert(w, 4, **how).tobytes()
+
+
+def test_the_report(tmp_path, rng):
+    file = write(tmp_path / "in.safetensors", layer(rng) | layer(rng, i=1))
+    words = " ".join(convert(file, tmp_path / "out.safetensors").stdout.split())
+    assert "model.layers.*.self_attn.q_proj.weight 2 converted" in words
+    assert "model.layers.*.self_attn.v_proj.weight 2 left as it is" in words
+    assert words.endswith("out.safetensors: 6 of 8 tensors converted from interleaved to half")
+
+
+@pytest.fixture
+def sharded(tmp_path, rng):
+    """Return the index of two files."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = {}
+    for i in range(2):
+        part = layer(rng, i=i)
+        names |= dict.fromkeys(part, write(folder / f"model-{i}.safetensors", part).name)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    return index
+
+
+def test_a_checkpoint_of_several_files(tmp_path, sharded):
+    before = {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
+    done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*_proj.weight")  # in one of them alone
+    assert done.exit_code == 0, done.output
+    after = {path.name: path.read_bytes() for path in (tmp_path / "new" / "out").iterdir()}
+    assert before == {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"model-1.safetensors"}
+    done = convert(sharded, tmp_path / "new" / "out")
+    assert done.exit_code == 2 and "exists" in done.stderr
+    assert convert(sharded, tmp_path / "new" / "out", "--overwrite").exit_code == 0
+    done = convert(sharded, sharded.parent, "--overwrite")
+    assert done.exit_code == 2 and "OUT must not be IN" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["itself", "a link", "a hard link", "a path round"])
+def test_the_input_is_never_touched(tmp_path, rng, kind):
+    file = write(tmp_path / "in.safetensors", layer(rng))
+    before, out = file.read_bytes(), tmp_path / "out.safetensors"
+    if kind == "a link":
+        out.symlink_to(file)
+    elif kind == "a hard link":
+        os.link(file, out)
+    else:
+        out = file if kind == "itself" else tmp_path / ".." / tmp_path.name / "in.safetensors"
+    done = convert(file, out, "--overwrite")
+    assert done.exit_code == 2 and "OUT must not be IN, which is never touched" in done.stderr
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left")])
+def test_nothing_is_left_of_half_a_job(tmp_path, sharded, monkeypatch, error):
+    written = []
+
+    def failing(*args):
+        written.extend(path for path in tmp_path.rglob("model-*") if path.parent != sharded.parent)
+        if len(written) > 2:
+            raise error
+        return reordered(*args[:3], axis=1)
+
+    reordered = _safetensors.reordered
+    monkeypatch.setattr(_safetensors, "reordered", lambda *args, **_: failing(*args))
+    done = convert(sharded, tmp_path / "new" / "out")
+    assert done.exit_code and len(written) > 2  # there was half a job
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def corrupt(kind, file):
+    """Write a file that isn't one of safetensors."""
+    data = file.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    first = next(iter(header.values()))
+    if kind in {"cut off", "longer", "empty", "a header beyond the file", "no JSON"}:
+        file.write_bytes(
+            {
+                "cut off": data[:-1],
+                "longer": data + b"0",
+                "empty": b"",
+                "a header beyond the file": (2**63).to_bytes(8, "little") + data[8:],
+                "no JSON": data[:8] + b"!" * (start - 8) + data[start:],
+            }[kind]
+        )
+        return
+    if kind == "a list":
+        header = [1]
+    elif kind == "overlapping":
+        header["x"] = first
+    else:
+        first |= {
+            "negative": {"shape": [-16, -6]},
+            "another shape": {"shape": [16, 7]},
+            "another dtype": {"dtype": "F32"},
+            "an unknown dtype": {"dtype": "X"},
+            "a real shape": {"shape": [16.0, 6]},
+            "no offsets": {"data_offsets": []},
+            "backwards": {"data_offsets": first["data_offsets"][::-1]},
+        }[kind]
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[start:])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["cut off", "longer", "empty", "a header beyond the file", "no JSON", "a list", "overlapping", "negative"]
+    + ["another shape", "another dtype", "an unknown dtype", "a real shape", "no offsets", "backwards"],
+)
+def test_broken_files_are_refused(tmp_path, rng, kind):
+    file = write(tmp_path / "in.safetensors", layer(rng))
+    corrupt(kind, file)
+    done = convert(file, tmp_path / "out.safetensors")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch(r"rope-any: .*in.safetensors must be a whole safetensors file: .*\n", done.stderr), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--head-dim", "5"], "head_dim must divide the features of model.layers.0.self_attn.q_proj.weight"),
+        (["--from", "both"], '--from must be "half" or "interleaved"'),
+        (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got str '*.wq.weight'"),
+        (["--axis", "1"], "--axis must come with --name; got 1"),
+        (["--name", "*q_proj.weight", "--axis", "2"], "axis must be one that model.layers.0.self_attn.q_proj"),
+        (["--heads", "2"], "--heads must be M/N"),
+        (["--heads", "3/2"], "heads must be (m, n)"),
+        (["--rotary-dim", "3"], "rotary_dim must be even"),
+    ],
+)
+def test_wrong_options_get_one_sentence(tmp_path, rng, words, message):
+    file = write(tmp_path / "in.safetensors", layer(rng))
+    base = ["convert", str(file), str(tmp_path / "o"), "--head-dim", "4", "--from", "half", "--to", "interleaved"]
+    done = CliRunner().invoke(cli.app, [*base, *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr and done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
+
+
+def test_an_index_that_points_elsewhere_is_refused(tmp_path):
+    for text in (
+        "[]",
+        "{",
+        '{"weight_map": {}}',
+        '{"weight_map": {"a": "../b.safetensors"}}',
+        '{"weight_map": {"a": 1}}',
+    ):
+        (tmp_path / "index.json").write_text(text)
+        done = convert(tmp_path / "index.json", tmp_path / "out")
+        assert done.exit_code == 2 and "must be an index of safetensors files" in done.stderr
+
+
+def test_files_that_are_not_there(tmp_path):
+    done = convert(tmp_path / "none.safetensors", tmp_path / "out.safetensors")
+    assert done.exit_code == 2 and "none.safetensors" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_large_tensor_is_never_in_memory(tmp_path):
+    """256 MiB, of which some 4 MiB at a time are read."""
+    text = json.dumps({"l.0.q_proj.weight": {"dtype": "BF16", "shape": [2**13, 2**14], "data_offsets": [0, 2**28]}})
+    with (tmp_path / "in.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text.encode())
+        file.truncate(8 + len(text) + 2**28)
+    tracemalloc.start()
+    done = convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors", head_dim=64)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.exit_code == 0, done.output
+    assert peak < 2**25
+    assert (tmp_path / "out.safetensors").stat().st_size == (tmp_path / "in.safetensors").stat().st_size
