@@ -28,6 +28,18 @@ def temperature(**options):
     return ra.bending.temperature(TABLE, P, **{"beta": 0.1, "original_length": 8192, **options})
 
 
+W = np.ones((8, 3))
+
+
+def convert(w=W, head_dim=4, **options):
+    return ra.weights.convert(w, head_dim, **{"source": "half", "target": "interleaved", **options})
+
+
+def convert_state(state=None, **options):
+    state = {"l.0.wq.weight": W} if state is None else state
+    return ra.weights.convert_state_dict(state, 4, source="half", target="interleaved", **options)
+
+
 CASES = {
     # frequencies
     "odd rotary_dim": (lambda: ra.frequencies(7), ValueError, "rotary_dim must be even .* got 7"),
@@ -415,6 +427,42 @@ CASES = {
     "a rule of bools": (lambda: ra.positions.unscaled_first(P > 1, 2), TypeError, "positions .* array of bool"),
     "a rule of NaN": (lambda: ra.positions.unscaled_first([NAN], 2, like=X), ValueError, "positions .* got nan"),
     "a rule, like a list": (lambda: ra.positions.unscaled_first(P, 2, like=[1.0]), TypeError, "like must be an array"),
+    # weights
+    "a list for a weight": (lambda: convert([1.0]), TypeError, "w must be an array .* got list"),
+    "head_dim that doesn't divide": (
+        lambda: convert(head_dim=6),
+        ValueError,
+        r"head_dim must divide w along axis 0 into runs of 6 features .* got shape \(8, 3\)",
+    ),
+    "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* runs of 12 features"),
+    "head_dim odd": (lambda: convert(head_dim=5), ValueError, "head_dim - start, .* must be even .* got 5"),
+    "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
+    "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
+    "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got 'neox'"),
+    "target no name": (lambda: convert(target=None), TypeError, "target must be .* got None"),
+    "rotary_dim beyond the head": (lambda: convert(rotary_dim=6), ValueError, "rotary_dim .* from 2 to 4; got 6"),
+    "rotary_dim odd in a head": (lambda: convert(rotary_dim=3), ValueError, "rotary_dim must be even .* got 3"),
+    "start negative in a head": (lambda: convert(start=-1), ValueError, "start must be from 0 to 2.* got -1"),
+    "start at the end of a head": (lambda: convert(start=3), ValueError, "start must be from 0 to 2.* got 3"),
+    "start a float in a head": (lambda: convert(start=1.0), TypeError, "start must be an integer; got float"),
+    "axis that w has not": (lambda: convert(axis=2), ValueError, r"axis must be one that w has; got 2 for .*\(8, 3\)"),
+    "axis a float": (lambda: convert(axis=0.0), TypeError, "axis must be an integer; got float"),
+    "no heads": (lambda: convert(np.ones((0, 3))), ValueError, r"head_dim must divide w .* got shape \(0, 3\)"),
+    "heads a number": (lambda: convert(heads=2), TypeError, "heads must be a pair of integers.* got int 2"),
+    "heads more than there are": (lambda: convert(heads=(2, 1)), ValueError, r"heads must be \(m, n\).* got \(2, 1\)"),
+    "heads of floats": (lambda: convert(heads=(1.0, 2)), TypeError, "heads must be an integer; got float"),
+    "a list for a state dict": (lambda: convert_state([]), TypeError, "state must be a mapping .* got list"),
+    "a state dict of lists": (lambda: convert_state({"a.wq.weight": [1]}), TypeError, "a.wq.weight must be an array"),
+    "a state dict of no names": (lambda: convert_state({1: W}), TypeError, "state must have names .* got int 1"),
+    "a state dict without queries": (lambda: convert_state({"a.up.weight": W}), ValueError, "names must be given"),
+    "names a list": (lambda: convert_state(names=["*"]), TypeError, r"names must be a mapping .* got list \['\*'\]"),
+    "no names": (lambda: convert_state(names={}), TypeError, "names must be a mapping .* not an empty one"),
+    "a name that matches nothing": (
+        lambda: convert_state(names={"*": 0, "*.wk.*": 0}),
+        ValueError,
+        r"names must be patterns that match a tensor; got str '\*.wk.\*', which matches none",
+    ),
+    "a name without its axis": (lambda: convert_state(names={"*": None}), TypeError, "axis must be an integer"),
 }
 
 

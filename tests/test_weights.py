@@ -314,6 +314,12 @@ def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkey
     torch.testing.assert_close(logits(), before, rtol=0, atol=1e-4)
 
 
+def test_a_bias_left_beside_its_weight_is_refused():
+    state = tensors(l__0__q_proj__weight=(8, 3), l__0__q_proj__bias=(8,))
+    with pytest.raises(ValueError, match=r"l.0.q_proj.weight must stand without .* got str 'l.0.q_proj.bias'"):
+        weights.convert_state_dict(state, 4, **HALVES, names={"*.weight": 0})
+
+
 def test_the_b_of_a_lora_is_converted_and_its_a_is_not(rng):
     """(W + B A) x: with W and B converted the same as all of it converted."""
     w, a, b = (rng.integers(-9, 9, shape) for shape in ((16, 6), (2, 6), (16, 2)))
@@ -379,21 +385,17 @@ def convert(*words, head_dim=4):
 @pytest.mark.parametrize("dtype", BITS)
 def test_a_file_of_any_dtype(tmp_path, rng, dtype):
     before = {"embed.weight": random_tensor(rng, dtype, 5, 2), **layer(rng, dtype)}
+    if dtype == "F4":  # whose bias would have two features to a byte
+        del before["model.layers.0.self_attn.q_proj.bias"]
     file = write(tmp_path / "in.safetensors", before, {"format": "pt"})
     raw = file.read_bytes()
-    if dtype == "F4":  # whose bias has two features to a byte
-        done = convert(file, tmp_path / "out.safetensors")
-        assert done.exit_code == 2 and "q_proj.bias must have whole bytes behind each feature" in done.stderr
-        words = ["--name", "*.[qk]_proj.weight"]
-    else:
-        words = []
-    done = convert(file, tmp_path / "out.safetensors", *words)
+    done = convert(file, tmp_path / "out.safetensors")
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     metadata, after = read(tmp_path / "out.safetensors")
     assert metadata == {"format": "pt"} and list(after) == list(before)
     for name, (kind, shape, data) in before.items():
         assert after[name][:2] == (kind, shape)
-        turned = name.endswith((".q_proj.weight", ".k_proj.weight", *([".bias"] if dtype != "F4" else [])))
+        turned = name.endswith((".q_proj.weight", ".k_proj.weight", ".bias"))
         rows = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
         order = [4 * (i // 4) + expected(4, "interleaved", "half")[i % 4] for i in range(shape[0])]
         assert after[name][2] == (rows[order].tobytes() if turned else data)
@@ -454,7 +456,7 @@ def sharded(tmp_path, rng):
 
 def test_a_checkpoint_of_several_files(tmp_path, sharded):
     before = {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
-    done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*_proj.weight")  # in one of them alone
+    done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*.[qk]_proj.*")  # in one of them alone
     assert done.exit_code == 0, done.output
     after = {path.name: path.read_bytes() for path in (tmp_path / "new" / "out").iterdir()}
     assert before == {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
@@ -535,8 +537,22 @@ def corrupt(kind, file):
 
 @pytest.mark.parametrize(
     "kind",
-    ["cut off", "longer", "empty", "a header beyond the file", "no JSON", "a list", "overlapping", "negative"]
-    + ["another shape", "another dtype", "an unknown dtype", "a real shape", "no offsets", "backwards"],
+    [
+        "cut off",
+        "longer",
+        "empty",
+        "a header beyond the file",
+        "no JSON",
+        "a list",
+        "overlapping",
+        "negative",
+        "another shape",
+        "another dtype",
+        "an unknown dtype",
+        "a real shape",
+        "no offsets",
+        "backwards",
+    ],
 )
 def test_broken_files_are_refused(tmp_path, rng, kind):
     file = write(tmp_path / "in.safetensors", layer(rng))
@@ -550,7 +566,11 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--head-dim", "5"], "head_dim must divide the features of model.layers.0.self_attn.q_proj.weight"),
+        (
+            ["--head-dim", "6"],
+            "head_dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into runs of 6",
+        ),
+        (["--head-dim", "5"], "head_dim - start, which turn without rotary_dim, must be even and from 2 to 5; got 5"),
         (["--from", "both"], '--from must be "half" or "interleaved"'),
         (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got str '*.wq.weight'"),
         (["--axis", "1"], "--axis must come with --name; got 1"),
@@ -580,6 +600,13 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path):
         (tmp_path / "index.json").write_text(text)
         done = convert(tmp_path / "index.json", tmp_path / "out")
         assert done.exit_code == 2 and "must be an index of safetensors files" in done.stderr
+
+
+def test_features_that_share_a_byte_are_refused(tmp_path, rng):
+    file = write(tmp_path / "in.safetensors", {"l.0.q_proj.bias": random_tensor(rng, "F4", 8)})
+    done = convert(file, tmp_path / "out.safetensors")
+    assert done.exit_code == 2 and "q_proj.bias must have whole bytes behind each feature" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
 def test_files_that_are_not_there(tmp_path):

@@ -185,7 +185,8 @@ def _times(*jobs: Callable[[], object]) -> list[float]:
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     """Show a bar on the terminal; call what it gives when a step is done, or several."""
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done, steps=1: bar.update(task, advance=steps, description=escape(done))
 

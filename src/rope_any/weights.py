@@ -182,7 +182,10 @@ def convert_state_dict(
         msg = f"state must be a mapping of names to arrays; got {type(state).__name__}"
         raise TypeError(msg)
     for name, w in state.items():
-        _array.require_array(name if isinstance(name, str) else "state", w)
+        if not isinstance(name, str):
+            msg = f"state must have names for its arrays; got {shown(name)}"
+            raise TypeError(msg)
+        _array.require_array(name, w)
     order = order_of(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
     axes = chosen({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
     return {name: reordered(name, w, order, axis=axes[name]) if name in axes else w for name, w in state.items()}
@@ -209,7 +212,8 @@ def order_of(
         raise ValueError(msg)
     turned = dim - first if rotary_dim is None else integer("rotary_dim", rotary_dim)
     if not 2 <= turned <= dim - first or turned % 2:
-        msg = f"rotary_dim must be even and from 2 to {dim - first} (a head of {dim}, from {first} on); got {turned}"
+        name = "rotary_dim" if rotary_dim is not None else "head_dim - start, which turn without rotary_dim,"
+        msg = f"{name} must be even and from 2 to {dim - first}; got {turned}"
         raise ValueError(msg)
     some, of = _heads(heads)
     order = list(range(of * dim))
@@ -254,10 +258,8 @@ def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: in
         msg = f"{name} must have a known length along axis {axis}; got {shape[axis]} (compute_chunk_sizes() finds out)"
         raise ValueError(msg)
     if not shape[axis] or shape[axis] % len(order):
-        msg = (
-            f"head_dim must divide the features of {name} along axis {axis} into whole heads, {len(order)} "
-            f"features each (or n of them, for heads of m of n); got shape {shape}"
-        )
+        runs = f"{len(order)} features (head_dim, times n for heads of m of n)"
+        msg = f"head_dim must divide {name} along axis {axis} into runs of {runs}; got shape {shape}"
         raise ValueError(msg)
     return axis % len(shape)
 
