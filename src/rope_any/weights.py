@@ -79,8 +79,8 @@ def convert(
     Returns
     -------
     array
-        The weight in its new order, of the same shape, dtype, library and device. Back from `target` to `source` it is w again,
-        to the bit.
+        The weight in its new order, of the same shape, dtype, library and device. Back from `target` to `source` it is
+        w again, to the bit.
 
     Raises
     ------
