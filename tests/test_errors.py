@@ -438,6 +438,7 @@ CASES = {
     "head_dim odd": (lambda: convert(head_dim=5), ValueError, "head_dim - start, .* must be even .* got 5"),
     "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
     "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
+    "head_dim beyond all": (lambda: convert(head_dim=10**9), ValueError, "head_dim, .* at most 1048576; got int 10*$"),
     "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got 'neox'"),
     "target no name": (lambda: convert(target=None), TypeError, "target must be .* got None"),
     "rotary_dim beyond the head": (lambda: convert(rotary_dim=6), ValueError, "rotary_dim .* from 2 to 4; got 6"),
@@ -460,7 +461,7 @@ CASES = {
     "a name that matches nothing": (
         lambda: convert_state(names={"*": 0, "*.wk.*": 0}),
         ValueError,
-        r"names must be patterns that match a tensor; got str '\*.wk.\*', which matches none",
+        r"names must be patterns that match a tensor; got '\*.wk.\*', which matches none",
     ),
     "a name without its axis": (lambda: convert_state(names={"*": None}), TypeError, "axis must be an integer"),
 }

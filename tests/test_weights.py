@@ -79,6 +79,11 @@ def test_to_the_bit_on_every_library(lib, rng, axis):
         np.testing.assert_array_equal(lib.get(back), lib.get(w))
 
 
+def test_an_empty_axis_beside(lib):
+    w = lib(np.ones((12, 0)), "float32")
+    assert weights.convert(w, 6, source="half", target="interleaved").shape == (12, 0)
+
+
 def test_it_stays_on_its_device(lib):
     w = lib(np.arange(8.0), "float32")
     got = weights.convert(w, 4, source="half", target="interleaved")
@@ -249,7 +254,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_quantised_weights_that_cannot_be_reordered(name):
     state = {f"l.0.a.q_proj.{kind}": np.zeros(shape) for kind, shape in REFUSED[name].items()}
-    with pytest.raises(ValueError, match=r"must stand without .* got str 'l.0.a.q_proj|must .* got l.0.a.q_proj"):
+    with pytest.raises(ValueError, match=r"must stand without .* got l.0.a.q_proj"):
         weights.convert_state_dict(state, 64, **HALVES)
 
 
@@ -257,7 +262,7 @@ def test_quantised_weights_that_cannot_be_reordered(name):
 def test_names_must_be_given_where_others_make_queries_or_keys(other):
     """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
     state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
-    with pytest.raises(ValueError, match=f"names must be given where .* got str 'l.0.attn.{other}"):
+    with pytest.raises(ValueError, match=f"names must be given where .* got l.0.attn.{other}"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"*.q_norm.weight": 0}) == {"l.0.attn.q_norm.weight"}
 
@@ -316,7 +321,7 @@ def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkey
 
 def test_a_bias_left_beside_its_weight_is_refused():
     state = tensors(l__0__q_proj__weight=(8, 3), l__0__q_proj__bias=(8,))
-    with pytest.raises(ValueError, match=r"l.0.q_proj.weight must stand without .* got str 'l.0.q_proj.bias'"):
+    with pytest.raises(ValueError, match=r"l.0.q_proj.weight must stand without .* got l.0.q_proj.bias"):
         weights.convert_state_dict(state, 4, **HALVES, names={"*.weight": 0})
 
 
@@ -502,7 +507,7 @@ def test_nothing_is_left_of_half_a_job(tmp_path, sharded, monkeypatch, error):
 
 BROKEN = [
     *("cut off", "longer", "empty", "a header beyond the file", "no JSON", "a list", "overlapping", "negative"),
-    *("another shape", "another dtype", "an unknown dtype", "a real shape", "no offsets", "backwards"),
+    *("another shape", "another dtype", "an unknown dtype", "a real shape", "no offsets", "backwards", "an escape"),
 ]
 
 
@@ -525,6 +530,8 @@ def corrupt(kind, file):
         return
     if kind == "a list":
         header = [1]
+    elif kind == "an escape":
+        header["\x1b[2J"] = {"dtype": "F16", "shape": [0], "data_offsets": first["data_offsets"][1:] * 2}
     elif kind == "overlapping":
         header["x"] = first
     else:
@@ -560,7 +567,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
         ),
         (["--head-dim", "5"], "head_dim - start, which turn without rotary_dim, must be even and from 2 to 5; got 5"),
         (["--from", "both"], '--from must be "half" or "interleaved"'),
-        (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got str '*.wq.weight'"),
+        (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got '*.wq.weight'"),
         (["--axis", "1"], "--axis must come with --name; got 1"),
         (["--name", "*q_proj.weight", "--axis", "2"], "axis must be one that model.layers.0.self_attn.q_proj"),
         (["--heads", "2"], "--heads must be M/N"),

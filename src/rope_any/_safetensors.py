@@ -54,7 +54,7 @@ def entries(file: Path, /) -> dict[str, Entry]:
     try:
         header = json.loads(text.decode())
         header.pop("__metadata__", None)
-        found = {name: _entry(value, 8 + length) for name, value in header.items()}
+        found = {name: _entry(name, value, 8 + length) for name, value in header.items()}
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise _broken(file, "its header doesn't say what tensors there are") from None
     found = dict(sorted(found.items(), key=lambda item: item[1][1:]))
@@ -101,13 +101,13 @@ def _inner(name: str, entry: Entry, axis: int) -> int:
     return (entry.end - entry.begin) // max(count, 1)
 
 
-def _entry(value: Any, start: int) -> Entry:
+def _entry(name: str, value: Any, start: int) -> Entry:
     """Return what a header says of a tensor; what makes no sense raises one of several errors."""
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
-    sizes = (*shape, begin, end)
-    if any(type(n) is not int or n < 0 for n in sizes) or 8 * (end - begin) != bits * math.prod(shape):
-        raise ValueError(sizes)
+    whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+    if not whole or 8 * (end - begin) != bits * math.prod(shape) or not name.isprintable():
+        raise ValueError(name)
     return Entry(tuple(shape), start + begin, start + end)
 
 

@@ -36,6 +36,8 @@ _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
 _SCALES = re.compile(r"scale|zero|SCB")
 _INPUT_SIDE = re.compile(r"lora_A")
 
+_LONGEST = 2**20  # features of a run of heads: above any in use, and soon listed
+
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 W = TypeVar("W", bound=Any)
@@ -216,6 +218,9 @@ def order_of(
         msg = f"{name} must be even and from 2 to {dim - first}; got {turned}"
         raise ValueError(msg)
     some, of = _heads(heads)
+    if of * dim > _LONGEST:
+        msg = f"head_dim, times n for heads of m of n, must be at most {_LONGEST}; got {shown(of * dim)}"
+        raise ValueError(msg)
     order = list(range(of * dim))
     for head in range(some):
         there, here = (members(pairing, head * dim + first, turned // 2) for pairing in pairings)
@@ -243,7 +248,7 @@ def reordered(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
     xp = _array.namespace(**{name: w})
     shape = tuple(w.shape)
     axis = run_axis(name, shape, order, axis)
-    runs = xp.reshape(w, (*shape[:axis], -1, len(order), *shape[axis + 1 :]))
+    runs = xp.reshape(w, (*shape[:axis], shape[axis] // len(order), len(order), *shape[axis + 1 :]))
     index = xp.asarray(order, dtype=xp.int32, **_array.creation(w))
     turned: X = xp.reshape(xp.take(runs, index, axis=axis + 1), shape)
     return turned
@@ -287,7 +292,7 @@ def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
         raise TypeError(msg)
     for pattern in names or ():
         if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):
-            msg = f"names must be patterns that match a tensor; got {shown(pattern)}, which matches none"
+            msg = f"names must be patterns that match a tensor; got {pattern!r}, which matches none"
             raise ValueError(msg)
     axes: dict[str, int] = {}
     for pattern, axis in (NAMES if names is None else names).items():
@@ -309,7 +314,7 @@ def _require_other(name: str, layers: set[str]) -> None:
     """Say that names must be given if a tensor beside those of default names makes queries or keys too."""
     for layer in layers.intersection(_above(name)):
         if _OF_QUERIES_OR_KEYS.search(name.removeprefix(layer)):
-            msg = f"names must be given where others than the default ones make queries or keys; got {shown(name)}"
+            msg = f"names must be given where others than the default ones make queries or keys; got {name}"
             raise ValueError(msg)
 
 
@@ -327,5 +332,5 @@ def _goes_along(  # noqa: PLR0917  # two tensors, and how one of them is reorder
         block = rows // count if count and rows % count == 0 else 0
         if count == 1 or (block.bit_count() == 1 and block % run == 0):
             return False
-    msg = f"{owner} must stand without what can't be reordered with it; got {shown(name)} of shape {shape} beside it"
+    msg = f"{owner} must stand without what can't be reordered with it; got {name} of shape {shape}"
     raise ValueError(msg)
