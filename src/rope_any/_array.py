@@ -157,6 +157,18 @@ def require_floating(name: str, x: Array) -> None:
         raise TypeError(msg)
 
 
+def is_integer(x: Array) -> bool:
+    """Whether `x` holds integers."""
+    return dtype_name(x.dtype).startswith(("int", "uint"))
+
+
+def require_integer(name: str, x: Array) -> None:
+    """Say that `name` must hold integers unless it does."""
+    if not is_integer(x):
+        msg = f"{name} must be integers; got an array of {dtype_name(x.dtype)}"
+        raise TypeError(msg)
+
+
 def compute_dtype(xp: Any, x: Array) -> Any:
     """Return the dtype that `x` is turned in: float64 if it is float64, else float32."""
     return xp.float64 if dtype_name(x.dtype) == "float64" else xp.float32
@@ -366,6 +378,14 @@ def is_recorded(*arrays: Array) -> bool:
     torch, plain = sys.modules["torch"], _plain_types()
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
     return wanted and all(type(x) in plain for x in arrays) and not _is_transformed(*arrays)
+
+
+def count_at_or_below(xp: Any, bounds: Array, values: Array) -> Array:
+    """Return for each value how many bounds, which ascend, are at or below it."""
+    try:
+        return xp.searchsorted(bounds, values, side="right")
+    except (AttributeError, ValueError):  # older than 2023.12; array-api-strict's, where there are no 64-bit types
+        return xp.sum(xp.astype(bounds <= values[:, None], values.dtype), axis=-1, dtype=values.dtype)
 
 
 def concatenated(xp: Any, parts: list[Array]) -> Array:

@@ -194,7 +194,7 @@ def table(
         return finished(_from_words(xp, whole, part, frequencies))
     given = _given(xp, home, positions, wide=wide)[0]
     # 64 bits of a turn are enough for float32; and a compiler must not see integers that overflow.
-    wraps = work == xp.float32 and _is_integer(given) and not _array.is_compiling(home)
+    wraps = work == xp.float32 and _array.is_integer(given) and not _array.is_compiling(home)
     numbers = _array.cast(xp, given, xp.int64 if wraps else xp.float64)
     if wraps:
         make = partial(_from_phases, xp, words=_constants(xp, frequencies.words, numbers), axes=frequencies.axes)
@@ -390,14 +390,10 @@ def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
         first = integer("positions", start)
         _require_fit(wide, first, first + max(length - 1, 0))
         return xp.arange(first, first + length, dtype=dtype, **place)
-    if not _is_integer(start):
+    if not _array.is_integer(start):
         msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
         raise TypeError(msg)
     return _array.cast(xp, start, dtype) + xp.arange(length, dtype=dtype, **place)
-
-
-def _is_integer(x: Array) -> bool:
-    return _array.dtype_name(x.dtype).startswith(("int", "uint"))
 
 
 def placed(positions: Positions, /, *, like: Array | None) -> Array:
@@ -409,7 +405,7 @@ def placed(positions: Positions, /, *, like: Array | None) -> Array:
     given, part = _given(xp, home, positions, wide=wide)
     if part is not None:
         return _array.cast(xp, given, xp.float32) + part
-    if _is_integer(given):
+    if _array.is_integer(given):
         return _array.cast(xp, given, xp.int64 if wide else xp.int32)
     return given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
 
@@ -427,7 +423,7 @@ def as_numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tup
     given, part = _given(xp, home, positions, wide=wide)
     if wide:
         return _array.cast(xp, given, xp.float64), None
-    if _is_integer(given):
+    if _array.is_integer(given):
         return _array.cast(xp, given, xp.int32), part
     real = given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
     nearest = xp.round(real)
@@ -439,7 +435,7 @@ def _given(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[A
     if not _array.is_array(positions):
         return _from_host(xp, home, positions, wide=wide)
     name = _array.dtype_name(positions.dtype)
-    if not _is_integer(positions) and name not in _array.FLOATING:
+    if not _array.is_integer(positions) and name not in _array.FLOATING:
         msg = f"positions must be integers or real numbers; got an array of {name}"
         raise TypeError(msg)
     return positions, None

@@ -1,0 +1,342 @@
+"""Positions of packed, padded and sharded sequences, of grids and of tokens that stand still, against plain Python."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rope_any as ra
+from rope_any import positions
+
+F = ra.frequencies(8)
+ROPE = ra.Rope(F, pairing="half")
+
+
+def same(lib, found, wanted, *, real=False):
+    """Assert numbers, shape and dtype of positions."""
+    wanted = np.asarray(wanted)
+    host = lib.get(found)
+    assert host.shape == wanted.shape
+    kind, wide = ("float", "float64") if real else ("int", "int64")
+    dtype = wide if lib.has_float64 else f"{kind}32"
+    assert found.dtype == lib.dtype(dtype)
+    np.testing.assert_allclose(host, wanted, rtol=0 if not real else 1e-6, atol=0)
+
+
+def cumulated(lengths):
+    return [0, *itertools.accumulate(lengths)]
+
+
+@pytest.fixture
+def like(lib):
+    return lib(np.ones(3), "float32")
+
+
+# --- packed -------------------------------------------------------------------------------------------------
+
+
+PACKS = [[3, 2, 4], [1], [0, 3, 0, 0, 2, 0], [5, 0], [0], []]
+
+
+@pytest.mark.parametrize("lengths", PACKS)
+def test_packed(lib, like, lengths):
+    ends, wanted = cumulated(lengths), [i for n in lengths for i in range(n)]
+    same(lib, positions.packed(ends, like=like), np.asarray(wanted, dtype=int))
+    behind = [*wanted, 0, 1, 2]
+    same(lib, positions.packed(ends, len(behind), like=like), behind)
+    for dtype in ("int32", "uint8"):
+        same(lib, positions.packed(lib(ends, dtype), len(behind)), behind)
+    same(lib, positions.packed([*ends, ends[-1]], len(behind), like=like), behind)  # its own length, come up to a bound
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 5))
+def test_packed_at_random(lengths, more):
+    wanted = [i for n in (*lengths, more) for i in range(n)]
+    ends = cumulated(lengths)
+    assert positions.packed(np.asarray(ends), len(wanted)).tolist() == wanted
+
+
+def test_a_million_packed_tokens_take_no_table_of_all_sequences():
+    ends = np.arange(0, 2**20 + 1, 16)  # 65 536 sequences: together, 64 GiB of comparisons
+    found = positions.packed(ends, 2**20)
+    assert np.array_equal(found, np.arange(2**20) % 16)
+
+
+def attended(q, k, v, mask):
+    scores = np.where(mask, q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1]), -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def test_packed_attention_is_that_of_each_sequence(rng):
+    lengths = [3, 5, 2]
+    q, k, v = rng.standard_normal((3, 2, sum(lengths), 8))
+    owner = np.repeat(range(len(lengths)), lengths)
+    mask = (owner[:, None] == owner) & np.tri(len(owner), dtype=bool)
+    p = positions.packed(cumulated(lengths), like=q)
+    together = attended(*ROPE(q, k, p), v, mask)
+    for n, last in zip(lengths, cumulated(lengths)[1:], strict=True):
+        own = slice(last - n, last)
+        alone = attended(*ROPE(q[:, own], k[:, own], 0), v[:, own], np.tri(n, dtype=bool))
+        np.testing.assert_allclose(together[:, own], alone, rtol=0, atol=1e-12)
+
+
+# --- padded, from_starts ------------------------------------------------------------------------------------
+
+
+def counted(mask):
+    rows = []
+    for row in mask:
+        place = itertools.count()
+        rows.append([next(place) if token else 0 for token in row])
+    return rows
+
+
+def test_padded(lib):
+    mask = [[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]
+    for dtype in ("bool", *lib.integers):
+        same(lib, positions.padded(lib(mask, dtype)), counted(mask))
+    same(lib, positions.padded(lib(mask[2], "bool")), counted(mask)[2])
+    same(lib, positions.padded(lib([mask, mask[::-1]], "bool")), [counted(mask), counted(mask[::-1])])
+    same(lib, positions.padded(lib([[0, -7, 2]], "int32")), [[0, 0, 1]])
+    same(lib, positions.padded(lib(np.ones((2, 300)), "uint8")), [list(range(300))] * 2)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
+def test_padded_at_random(mask):
+    assert positions.padded(np.asarray(mask)).tolist() == counted(mask)
+
+
+def test_padded_attention_is_that_of_the_tokens_alone(rng):
+    q, k, v = rng.standard_normal((3, 2, 6, 8))
+    mask = np.array([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], dtype=bool)
+    turned = ROPE(q, k, positions.padded(mask))
+    for row, tokens in enumerate(mask):
+        whole = attended(*(x[row] for x in turned), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
+        n = tokens.sum()
+        alone = attended(*ROPE(q[row][tokens], k[row][tokens], 0), v[row][tokens], np.tri(n, dtype=bool))
+        np.testing.assert_allclose(whole[tokens], alone, rtol=0, atol=1e-12)
+
+
+def test_from_starts(lib, like):
+    starts = [7, -3, 2**31 - 5]
+    wanted = [list(range(s, s + 4)) for s in starts]
+    same(lib, positions.from_starts(starts, 4, like=like), wanted)
+    same(lib, positions.from_starts(lib(starts, "int32"), 4), wanted)
+    same(lib, positions.from_starts(lib([[250], [255]], "uint8"), 2, like=like), [[[250, 251]], [[255, 256]]])
+    same(lib, positions.from_starts(lib(5, "int32"), 3), [5, 6, 7])
+    same(lib, positions.from_starts(range(2), 0, like=like), np.zeros((2, 0), int))
+    same(lib, positions.from_starts([], 3, like=like), np.zeros((0, 3), int))
+
+
+# --- grid ---------------------------------------------------------------------------------------------------
+
+
+def points(axes, order="rows", window=None):
+    """Return the points of a grid by sorting them: windows first, then places in a window."""
+    window = window or [1] * len(axes)
+    slow = list(range(len(axes)))[:: 1 if order == "rows" else -1]
+
+    def rank(index):
+        windows = [index[a] // window[a] for a in slow]
+        return windows, [index[a] % window[a] for a in slow]
+
+    indices = sorted(itertools.product(*(range(len(axis)) for axis in axes)), key=rank)
+    return [[axis[i] for axis, i in zip(axes, index, strict=True)] for index in indices]
+
+
+GRIDS = {
+    "one axis": ([range(5)], {}),
+    "rows": ([range(2), range(3)], {}),
+    "columns": ([range(2), range(3)], {"order": "columns"}),
+    "windows": ([range(4), range(6)], {"window": (2, 3)}),
+    "windows in columns": ([range(4), range(6)], {"window": [2, 3], "order": "columns"}),
+    "a video": ([range(2), range(4), range(2)], {"window": (1, 2, 2)}),
+    "three in columns": ([range(3), range(2), range(4)], {"order": "columns"}),
+    "reals": ([(-0.5, 0.25), (1.5, 2.5, -3.5)], {}),
+    "reals and integers": ([(0.0, 0.5), range(3)], {"order": "columns"}),
+    "a range": ([range(10, 0, -3), [7, -7]], {}),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_grid(lib, like, name):
+    axes, options = GRIDS[name]
+    wanted, real = points(axes, **options), any(isinstance(n, float) for axis in axes for n in axis)
+    same(lib, positions.grid(*axes, like=like, **options), wanted, real=real)
+    short = [len(axis) if axis == range(len(axis)) else axis for axis in axes]
+    same(lib, positions.grid(*short, like=like, **options), wanted, real=real)
+    arrays = [lib(np.asarray(axis), "int32" if isinstance(axis[0], int) else lib.dtypes[-1]) for axis in axes]
+    same(lib, positions.grid(*arrays, **options), wanted, real=real)
+    same(lib, positions.grid(axes[0], *arrays[1:], like=like, **options), wanted, real=real)
+
+
+@given(st.data())
+def test_grids_at_random(data):
+    sizes = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=4))
+    lengths, window = [n * size for n, size in sizes], [size for _, size in sizes]
+    order = data.draw(st.sampled_from(["rows", "columns"]))
+    found = positions.grid(*lengths, order=order, window=window, like=np.ones(1))
+    assert found.shape == (math.prod(lengths), len(lengths))
+    assert found.tolist() == points([range(n) for n in lengths], order, window)
+
+
+def test_a_grid_takes_the_wider_of_its_real_axes(lib):
+    narrow, wide = lib([0.5], "float32"), lib.dtypes[-1]
+    assert positions.grid(narrow, 2).dtype == lib.dtype("float32")
+    assert positions.grid(narrow, lib([0.1], wide), range(2)).dtype == lib.dtype(wide)
+
+
+def test_coordinates():
+    assert positions.centred(3) == (-1.0, 0.0, 1.0)
+    assert positions.centred(2, step=3.0) == (-1.5, 1.5)
+    assert positions.scaled(3, 6) == (0.0, 2.0, 4.0)
+    assert positions.normalised(2) == (-0.5, 0.5)
+    assert positions.normalised(2, edges=True) == (-1.0, 1.0)
+    assert positions.normalised(1, edges=True) == (-1.0,)
+    assert positions.frames(3, fps=8, base_fps=24) == (0.0, 3.0, 6.0)
+    for made in (positions.centred(0), positions.scaled(0, 2), positions.normalised(0), positions.normalised(1)[1:]):
+        assert made == ()
+
+
+@given(st.integers(2, 300), st.floats(0.1, 300))
+def test_coordinates_at_random(n, size):
+    def check(found, wanted):
+        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14 * size)
+
+    edges = np.linspace(-n / 2, n / 2, n + 1) * size  # as Mochi in diffusers
+    check(positions.centred(n, step=size), (edges[1:] + edges[:-1]) / 2)
+    check(positions.scaled(n, size), np.linspace(0, size * (n - 1) / n, n))  # as CogVideoX in diffusers
+    check(positions.normalised(n), 2 * (np.arange(0.5, n) / n) - 1)
+    check(positions.normalised(n, edges=True), np.linspace(-1, 1, n))
+    check(positions.frames(n, fps=size, base_fps=24.0), np.arange(n) / size * 24)  # as Cosmos in diffusers
+
+
+# --- shards -------------------------------------------------------------------------------------------------
+
+
+def dealt(length, ranks, *, zigzag):
+    """Return the tokens of each rank, by cutting a list."""
+    count = ranks * (2 if zigzag else 1)
+    chunks = [list(part) for part in np.split(np.arange(length), count)]
+    return [chunks[r] + chunks[count - 1 - r] if zigzag else chunks[r] for r in range(ranks)]
+
+
+SHARDS = [(12, 3), (8, 4), (10, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("zigzag", [True, False])
+@pytest.mark.parametrize(("length", "ranks"), SHARDS)
+def test_shards(lib, like, length, ranks, zigzag):
+    wanted = dealt(length, ranks, zigzag=zigzag)
+    for rank, tokens in enumerate(wanted):
+        same(lib, positions.shard(length, ranks, rank, zigzag=zigzag, like=like), np.asarray(tokens, int))
+        same(lib, positions.shard(length, ranks, lib(rank, "uint8"), zigzag=zigzag), np.asarray(tokens, int))
+    back = positions.gathered(length, ranks, zigzag=zigzag, like=like)
+    same(lib, back, np.argsort(np.ravel(wanted)))
+
+
+@given(st.integers(1, 9), st.integers(0, 5), st.booleans())
+def test_shards_at_random(ranks, size, zigzag):
+    length, x = 2 * ranks * size, np.ones(1)
+    parts = [positions.shard(length, ranks, rank, zigzag=zigzag, like=x) for rank in range(ranks)]
+    assert [part.tolist() for part in parts] == dealt(length, ranks, zigzag=zigzag)
+    back = positions.gathered(length, ranks, zigzag=zigzag, like=x)
+    assert np.concatenate(parts)[back].tolist() == list(range(length))
+
+
+def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
+    x = lib(rng.standard_normal((2, 16, 8)), "float32")
+    whole, turned = lib.get(ROPE.table(range(16), like=x).cos), lib.get(ROPE.apply(x))
+    for rank in range(4):
+        p = positions.shard(16, 4, rank, zigzag=True, like=x)
+        held = dealt(16, 4, zigzag=True)[rank]
+        assert np.array_equal(lib.get(ROPE.table(p, like=x).cos), whole[held])
+        part = lib(lib.get(x)[:, held], "float32")
+        assert np.array_equal(lib.get(ROPE.apply(part, p)), turned[:, held])
+
+
+# --- unrotated ----------------------------------------------------------------------------------------------
+
+
+def test_unrotated(lib, like):
+    same(lib, positions.unrotated([5, 6], before=1, after=2, like=like), [0, 5, 6, 0, 0])
+    same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), after=1), [[5, 6, 0], [7, 8, 0]])
+    same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), axes=2, before=1), [[0, 0], [5, 6], [7, 8]])
+    same(lib, positions.unrotated([[0.5], [2.5]], axes=1, after=1, like=like), [[0.5], [2.5], [0.0]], real=True)
+    batch = np.arange(12).reshape(2, 2, 3)
+    wanted = np.concatenate([np.zeros((2, 2, 3)), batch], axis=1)
+    same(lib, positions.unrotated(lib(batch, "int32"), axes=3, before=2), wanted.astype(int))
+    same(lib, positions.unrotated(lib(batch, "int32")), batch)
+
+
+def test_unrotated_tokens_come_out_as_they_went_in(lib, rng):
+    x = lib(rng.standard_normal((2, 4, 11, 16)), "float32")
+    rope = ra.Rope(((*F, *[0.0] * 4), (*[0.0] * 4, *F)), pairing="half")
+    patches = positions.grid(positions.normalised(2), positions.normalised(3), like=x)
+    p = positions.unrotated(patches, before=1, after=4, axes=2)
+    before, after = lib.get(x), lib.get(rope.apply(x, p))
+    assert np.array_equal(after[..., [0, 7, 8, 9, 10], :], before[..., [0, 7, 8, 9, 10], :])
+    assert np.all(np.any(after[..., 1:7, :] != before[..., 1:7, :], axis=-1))
+    assert np.array_equal(after[..., 1:7, :], lib.get(rope.apply(lib(before[..., 1:7, :], "float32"), patches)))
+
+
+# --- compiled, lazy, refused --------------------------------------------------------------------------------
+
+
+def all_of_it(ends, mask, starts, row, rank):
+    """Return positions of each kind, from arrays alone."""
+    return (
+        positions.packed(ends, 9),
+        positions.padded(mask),
+        positions.from_starts(starts, 4),
+        positions.grid(row, 4, window=(1, 2)),
+        positions.unrotated(positions.grid(positions.normalised(2), row), before=1, axes=2),
+        positions.shard(16, 4, rank, zigzag=True),
+        positions.shard(16, 4, rank, zigzag=False),
+        positions.gathered(16, 4, zigzag=True, like=row),
+    )
+
+
+def given_arrays(lib):
+    return lib([0, 3, 3, 7], "int32"), lib([[0, 1], [1, 0]], "bool"), lib([2, 5]), lib([1.5, 2.5]), lib(3, "int32")
+
+
+def test_compiled_it_is_the_same(lib):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    eager, compiled = all_of_it(*given_arrays(lib)), lib.compile(all_of_it)(*given_arrays(lib))
+    for one, other in zip(eager, compiled, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(lib.get(one), lib.get(other))
+
+
+def test_lazily_nothing_is_computed():
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    dask = pytest.importorskip("dask", reason="dask is not installed")
+
+    def burn(_):
+        msg = "computed"
+        raise AssertionError(msg)
+
+    host = ([0, 3, 3, 7], [[0, 1], [1, 0]], [2, 5], [1.5, 2.5], 3)
+    lazy = [da.map_blocks(burn, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in map(da.asarray, host)]
+    found = all_of_it(*lazy)
+    assert all(isinstance(p, da.Array) for p in found)
+    with pytest.raises(AssertionError, match="computed"):
+        dask.compute(found[0])
+
+
+def test_numbers_beyond_32_bits_do_not_wrap(like):
+    with pytest.raises(ValueError, match=r"starts \+ length - 1 must be from .* got 2147483648"):
+        positions.from_starts([0, 2**31 - 1], 2, like=like)
+    for call in (
+        lambda: positions.packed([0, 2**31], like=like),
+        lambda: positions.shard(2**31, 2, 0, zigzag=True, like=like),
+        lambda: positions.grid(2**31, like=like),
+    ):
+        with pytest.raises(ValueError, match=r"must be from [01] to 2147483647; got 2147483648"):
+            call()
