@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rope_any as ra
+from rope_any import positions as at
 
 F = ra.frequencies(8)
 X = np.ones((2, 3, 8), dtype=np.float32)
@@ -38,6 +39,10 @@ def convert(w=W, head_dim=4, **options):
 def convert_state(state=None, **options):
     state = {"l.0.wq.weight": W} if state is None else state
     return ra.weights.convert_state_dict(state, 4, source="half", target="interleaved", **options)
+
+
+def shard(length=12, ranks=3, rank=0, *, zigzag=True, like=X):
+    return at.shard(length, ranks, rank, zigzag=zigzag, like=like)
 
 
 CASES = {
@@ -464,6 +469,118 @@ CASES = {
         r"names must be patterns that match a tensor; got '\*.wk.\*', which matches none",
     ),
     "a name without its axis": (lambda: convert_state(names={"*": None}), TypeError, "axis must be an integer"),
+    # packed, padded and sharded sequences, grids
+    "packed: no like": (lambda: at.packed([0, 3]), TypeError, "like must be an array .* got NoneType"),
+    "packed: a word": (
+        lambda: at.packed("03", like=X),
+        TypeError,
+        "cumulative_lengths .* sequence .* got str '03'",
+    ),
+    "packed: a set": (lambda: at.packed({0, 3}, like=X), TypeError, "cumulative_lengths .* sequence .* got set"),
+    "packed: one number": (lambda: at.packed(3, like=X), TypeError, "cumulative_lengths .* sequence .* got int 3"),
+    "packed: bools": (lambda: at.packed([False], like=X), TypeError, "cumulative_lengths .* integer; got bool"),
+    "packed: a float": (lambda: at.packed([0, 2.5], like=X), TypeError, "cumulative_lengths .* got float 2.5"),
+    "packed: a float array": (
+        lambda: at.packed(X[0, 0], 8),
+        TypeError,
+        "cumulative_lengths .* integers; .* float32",
+    ),
+    "packed: a bool array": (lambda: at.packed(P > 1, 8), TypeError, "cumulative_lengths .* array of bool"),
+    "packed: rows": (lambda: at.packed(np.ones((2, 3), int), 8), ValueError, r"\(sequences \+ 1,\); got \(2, 3\)"),
+    "packed: none": (
+        lambda: at.packed([], like=X),
+        ValueError,
+        r"cumulative_lengths must have shape .* got \(0,\)",
+    ),
+    "packed: not from 0": (lambda: at.packed([3, 5], like=X), ValueError, r"start at 0 .* got list \[3, 5\]"),
+    "packed: falling": (lambda: at.packed([0, 5, 3], like=X), ValueError, r"not fall; got list \[0, 5, 3\]"),
+    "packed: negative": (lambda: at.packed([0, -1], like=X), ValueError, "cumulative_lengths must be from 0 .* -1"),
+    "packed: too short": (lambda: at.packed([0, 5], 4, like=X), ValueError, "length must be at least .* 5; got 4"),
+    "packed: length a float": (lambda: at.packed(P, 4.0), TypeError, "length must be an integer; got float 4.0"),
+    "packed: length negative": (lambda: at.packed(P, -4), ValueError, "length must be from 0 .* got -4"),
+    "packed: no length": (lambda: at.packed(P), TypeError, "length must be given .* array"),
+    "padded: a list": (lambda: at.padded([1, 0]), TypeError, "mask must be an array .* got list"),
+    "padded: a float mask": (lambda: at.padded(X), TypeError, "mask must be integers; got an array of float32"),
+    "padded: no axis": (lambda: at.padded(np.asarray(1)), ValueError, r"mask must have shape .* got \(\)"),
+    "from_starts: no like": (lambda: at.from_starts([3], 2), TypeError, "like must be an array"),
+    "from_starts: one number": (lambda: at.from_starts(3, 2, like=X), TypeError, "starts .* sequence .* got int 3"),
+    "from_starts: rows": (lambda: at.from_starts([[3]], 2, like=X), TypeError, r"starts .* integer; got list \[3\]"),
+    "from_starts: a float array": (lambda: at.from_starts(X, 2), TypeError, "starts must be integers; .* float32"),
+    "from_starts: length negative": (lambda: at.from_starts(P, -2), ValueError, "length must be from 0 .* got -2"),
+    "from_starts: length None": (lambda: at.from_starts(P, None), TypeError, "length must be an integer; got NoneType"),
+    "grid: no like": (lambda: at.grid(2, 3), TypeError, "like must be an array .* got NoneType"),
+    "grid: no axes": (lambda: at.grid(like=X), ValueError, "positions must have at least one axis; got none"),
+    "grid: negative": (lambda: at.grid(2, -3, like=X), ValueError, "positions must be from 0 .* got -3"),
+    "grid: a bool": (lambda: at.grid(True, like=X), TypeError, "positions .* got bool"),
+    "grid: a float": (lambda: at.grid(2.5, like=X), TypeError, "positions .* got float"),
+    "grid: NaN": (lambda: at.grid([NAN], like=X), ValueError, "positions .* got nan"),
+    "grid: an axis of rows": (lambda: at.grid([[1, 2]], like=X), ValueError, r"positions .* got shape \(1, 2\)"),
+    "grid: another order": (lambda: at.grid(2, order="C", like=X), ValueError, "order must be 'rows' .* str 'C'"),
+    "grid: order a list": (
+        lambda: at.grid(2, order=[], like=X),
+        ValueError,
+        r"order must be 'rows' .* list \[\]",
+    ),
+    "grid: a window too many": (
+        lambda: at.grid(2, window=(1, 2), like=X),
+        ValueError,
+        r"window .* \[2\]; got \[1, 2\]",
+    ),
+    "grid: a window too wide": (
+        lambda: at.grid(3, 4, window=(2, 2), like=X),
+        ValueError,
+        r"window .* \[3, 4\]; got",
+    ),
+    "grid: a window of 0": (lambda: at.grid(3, window=[0], like=X), ValueError, "window must be from 1 .* got 0"),
+    "grid: one window": (lambda: at.grid(3, window=3, like=X), TypeError, "window .* sequence .* got int 3"),
+    "coordinates: centred": (lambda: at.centred(-1), ValueError, "count must be from 0 .* got -1"),
+    "coordinates: centred, bool": (lambda: at.centred(True), TypeError, "count must be an integer; got bool"),
+    "coordinates: centred, step": (lambda: at.centred(2, step=0), ValueError, "step must be positive .* got 0"),
+    "coordinates: scaled": (lambda: at.scaled(2.0, 2), TypeError, "count must be an integer; got float 2.0"),
+    "coordinates: scaled, reference": (lambda: at.scaled(2, INF), ValueError, "reference must be .* got inf"),
+    "coordinates: normalised": (lambda: at.normalised("2"), TypeError, "count must be an integer; got str '2'"),
+    "coordinates: normalised, edges": (
+        lambda: at.normalised(2, edges=1),
+        TypeError,
+        "edges must be True or False; got int",
+    ),
+    "coordinates: frames": (lambda: at.frames(None, fps=1, base_fps=1), TypeError, "count .* got NoneType"),
+    "coordinates: frames, fps": (lambda: at.frames(2, fps=NAN, base_fps=1), ValueError, "fps must be .* got nan"),
+    "coordinates: frames, base": (lambda: at.frames(2, fps=1, base_fps=-1), ValueError, "base_fps must be .* got -1"),
+    "shard: uneven": (lambda: shard(length=10, zigzag=False), ValueError, "multiple of 3, .* 3 ranks; got 10"),
+    "shard: uneven zigzag": (
+        lambda: shard(length=9),
+        ValueError,
+        "length must be a multiple of 6, .* 3 ranks; got 9",
+    ),
+    "shard: of nothing": (lambda: shard(length=0), ValueError, "length must be from 1 .* got 0"),
+    "shard: no ranks": (lambda: shard(ranks=0), ValueError, "ranks must be from 1 .* got 0"),
+    "shard: ranks a float": (lambda: shard(ranks=3.0), TypeError, "ranks must be an integer; got float 3.0"),
+    "shard: rank too large": (lambda: shard(rank=3), ValueError, "rank must be from 0 to 2; got 3"),
+    "shard: rank negative": (lambda: shard(rank=-1), ValueError, "rank must be from 0 to 2; got -1"),
+    "shard: rank a bool": (lambda: shard(rank=True), TypeError, "rank must be an integer; got bool"),
+    "shard: ranks of an array": (lambda: shard(rank=P), ValueError, r"rank must be one number; got shape \(3,\)"),
+    "shard: a float array": (lambda: shard(rank=X[0, 0, 0, None]), TypeError, "rank must be integers; .* float32"),
+    "shard: zigzag a word": (lambda: shard(zigzag="yes"), TypeError, "zigzag must be True or False; got str"),
+    "shard: no zigzag": (lambda: at.shard(12, 3, 0, like=X), TypeError, "zigzag"),
+    "shard: no like": (lambda: shard(like=None), TypeError, "like must be an array .* got NoneType"),
+    "shard: gathered unevenly": (
+        lambda: at.gathered(9, 3, zigzag=True, like=X),
+        ValueError,
+        "length must be a multiple of 6, .* got 9",
+    ),
+    "shard: gathered like a list": (
+        lambda: at.gathered(12, 3, zigzag=True, like=[1]),
+        TypeError,
+        "like must be an array .* got list",
+    ),
+    "unrotated: no like": (lambda: at.unrotated([1], before=1), TypeError, "positions .* like= .* got list"),
+    "unrotated: one number": (lambda: at.unrotated(7, like=X), ValueError, r"positions .* \(..., seq\); got \(\)"),
+    "unrotated: no seq": (lambda: at.unrotated(P, axes=3), ValueError, r"positions .* seq, 3\); got \(3,\)"),
+    "unrotated: other axes": (lambda: at.unrotated(X, axes=2), ValueError, r"positions .* seq, 2\); got \(2, 3, 8\)"),
+    "unrotated: axes 0": (lambda: at.unrotated(P, axes=0), ValueError, "axes must be from 1 .* got 0"),
+    "unrotated: before negative": (lambda: at.unrotated(P, before=-1), ValueError, "before must be from 0 .* got -1"),
+    "unrotated: after a float": (lambda: at.unrotated(P, after=1.0), TypeError, "after must be an integer; got float"),
 }
 
 
@@ -516,6 +633,12 @@ def test_mixed_libraries(lib):
         lambda: ra.bending.xpos(ra.Table(cos, sin), P, centre=0),
         lambda: ra.bending.fope(ra.Table(cos, sin), np.eye(4), np.eye(4), pairs=4, sine_padding=0.0),
         lambda: ra.positions.unscaled_first(P, 2, like=x),
+        lambda: at.packed(P, 3, like=x),
+        lambda: at.from_starts(P, 3, like=x),
+        lambda: at.grid(P, x[0, 0, :]),
+        lambda: at.grid(P, like=x),
+        lambda: at.shard(12, 3, P[1, ...], zigzag=True, like=x),
+        lambda: at.unrotated(P, before=1, like=x),
         lambda: ROPE(x, x, (ra.Table(cos, sin), ra.Table(COS, SIN))),
         lambda: ra.cos_sin(P, F, like=x),
         lambda: ra.cos_sin(lib(P, "int32"), np.asarray(F)),

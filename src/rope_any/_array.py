@@ -388,6 +388,13 @@ def count_at_or_below(xp: Any, bounds: Array, values: Array) -> Array:
         return xp.sum(xp.astype(bounds <= values[:, None], values.dtype), axis=-1, dtype=values.dtype)
 
 
+def running_sum(xp: Any, x: Array) -> Array:
+    """Return the sums of integers so far along the last axis, in their own dtype."""
+    if _is_torch(x):  # by its own name: array-api-compat's makes torch.compile warn
+        return x.cumsum(-1, dtype=x.dtype)
+    return xp.cumulative_sum(x, axis=-1, dtype=x.dtype)
+
+
 def concatenated(xp: Any, parts: list[Array]) -> Array:
     """Return parts of the features as one array."""
     if _is_torch(parts[0]):

@@ -175,7 +175,7 @@ def padded(mask: Array, /) -> Array:
 
     Notes
     -----
-    As the ``position_ids`` that transformers makes of an ``attention_mask`` when it generates, but that these have 1 at
+    As the ``position_ids`` that transformers makes of an ``attention_mask`` when it generates; older versions have 1 at
     padding. What padding is turned by makes no difference, since nobody attends to it.
 
     Examples
@@ -195,7 +195,7 @@ def padded(mask: Array, /) -> Array:
         raise ValueError(msg)
     n = placed(xp.astype(mask, xp.int32), like=None)
     # position = tokens so far, without this one
-    return n * (xp.cumulative_sum(n, axis=-1, dtype=n.dtype) - 1)
+    return n * (_array.running_sum(xp, n) - 1)
 
 
 def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | None = None) -> Array:
@@ -604,7 +604,7 @@ def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
 def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
     """Return how many chunks a sequence is cut into, and how many tokens each has."""
     count = (2 if flag("zigzag", zigzag) else 1) * tokens("ranks", ranks, least=1)
-    if tokens("length", length, least=0) % count:
+    if tokens("length", length, least=1) % count:
         msg = f"length must be a multiple of {count}, the number of chunks for {ranks} ranks; got {length}"
         raise ValueError(msg)
     return count, length // count
@@ -668,7 +668,7 @@ def unrotated(
     head, tail = tokens("before", before, least=0), tokens("after", after, least=0)
     p, width = placed(positions, like=like), () if axes is None else (tokens("axes", axes, least=1),)
     shape, seq_axis = tuple(p.shape), -1 - len(width)
-    if p.ndim < -seq_axis or shape[seq_axis + 1 :] != width:
+    if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
         wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
         msg = f"positions must have shape {wanted}; got {shape}"
         raise ValueError(msg)
