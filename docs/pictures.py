@@ -1,5 +1,5 @@
 """
-The pictures of the pages on context extension, drawn by ``conf.py`` when the pages are built.
+The pictures of the pages, drawn by ``conf.py`` when the pages are built.
 
 To see them by themselves: ``python docs/pictures.py some/folder``. Every curve is what `rope_any` returns; the colours
 are those of Okabe and Ito, which colour-blind eyes tell apart, and each line has a style of its own besides.
@@ -24,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 import rope_any as ra
 from rope_any import axes as arranged
 from rope_any import bending, scaling
+from rope_any import positions as rules
 
 BLACK, GREY, BLUE, RED, GREEN, PURPLE = "#222222", "#767676", "#0072B2", "#D55E00", "#009E73", "#A8518A"
 STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
@@ -346,6 +347,30 @@ def _pairs_by_feature(rope: ra.Rope, axis: int) -> dict[int, int]:
     return found
 
 
+def shards() -> Figure:
+    """Draw which tokens of 16 four ranks hold, in chunks and zig-zag, and how many keys each rank attends to."""
+    length, ranks = 16, 4
+    figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    grid = figure.subplots(2, 2, width_ratios=[13, 5], sharex="col")
+    for (strip, bars), zigzag in zip(grid, (False, True), strict=True):
+        for rank, (color, _) in enumerate(STYLES):
+            held = rules.shard(length, ranks, rank, zigzag=zigzag, like=np.ones(1))
+            for token in held:
+                strip.add_patch(Rectangle((token + 0.05, rank + 0.08), 0.9, 0.84, facecolor=color))
+                strip.text(token + 0.5, rank + 0.5, str(token), ha="center", va="center", color="white")
+            keys = int(np.sum(held + 1))  # a token attends to itself and to all before it
+            bars.barh(rank + 0.5, keys, height=0.6, color=color)
+            bars.annotate(str(keys), (keys, rank + 0.5), (4, 0), textcoords="offset points", va="center")
+        strip.set(xlim=(0, length), ylim=(ranks, 0), title=f"zigzag={zigzag}: tokens", xticks=[])
+        strip.set_yticks([rank + 0.5 for rank in range(ranks)], [f"rank {rank}" for rank in range(ranks)])
+        bars.set(xlim=(0, 72), ylim=(ranks, 0), title="keys attended to", xticks=[], yticks=[])
+        for axes in (strip, bars):
+            axes.grid(visible=False)
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "alike": alike,
     "by-parts": by_parts,
@@ -356,6 +381,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "fope": fope,
     "temperature": temperature,
     "axes-of-pairs": axes_of_pairs,
+    "shards": shards,
 }
 
 
