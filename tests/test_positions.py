@@ -77,10 +77,13 @@ def test_packed_attention_is_that_of_each_sequence(rng):
     owner = np.repeat(range(len(lengths)), lengths)
     mask = (owner[:, None] == owner) & np.tri(len(owner), dtype=bool)
     p = positions.packed(cumulated(lengths), like=q)
-    together = attended(*ROPE(q, k, p), v, mask)
+    turned = ROPE(q, k, p)
+    together = attended(*turned, v, mask)
     for n, last in zip(lengths, cumulated(lengths)[1:], strict=True):
         own = slice(last - n, last)
-        alone = attended(*ROPE(q[:, own], k[:, own], 0), v[:, own], np.tri(n, dtype=bool))
+        by_itself = ROPE(q[:, own], k[:, own])  # scores know distances alone, and not where it begins; keys do
+        assert np.array_equal(turned[1][:, own], by_itself[1])
+        alone = attended(*by_itself, v[:, own], np.tri(n, dtype=bool))
         np.testing.assert_allclose(together[:, own], alone, rtol=0, atol=1e-12)
 
 
@@ -117,7 +120,9 @@ def test_padded_attention_is_that_of_the_tokens_alone(rng):
     for row, tokens in enumerate(mask):
         whole = attended(*(x[row] for x in turned), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
         n = tokens.sum()
-        alone = attended(*ROPE(q[row][tokens], k[row][tokens], 0), v[row][tokens], np.tri(n, dtype=bool))
+        by_itself = ROPE(q[row][tokens], k[row][tokens])
+        assert np.array_equal(turned[1][row][tokens], by_itself[1])
+        alone = attended(*by_itself, v[row][tokens], np.tri(n, dtype=bool))
         np.testing.assert_allclose(whole[tokens], alone, rtol=0, atol=1e-12)
 
 

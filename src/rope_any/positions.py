@@ -251,8 +251,8 @@ def grid(
     Parameters
     ----------
     *positions : int, range, sequence of numbers or array
-        Where the tokens stand along each axis, from the slowest to the fastest: a row's height, then a column's width.
-        An int n is 0, 1, ..., n − 1; an array has one axis. `centred`, `scaled`, `normalised` and `frames` make others.
+        Where the tokens stand along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ...,
+        n − 1; an array has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
     order : {"rows", "columns"}, optional
         ``"rows"``: the last axis runs fastest, row after row. ``"columns"``: the first one does.
     window : sequence of int, optional
@@ -264,7 +264,8 @@ def grid(
     -------
     array
         ``(tokens, axes)``, for as many rows of frequencies. Integers are int64, or int32 where the library has no
-        float64; with a real number among them, all are float64, or float32 where there is none.
+        float64; with real numbers among them all are real, float32 if no axis is float64. Those of the host are
+        float64 where the library has it.
 
     Raises
     ------
@@ -276,8 +277,8 @@ def grid(
 
     Notes
     -----
-    Qwen2-VL merges 2 × 2 patches: its vision tower has ``window=(2, 2)``, its descendants that turn with time as well
-    ``(1, 2, 2)``.
+    The vision tower of Qwen2-VL, which merges 2 × 2 patches, has ``window=(2, 2)`` for an image; with an axis for
+    time, ``(1, 2, 2)``.
 
     Examples
     --------
@@ -303,10 +304,9 @@ def grid(
         raise ValueError(msg)
     reals = [axis.dtype for axis in axes if not _array.is_integer(axis)]
     dtype = max(reals, key=_array.dtype_name, default=axes[0].dtype)  # float64 before float32
+    axes = [_array.cast(xp, axis, dtype) for axis in axes]
     step = 1 if order == "rows" else -1
-    return xp.stack(
-        _product(xp, [_array.cast(xp, axis, dtype) for axis in axes][::step], sizes[::step])[::step], axis=-1
-    )
+    return xp.stack(_product(xp, axes[::step], sizes[::step])[::step], axis=-1)
 
 
 def _along(points: Positions, /, *, like: Array) -> Array:
@@ -331,13 +331,11 @@ def _window(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
 
 def _product(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
     """Return along each axis where the points of all axes stand, window by window, the last axis fastest."""
-    # each axis is cut in two, (n / size, size): first come those of all windows, then those of the points in them
-    cut = [(axis.shape[0] // size, size) for axis, size in zip(axes, sizes, strict=True)]
-    shape = tuple(n for part in zip(*cut, strict=True) for n in part)
+    # each axis is cut in two, (windows, points in one): first come the windows of all axes, then the points in them
+    shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
-    return [
-        xp.reshape(xp.broadcast_to(xp.reshape(axis, only), shape), (-1,)) for axis, only in zip(axes, own, strict=True)
-    ]
+    parts = [xp.reshape(axis, only) for axis, only in zip(axes, own, strict=True)]
+    return [xp.reshape(xp.broadcast_to(part, shape), (-1,)) for part in parts]
 
 
 def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
@@ -510,8 +508,8 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
         Which of them, from 0 on; or a 0-d integer array, traced ones too, whose number is not looked at.
     zigzag : bool
         Whether a rank holds chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, so that with a causal mask
-        all have as much to do. Otherwise it holds one of `ranks` chunks. There is no default: what holds the data
-        decides.
+        all have as much to do. Otherwise it holds chunk ``rank`` of `ranks`. There is no default: it is for whoever
+        distributes the data to say.
     like : array, optional
         Names the library and the device where `rank` doesn't; where it does, it must agree with it.
 
