@@ -135,7 +135,7 @@ DOCUMENTED = [
     "Table",
     "BentTable",
 ]
-TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact"}
+TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "positions.DualChunk", "positions.Far"}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

@@ -412,7 +412,7 @@ def placed(positions: Positions, /, *, like: Array | None) -> Array:
 
 def beside(xp: Any, *places: Array) -> Array:
     """Return places on several axes, as `placed` returns them, as one array ``(..., axes)``."""
-    if not all(_is_integer(place) for place in places):
+    if not all(_array.is_integer(place) for place in places):
         real = xp.float64 if _array.has_float64(xp, places[0]) else xp.float32
         places = tuple(_array.cast(xp, place, real) for place in places)
     return xp.stack(xp.broadcast_arrays(*places), axis=-1)

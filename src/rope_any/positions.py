@@ -7,7 +7,7 @@ under a tracer, and lazily. `centred`, `scaled`, `normalised` and `frames` retur
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import _array
 from rope_any._array import Array
@@ -15,69 +15,30 @@ from rope_any._frequencies import flag, positive, shown
 from rope_any._table import Positions, consecutive, placed, tokens
 
 __all__ = [
+    "DualChunk",
+    "Far",
     "centred",
+    "dual_chunk",
     "frames",
     "from_starts",
     "gathered",
     "grid",
+    "leaky_rerope",
+    "mrope",
+    "mrope_end",
     "normalised",
     "packed",
     "padded",
+    "rerope",
     "scaled",
+    "self_extend",
     "shard",
     "unrotated",
     "unscaled_first",
 ]
 
 
-def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = None) -> Array:
-    """
-    Let the first tokens stand on an axis of their own: the tokens that LongRoPE leaves unscaled.
-
-    Parameters
-    ----------
-    positions : array, int, range or sequence of numbers
-        Where the tokens stand, of any shape. Numbers that are no array need `like`.
-    count : int
-        The positions below it are those of the first axis, in tokens.
-    like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
-
-    Returns
-    -------
-    array
-        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Integers are int64, or int32 where the
-        library has no float64; real numbers are float64 if they came so, else float32.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
-    ValueError
-        If `count` is negative or beyond 32 bits, a number is not finite, or the devices differ.
-
-    Notes
-    -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753, which searches for the count (there n̂). With W of two rows, the plain
-    and the scaled frequencies, the angle is ``p · f`` for the first tokens and ``p · f'`` for all others. transformers,
-    vLLM, SGLang, llama.cpp and mlx-lm scale all tokens alike.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rope_any import Rope, frequencies, positions, scaling
-    >>> p = positions.unscaled_first(np.arange(6), 4)
-    >>> print(p.T)
-    [[0 1 2 3 0 0]
-     [0 0 0 0 4 5]]
-    >>> f = frequencies(64)
-    >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
-    >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
-    """
-    n, p = tokens("count", count, least=0), placed(positions, like=like)
-    xp = _array.namespace(positions=p)
-    first, none = p < n, xp.zeros_like(p)
-    return xp.stack([xp.where(first, p, none), xp.where(first, none, p)], axis=-1)
+# --- sequences: packed, padded, beside others -------------------------------------------------------------------------
 
 
 def packed(
@@ -240,6 +201,118 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     if not _array.is_array(starts):
         tokens("starts + length - 1", max(starts, default=0) + max(n - 1, 0))
     return first[..., None] + consecutive(0, n, like=first)
+
+
+def unrotated(
+    positions: Positions, /, *, before: int = 0, after: int = 0, axes: int | None = None, like: Array | None = None
+) -> Array:
+    """
+    Put tokens that don't turn before or behind the others: the class and register tokens of a vision transformer.
+
+    Parameters
+    ----------
+    positions : array, int, range or sequence of numbers
+        Where the tokens stand, ``(..., seq)``, or ``(..., seq, axes)``. Numbers that are no array need `like`.
+    before, after : int, optional
+        How many tokens to put there.
+    axes : int, optional
+        How many axes of positions there are, if `positions` end in an axis for them, as those of `grid` do.
+    like : array, optional
+        Names the library and the device where `positions` don't; where they do, it must agree with them.
+
+    Returns
+    -------
+    array
+        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Integers are int64, or
+        int32 where the library has no float64; real numbers are float64 if they came so, else float32.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind, or the arrays come from several libraries.
+    ValueError
+        If `positions` have another shape, a number is out of range or not finite, or the devices differ.
+
+    Notes
+    -----
+    They stand at 0 on every axis, where cosine is 1 and sine 0: what is turned there comes out as it went in. With an
+    attention factor, it comes out multiplied by it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> p = positions.grid(2, 2, like=np.ones(1))
+    >>> print(positions.unrotated(p, before=1, axes=2).T)  # a class token and four patches
+    [[0 0 0 1 1]
+     [0 0 1 0 1]]
+    """
+    head, tail = tokens("before", before, least=0), tokens("after", after, least=0)
+    p, width = placed(positions, like=like), () if axes is None else (tokens("axes", axes, least=1),)
+    shape, seq_axis = tuple(p.shape), -1 - len(width)
+    if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
+        wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
+        msg = f"positions must have shape {wanted}; got {shape}"
+        raise ValueError(msg)
+    xp = _array.namespace(positions=p)
+
+    def still(count: int) -> Array:
+        return xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **_array.creation(p))
+
+    return xp.concat([still(head), p, still(tail)], axis=seq_axis)
+
+
+def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = None) -> Array:
+    """
+    Let the first tokens stand on an axis of their own: the tokens that LongRoPE leaves unscaled.
+
+    Parameters
+    ----------
+    positions : array, int, range or sequence of numbers
+        Where the tokens stand, of any shape. Numbers that are no array need `like`.
+    count : int
+        The positions below it are those of the first axis, in tokens.
+    like : array, optional
+        Names the library and the device where `positions` don't; where they do, it must agree with them.
+
+    Returns
+    -------
+    array
+        ``(*positions.shape, 2)``: ``(p, 0)`` for ``p < count``, else ``(0, p)``. Integers are int64, or int32 where the
+        library has no float64; real numbers are float64 if they came so, else float32.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind, or the arrays come from several libraries.
+    ValueError
+        If `count` is negative or beyond 32 bits, a number is not finite, or the devices differ.
+
+    Notes
+    -----
+    Ding et al., *LongRoPE*, arXiv:2402.13753, which searches for the count (there n̂). With W of two rows, the plain
+    and the scaled frequencies, the angle is ``p · f`` for the first tokens and ``p · f'`` for all others. transformers,
+    vLLM, SGLang, llama.cpp and mlx-lm scale all tokens alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import Rope, frequencies, positions, scaling
+    >>> p = positions.unscaled_first(np.arange(6), 4)
+    >>> print(p.T)
+    [[0 1 2 3 0 0]
+     [0 0 0 0 4 5]]
+    >>> f = frequencies(64)
+    >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
+    >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
+    """
+    n, p = tokens("count", count, least=0), placed(positions, like=like)
+    xp = _array.namespace(positions=p)
+    first, none = p < n, xp.zeros_like(p)
+    return xp.stack([xp.where(first, p, none), xp.where(first, none, p)], axis=-1)
+
+
+# --- grids ------------------------------------------------------------------------------------------------------------
 
 
 def grid(
@@ -494,6 +567,9 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     return tuple(i * base / rate for i in range(n))
 
 
+# --- shards of a sequence ---------------------------------------------------------------------------------------------
+
+
 def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: Array | None = None) -> Array:
     """
     Return which tokens of a long sequence one of several ranks holds: context parallelism.
@@ -551,7 +627,7 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
     else:
         msg = f"rank must be from 0 to {ranks - 1}; got {which}"
         raise ValueError(msg)
-    return _laid(starts, size, like=like)
+    return _in_a_row(starts, size, like=like)
 
 
 def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
@@ -596,7 +672,7 @@ def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
     """
     count, size = _chunks(length, ranks, zigzag=zigzag)
     dealt = [chunk for rank in range(ranks) for chunk in _held(rank, count, zigzag=zigzag)]
-    return _laid([size * place for place in sorted(range(count), key=dealt.__getitem__)], size, like=like)
+    return _in_a_row([size * place for place in sorted(range(count), key=dealt.__getitem__)], size, like=like)
 
 
 def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
@@ -613,69 +689,390 @@ def _held(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
     return (rank, count - 1 - rank) if zigzag else (rank,)
 
 
-def _laid(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
+def _in_a_row(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
     """Return the tokens of chunks, one chunk after the other."""
     rows = from_starts(starts, size, like=like)
     return _array.namespace(rows=rows).reshape(rows, (-1,))
 
 
-def unrotated(
-    positions: Positions, /, *, before: int = 0, after: int = 0, axes: int | None = None, like: Array | None = None
-) -> Array:
+# --- streams of text, images and videos -------------------------------------------------------------------------------
+
+Span: TypeAlias = int | Sequence[int | Sequence[int]]
+"""A number of text tokens; or the frames, rows and columns of an image or a video."""
+
+Coordinates: TypeAlias = tuple[Sequence[int], ...]
+"""Those of a span, from its first position on: of text on one axis, of an image or a video on three."""
+
+
+def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advances: bool = True) -> Array:
     """
-    Put tokens that don't turn before or behind the others: the class and register tokens of a vision transformer.
+    Place a stream of text, images and videos in time, height and width: M-RoPE.
+
+    Parameters
+    ----------
+    spans : sequence of int or (frames, rows, columns)
+        In the order of the stream: a number of text tokens; or an image (one frame) or a video, in tokens after
+        merging. In the place of each count there may be a sequence of coordinates, integers from 0 on.
+    like : array
+        Names the library and the device.
+    start : int, optional
+        The position of the first token.
+    time_advances : bool, optional
+        Whether what follows a video stands behind its time too. False: behind its rows and columns alone, as in
+        transformers from 5.3 on.
+
+    Returns
+    -------
+    array
+        ``(tokens, 3)``: time, height and width of each token; int64, or int32 where the library has no float64.
+
+    Raises
+    ------
+    TypeError
+        If an argument, a span or one of its axes is of another kind.
+    ValueError
+        If there is no span, an image has no token or other than three axes, or a number is negative or beyond 32 bits.
+
+    Notes
+    -----
+    Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text stands at the same position on all axes. The tokens of
+    a video stand at ``first + (time, row, column)``, columns fastest, and ``first`` is one behind the largest position
+    so far, on whichever axis. So do vLLM and transformers up to 5.2. With `time_advances` false it is one behind the
+    largest row or column, and text may stand at the time of frames before it. For images there is no difference.
+
+    Frames of Qwen2.5-VL stand at ``floor(frame · tokens_per_second · seconds_per_frame)``: give these in place of a
+    count. Qwen3-VL and GLM-4V write the time of each frame as text, and each frame is an image between texts.
+
+    transformers has position ids ``(3, batch, seq)``: ``moveaxis(position_ids, 0, -1)`` are positions, and back.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> p = positions.mrope([2, (1, 2, 3), 2], like=np.empty(0))  # text, an image, text
+    >>> print(p.T)
+    [[0 1 2 2 2 2 2 2 5 6]
+     [0 1 2 2 2 3 3 3 5 6]
+     [0 1 2 3 4 2 3 4 5 6]]
+    """
+    _array.require_array("like", like)
+    xp = _array.namespace(like=like)
+    parts = []
+    for first, axes in _laid(spans, start=start, time_advances=time_advances)[0]:
+        columns = xp.meshgrid(*(placed(axis, like=like) + first for axis in axes), indexing="ij")
+        parts.append(xp.reshape(xp.stack([*columns] * (3 // len(axes)), axis=-1), (-1, 3)))
+    return xp.concat(parts, axis=0)
+
+
+def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool = True) -> int:
+    """
+    Say where the next text token stands: one behind all positions of a stream.
+
+    Parameters
+    ----------
+    spans : sequence of int or (frames, rows, columns)
+        As given to `mrope`.
+    start : int, optional
+        The position of the first token.
+    time_advances : bool, optional
+        As given to `mrope`.
+
+    Returns
+    -------
+    int
+        The position, on all three axes. It is what a `Rope` takes for the tokens that are generated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `mrope`.
+
+    Notes
+    -----
+    The ``rope_deltas`` of transformers are this less the number of tokens.
+
+    Examples
+    --------
+    >>> from rope_any import positions
+    >>> positions.mrope_end([2, (1, 2, 3), 2])
+    7
+    """
+    return _laid(spans, start=start, time_advances=time_advances)[1]
+
+
+def _laid(spans: Sequence[Span], /, *, start: int, time_advances: bool) -> tuple[list[tuple[int, Coordinates]], int]:
+    """Return of each span where it begins, and its coordinates; and one behind the largest position of all."""
+    if not isinstance(spans, tuple | list):
+        msg = f"spans must be a sequence of text lengths and of (frames, rows, columns); got {shown(spans)}"
+        raise TypeError(msg)
+    if not spans:
+        msg = "spans must have at least one; got none"
+        raise ValueError(msg)
+    first = end = tokens("start", start)
+    counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)  # rows and columns, or text
+    laid = []
+    for i, span in enumerate(spans):
+        axes = _axes(f"spans[{i}]", span)
+        laid.append((first, axes))
+        end = max(end, first + _length(axes))
+        first += _length(axes[counted])
+    tokens("the end of spans", end)
+    return laid, end
+
+
+def _length(axes: Coordinates) -> int:
+    """Return one more than the largest coordinate; those of a range are counted from 0."""
+    return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
+
+
+def _axes(name: str, span: Span) -> Coordinates:
+    if isinstance(span, Integral):
+        return (range(tokens(name, span, least=0)),)
+    if not isinstance(span, tuple | list) or len(span) != 3:
+        msg = f"{name} must be a number of text tokens or (frames, rows, columns); got {shown(span)}"
+        raise (ValueError if isinstance(span, tuple | list) else TypeError)(msg)
+    return tuple(_coordinates(f"{axis} of {name}", span[i]) for i, axis in enumerate(("frames", "rows", "columns")))
+
+
+def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
+    if not isinstance(axis, range | tuple | list):
+        return range(tokens(name, axis, least=1))
+    if not axis:
+        msg = f"{name} must have at least one coordinate; got none"
+        raise ValueError(msg)
+    return [tokens(name, coordinate, least=0) for coordinate in axis]
+
+
+# --- maps that change attention itself --------------------------------------------------------------------------------
+
+
+class Far(NamedTuple):
+    """Where queries and keys stand for the scores of pairs that are far apart, each of the shape of the positions."""
+
+    queries: Array
+    keys: Array
+
+
+class DualChunk(NamedTuple):
+    """Where keys stand, and queries by the chunk of the key they meet, each of the shape of the positions."""
+
+    keys: Array
+    intra: Array
+    """Queries, for the keys of their own chunk."""
+    successive: Array
+    """Queries, for the keys of the chunk before."""
+    inter: Array
+    """Queries, for the keys of all chunks before that."""
+
+
+def self_extend(positions: Positions, /, *, group: int, window: int, like: Array | None = None) -> Far:
+    """
+    Let far tokens stand in groups: Self-Extend.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, ``(..., seq)``, or ``(..., seq, axes)``. Numbers that are no array need `like`.
-    before, after : int, optional
-        How many tokens to put there.
-    axes : int, optional
-        How many axes of positions there are, if `positions` end in an axis for them, as those of `grid` do.
+        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+    group : int
+        How many consecutive tokens share a position, G.
+    window : int
+        The distance from which on a pair is far, W, in tokens. 0 leaves none near.
     like : array, optional
         Names the library and the device where `positions` don't; where they do, it must agree with them.
 
     Returns
     -------
-    array
-        ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Integers are int64, or
-        int32 where the library has no float64; real numbers are float64 if they came so, else float32.
+    Far
+        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 where the library has no float64.
 
     Raises
     ------
     TypeError
         If an argument is of another kind, or the arrays come from several libraries.
     ValueError
-        If `positions` have another shape, a number is out of range or not finite, or the devices differ.
+        If `group` is not positive, a number is negative or beyond 32 bits, or the devices differ.
 
     Notes
     -----
-    They stand at 0 on every axis, where cosine is 1 and sine 0: what is turned there comes out as it went in. With an
-    attention factor, it comes out multiplied by it.
+    Jin et al., *LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning*, arXiv:2401.01325. Pairs nearer than
+    W keep their own positions; a far pair of distance d is seen at ``d // G + W - W // G``, or one more where a group
+    ends between. Negative positions are divided downwards too. For causal attention. The authors' code leaves out the
+    shift ``W - W // G`` while all positions are below W, where no pair is far.
 
     Examples
     --------
     >>> import numpy as np
     >>> from rope_any import positions
-    >>> p = positions.grid(2, 2, like=np.ones(1))
-    >>> print(positions.unrotated(p, before=1, axes=2).T)  # a class token and four patches
-    [[0 0 0 1 1]
-     [0 0 1 0 1]]
+    >>> far = positions.self_extend(np.arange(8), group=2, window=4)
+    >>> print(far.queries, far.keys)
+    [2 2 3 3 4 4 5 5] [0 0 1 1 2 2 3 3]
     """
-    head, tail = tokens("before", before, least=0), tokens("after", after, least=0)
-    p, width = placed(positions, like=like), () if axes is None else (tokens("axes", axes, least=1),)
-    shape, seq_axis = tuple(p.shape), -1 - len(width)
-    if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
-        wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
-        msg = f"positions must have shape {wanted}; got {shape}"
+    g, w = tokens("group", group, least=1), tokens("window", window, least=0)
+    grouped = _whole(positions, like) // g
+    # far m, n meet at m//G − n//G + W − W//G
+    return Far(grouped + (w - w // g), grouped)
+
+
+def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -> Far:
+    """
+    Let all far tokens be seen at one distance: ReRoPE, rectified rotary positions.
+
+    Parameters
+    ----------
+    positions : array, int, range or sequence of numbers
+        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+    window : int
+        The distance from which on a pair is far, w, in tokens.
+    like : array, optional
+        Names the library and the device where `positions` don't; where they do, it must agree with them.
+
+    Returns
+    -------
+    Far
+        All queries at w, all keys at 0; int64, or int32 where the library has no float64.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind, or the arrays come from several libraries.
+    ValueError
+        If `window` is negative or beyond 32 bits, or the devices differ.
+
+    Notes
+    -----
+    Su, *ReRoPE*, kexue.fm/archives/9708. Pairs nearer than w keep their own positions. For causal attention. The
+    author's code multiplies the query at p by ``max(1, ln(p + 1) / ln(trained_length))`` besides, which is no rotation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> far = positions.rerope(np.arange(4), window=2)
+    >>> print(far.queries, far.keys)
+    [2 2 2 2] [0 0 0 0]
+    """
+    w, p = tokens("window", window, least=0), _whole(positions, like)
+    none = p * 0
+    return Far(none + w, none)
+
+
+def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Array | None = None) -> Far:
+    """
+    Let distance grow more slowly beyond a window: leaky ReRoPE.
+
+    Parameters
+    ----------
+    positions : array, int, range or sequence of numbers
+        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+    window : int
+        The distance from which on a pair is far, w, in tokens.
+    factor : int
+        How many tokens beyond the window count as one, k.
+    like : array, optional
+        Names the library and the device where `positions` don't; where they do, it must agree with them.
+
+    Returns
+    -------
+    Far
+        Queries at ``p + w · (k - 1)``, keys at ``p``, in units of 1 / k of a position: they are turned by frequencies
+        divided by k (`rope_any.scaling.linear`). int64, or int32 where the library has no float64.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind, or the arrays come from several libraries.
+    ValueError
+        If `factor` is not positive, a number is negative, one or ``window * (factor - 1)`` is beyond 32 bits, or the
+        devices differ.
+
+    Notes
+    -----
+    Su, kexue.fm/archives/9708. Pairs nearer than w keep their own positions; a far pair of distance d is seen at
+    ``w + (d - w) / k``. In units of 1 / k that is an integer, so it costs no digit, as the author's code has it too.
+    As k grows it becomes `rerope`. For causal attention. Where integers have 32 bits, they must hold the queries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import Rope, frequencies, positions, scaling
+    >>> far = positions.leaky_rerope(np.arange(4), window=2, factor=8)
+    >>> print(far.queries, far.keys)
+    [14 15 16 17] [0 1 2 3]
+    >>> rope = Rope(scaling.linear(frequencies(64), 8.0), pairing="half")
+    >>> k = rope.apply(np.ones((1, 2, 4, 64)), far.keys)
+    """
+    w, k = tokens("window", window, least=0), tokens("factor", factor, least=1)
+    # (m + w·(k − 1) − n) / k = w + (m − n − w) / k
+    offset = tokens("window * (factor - 1)", w * (k - 1))
+    p = _whole(positions, like)
+    return Far(p + offset, p)
+
+
+def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, like: Array | None = None) -> DualChunk:
+    """
+    Count from the beginning of each chunk: Dual Chunk Attention.
+
+    Parameters
+    ----------
+    positions : array, int, range or sequence of numbers
+        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+    chunk_size : int
+        The largest distance that is seen, in tokens, at most the trained length.
+    local_size : int
+        By how much a chunk is shorter: chunks have ``c = chunk_size - local_size`` tokens, from position 0 on.
+    like : array, optional
+        Names the library and the device where `positions` don't; where they do, it must agree with them.
+
+    Returns
+    -------
+    DualChunk
+        Keys at ``p mod c``. Queries, by the chunk of the key: at ``p mod c`` in the same one, at
+        ``min(p mod c + c, chunk_size)`` in the one before, and all at ``min(2c - 1, chunk_size)`` in those before that.
+        int64, or int32 where the library has no float64.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind, or the arrays come from several libraries.
+    ValueError
+        If `local_size` is not from 0 to below `chunk_size`, a number is beyond 32 bits, or the devices differ.
+
+    Notes
+    -----
+    An et al., *Training-Free Long-Context Scaling of Large Language Models*, arXiv:2402.17463, as in the authors' code
+    (ChunkLlama) and in vLLM. In the paper no distance exceeds one less than its window: to get its figures give
+    ``chunk_size = window - 1`` and ``local_size = window - 1 - c``. vLLM makes two more copies of queries,
+    with which it chooses the keys of sparse attention; they are no part of the scores. For causal attention.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> at = positions.dual_chunk(np.arange(8), chunk_size=5, local_size=2)  # chunks of 3
+    >>> print(at.keys, at.intra)
+    [0 1 2 0 1 2 0 1] [0 1 2 0 1 2 0 1]
+    >>> print(at.successive, at.inter)
+    [3 4 5 3 4 5 3 4] [5 5 5 5 5 5 5 5]
+    """
+    size = tokens("chunk_size", chunk_size, least=1)
+    if not (local := tokens("local_size", local_size, least=0)) < size:
+        msg = f"local_size must be less than chunk_size, {size}; got {local}"
         raise ValueError(msg)
+    c = size - local
+    p = _whole(positions, like)
     xp = _array.namespace(positions=p)
+    keys = p % c
+    return DualChunk(keys, keys, xp.minimum(keys + c, p * 0 + size), p * 0 + min(2 * c - 1, size))
 
-    def still(count: int) -> Array:
-        return xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **_array.creation(p))
 
-    return xp.concat([still(head), p, still(tail)], axis=seq_axis)
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _whole(positions: Positions, like: Array | None) -> Array:
+    """Return positions as an array of integers, or say that they must be such."""
+    p = placed(positions, like=like)
+    _array.require_integer("positions", p)
+    return p
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:

@@ -1,0 +1,244 @@
+"""Maps that change attention: against plain Python, and scores against dense matrices of relative positions."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rope_any as ra
+from rope_any import positions, scaling
+
+P = [-7, -1, 0, 1, 5, 6, 11, 40]  # negative ones are padding
+
+
+def dual_chunk(p, chunk_size, local_size):
+    c = chunk_size - local_size
+    return p % c, p % c, min(p % c + c, chunk_size), min(2 * c - 1, chunk_size)
+
+
+# Each map, with options and with what it makes of one position, in plain Python.
+MAPS = {
+    "self_extend": (
+        positions.self_extend,
+        {"group": 3, "window": 4},
+        lambda p, group, window: (p // group + window - window // group, p // group),
+    ),
+    "rerope": (positions.rerope, {"window": 5}, lambda p, window: (window, 0 * p)),
+    "leaky_rerope": (
+        positions.leaky_rerope,
+        {"window": 5, "factor": 4},
+        lambda p, window, factor: (p + window * (factor - 1), p),
+    ),
+    "dual_chunk": (positions.dual_chunk, {"chunk_size": 9, "local_size": 3}, dual_chunk),
+}
+
+
+@pytest.fixture(params=MAPS)
+def mapped(request):
+    return MAPS[request.param]
+
+
+def assert_columns(got, formula, options, p, get=np.asarray):
+    """Compare each field of a result with what the formula says of each position."""
+    want = np.asarray([formula(int(n), **options) for n in np.ravel(p)])
+    assert len(got) == want.shape[1]
+    for column, field in enumerate(got):
+        np.testing.assert_array_equal(get(field), np.reshape(want[:, column], np.shape(p)))
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 4), (8, 1)])
+def test_maps_are_the_formulas(lib, mapped, shape):
+    function, options, formula = mapped
+    p = np.reshape(P, shape)
+    for name in ("int8", "int32"):
+        got = function(lib(p, name), **options)
+        assert_columns(got, formula, options, p, lib.get)
+        for field in got:
+            assert type(field) is type(lib(p, name))
+            assert str(field.dtype).rpartition(".")[2] == ("int64" if lib.has_float64 else "int32")
+    assert_columns(function(p.tolist(), like=lib([0.0], "float32"), **options), formula, options, p, lib.get)
+
+
+def test_maps_run_compiled(lib, mapped):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    function, options, formula = mapped
+    got = lib.compile(lambda p: tuple(function(p, **options)))(lib(P, "int32"))
+    assert_columns(got, formula, options, P, lib.get)
+
+
+def test_maps_are_lazy_on_dask(mapped, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    monkeypatch.setattr(da.Array, "compute", lambda *_: pytest.fail("computed"))
+    function, options, _ = mapped
+    assert all(field.shape == (8,) for field in function(da.from_array(np.asarray(P), chunks=3), **options))
+
+
+small, size = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=9), st.integers(1, 5000)
+
+
+@given(small, size, size)
+def test_any_sizes_are_the_formulas(p, one, other):
+    for name, options in {
+        "self_extend": {"group": one, "window": other},
+        "rerope": {"window": one},
+        "leaky_rerope": {"window": one, "factor": other},
+        "dual_chunk": {"chunk_size": max(one, other), "local_size": min(one, other) - 1},
+    }.items():
+        function, _, formula = MAPS[name]
+        assert_columns(function(np.asarray(p), **options), formula, options, p)
+
+
+# --- attention against dense matrices -----------------------------------------------------------------------
+
+F = ra.frequencies(16, base=100.0)
+ROPE = ra.Rope(F, pairing="half")
+SEQ, FIRST = 23, 3
+HERE = np.arange(FIRST, FIRST + SEQ)
+M, N = HERE[:, None], HERE[None, :]
+distance = M - N
+
+
+def dense_scores(q, k, relative):
+    """Return Re Σ q_m conj(k_n) e^{i relative[m, n] f}: each pair turned by its own relative position."""
+    qc, kc = (x[..., : len(F)] + 1j * x[..., len(F) :] for x in (q, k))
+    turned = np.exp(1j * relative[..., None] * np.asarray(F))
+    return np.einsum("...mi,...ni,mni->...mn", qc, np.conj(kc), turned).real
+
+
+def attend(scores, v):
+    """Return causal attention."""
+    weights = np.where(distance >= 0, np.exp(scores - np.max(scores, axis=-1, keepdims=True)), 0)
+    return weights / np.sum(weights, axis=-1, keepdims=True) @ v
+
+
+@pytest.fixture
+def arrays(rng):
+    """Return queries, keys and values, (batch, heads, seq, head_dim)."""
+    return tuple(rng.standard_normal((2, 3, SEQ, 16)) for _ in "qkv")
+
+
+@pytest.fixture
+def turn(lib, arrays):
+    """Return scores of q at some positions with k at others, turned on a library."""
+    q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
+
+    def scores(of_queries, of_keys, rope=ROPE):
+        turned = rope.apply(q, of_queries), rope.apply(k, of_keys)
+        return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in turned))
+
+    return scores
+
+
+def check(lib, arrays, got, relative):
+    q, k, v = arrays
+    want, causal = dense_scores(q, k, relative), distance >= 0
+    atol = 1e-12 if lib.has_float64 else 2e-5
+    np.testing.assert_allclose(got[..., causal], want[..., causal], rtol=0, atol=atol)
+    np.testing.assert_allclose(attend(got, v), attend(want, v), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(("group", "window"), [(3, 4), (4, 10), (1, 5), (2, 0), (5, 40)])
+def test_self_extend_is_its_matrix(lib, turn, arrays, group, window):
+    p = lib(HERE, "int32")
+    far = positions.self_extend(p, group=group, window=window)
+    got = np.where(distance < window, turn(p, p), turn(*far))
+    relative = np.where(distance < window, distance, M // group - N // group + window - window // group)
+    check(lib, arrays, got, relative)
+
+
+@pytest.mark.parametrize("window", [1, 6, 50])
+def test_rerope_is_its_matrix(lib, turn, arrays, window):
+    p = lib(HERE, "int32")
+    got = np.where(distance < window, turn(p, p), turn(*positions.rerope(p, window=window)))
+    check(lib, arrays, got, np.minimum(distance, window))
+
+
+@pytest.mark.parametrize(("window", "factor"), [(6, 3), (1, 16), (5, 1)])
+def test_leaky_rerope_is_its_matrix(lib, turn, arrays, window, factor):
+    p = lib(HERE, "int32")
+    far = positions.leaky_rerope(p, window=window, factor=factor)
+    slow = ra.Rope(scaling.linear(F, float(factor)), pairing="half")
+    got = np.where(distance < window, turn(p, p), turn(*far, rope=slow))
+    check(lib, arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
+
+
+@pytest.mark.parametrize(("chunk_size", "local_size"), [(9, 3), (10, 4), (5, 4), (6, 0), (40, 8)])
+def test_dual_chunk_is_its_matrix(lib, turn, arrays, chunk_size, local_size):
+    at = positions.dual_chunk(lib(HERE, "int32"), chunk_size=chunk_size, local_size=local_size)
+    c = chunk_size - local_size
+    between = M // c - N // c
+    near, next_to, far = (turn(queries, at.keys) for queries in (at.intra, at.successive, at.inter))
+    got = np.where(between == 0, near, np.where(between == 1, next_to, far))
+    # the distance is seen as it is in the same chunk, and in the next as long as the query is not clamped
+    clamped = np.minimum(distance, chunk_size - N % c)
+    further = min(2 * c - 1, chunk_size) - N % c
+    check(lib, arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
+
+
+def test_dual_chunk_draws_the_papers_figure():
+    # Figure 2: chunks of 6, a window of 10, of which 4 local; no distance exceeds 9
+    at = positions.dual_chunk(range(18), chunk_size=9, local_size=3, like=HERE)
+    np.testing.assert_array_equal(at.keys, [0, 1, 2, 3, 4, 5] * 3)
+    np.testing.assert_array_equal(at.successive, [6, 7, 8, 9, 9, 9] * 3)
+    np.testing.assert_array_equal(at.inter, [9] * 18)
+
+
+def test_a_query_is_decoded_beside_cached_keys(lib, turn, arrays):
+    dtype = "float64" if lib.has_float64 else "float32"
+    q, k = (lib(x, dtype) for x in arrays[:2])
+    far = positions.self_extend(range(FIRST, FIRST + SEQ), group=3, window=4, like=q)
+    tables = tuple(ROPE.table(p, like=q) for p in far)
+    last = [lib.get(x) for x in ROPE(q[..., -1:, :], k, tables)]
+    np.testing.assert_allclose(last[0] @ np.swapaxes(last[1], -1, -2), turn(*far)[..., -1:, :], atol=1e-5)
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+WANTS = {
+    positions.self_extend: ("group", "window"),
+    positions.rerope: ("window",),
+    positions.leaky_rerope: ("window", "factor"),
+    positions.dual_chunk: ("chunk_size", "local_size"),
+}
+SIZES = {"group": 2, "window": 3, "factor": 2, "chunk_size": 5, "local_size": 2}
+LEAST = {"window": 0, "local_size": 0}
+
+
+@pytest.mark.parametrize(("function", "name"), [(f, name) for f, names in WANTS.items() for name in names])
+@pytest.mark.parametrize("wrong", [-1, 2**31, 2.0, True, "4", float("nan"), None])
+def test_wrong_sizes_are_named(function, name, wrong):
+    options = {key: SIZES[key] for key in WANTS[function]} | {name: wrong}
+    least = LEAST.get(name, 1)
+    kind, message = TypeError, rf"{name} must be an integer; got \w+"
+    if type(wrong) is int:
+        kind, message = ValueError, rf"{name} must be from {least} to 2147483647; got {wrong}"
+    with pytest.raises(kind, match=message) as caught:
+        function(HERE, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("function", WANTS)
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        (np.zeros(3), TypeError, "positions must be integers; got an array of float64"),
+        (np.zeros(3, bool), TypeError, "positions must be integers or real numbers; got an array of bool"),
+        ("abc", TypeError, "positions must be an array, or come with like="),
+        ([1, 2], TypeError, "positions must be an array, or come with like="),
+    ],
+)
+def test_wrong_positions_are_named(function, wrong, kind, message):
+    options = {key: SIZES[key] for key in WANTS[function]}
+    with pytest.raises(kind, match=message):
+        function(wrong, **options)
+
+
+def test_what_does_not_go_together_is_named():
+    with pytest.raises(ValueError, match="local_size must be less than chunk_size, 5; got 5"):
+        positions.dual_chunk(HERE, chunk_size=5, local_size=5)
+    with pytest.raises(ValueError, match=r"window \* \(factor - 1\) must be .* got 4611686011984936962"):
+        positions.leaky_rerope(HERE, window=2**31 - 1, factor=2**31 - 1)
+    with pytest.raises(TypeError, match="positions must be integers; got an array of float64"):
+        positions.rerope([0.0, 1.0], window=2, like=HERE)

@@ -1,0 +1,214 @@
+"""
+Vision and video: our rows, grids and one call beside the models' own code, on random input.
+
+Each peer turns x (batch, heads, seq, head_dim) its own way; ours must turn it alike, to float32's last digits.
+"""
+
+import importlib.util
+import math
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import axes
+
+torch = pytest.importorskip("torch", reason="the peers run on torch")
+ATOL = 2e-5  # their tables err by a few float32 digits of the angle
+
+
+@pytest.fixture
+def x(rng):
+    """Return x (batch, heads, seq, head_dim)."""
+    return lambda seq, head_dim: torch.asarray(rng.uniform(-1, 1, (2, 3, seq, head_dim)).astype(np.float32))
+
+
+def assert_alike(ours, theirs):
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=ATOL)
+
+
+def model(name):
+    """Return a modeling module of transformers, and its configuration."""
+    pytest.importorskip("transformers", minversion="5", reason="the peers are models of transformers (5 or later)")
+    return tuple(
+        importlib.import_module(f"transformers.models.{name}.{kind}_{name}") for kind in ("modeling", "configuration")
+    )
+
+
+def grid(*coordinates):
+    return ra.positions.grid(*coordinates, like=torch.ones(1))
+
+
+@pytest.mark.parametrize(("frames", "rows", "columns"), [(1, 4, 6), (3, 2, 8), (2, 6, 2)])
+def test_qwen2_vl_vision(x, frames, rows, columns):
+    """Rows, then columns, each with a ramp of its own."""
+    peer, configs = model("qwen2_vl")
+    config = configs.Qwen2VLVisionConfig(embed_dim=96, num_heads=3, spatial_merge_size=2)
+    places = grid(rows, columns)
+    q = x(frames * rows * columns, 32)
+    cos, sin = peer.Qwen2VLVisionRotaryEmbedding(config)(q, places.repeat(frames, 1))
+    theirs, _ = peer.apply_rotary_pos_emb_vision(q.transpose(1, 2), q.transpose(1, 2), cos, sin)
+    ramp = ra.frequencies(16)
+    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half")
+    assert_alike(rope.apply(q, places.repeat(frames, 1)), theirs.transpose(1, 2))
+
+
+def test_gemma_vision(x):
+    """Two blocks of halves, rows and columns."""
+    peer, configs = model("gemma4")
+    config = configs.Gemma4VisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
+    places = grid(4, 5).expand(2, -1, -1)
+    q = x(20, 32)
+    cos, sin = peer.Gemma4VisionRotaryEmbedding(config)(q, places)
+    theirs = peer.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, places)
+    ramp = ra.frequencies(16, base=config.rope_parameters["rope_theta"])
+    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half", blocks=2)
+    assert_alike(rope.apply(q, places), theirs.transpose(1, 2))
+
+
+def test_pixtral(x):
+    peer, configs = model("pixtral")
+    config = configs.PixtralVisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
+    places = grid(4, 5)
+    q = x(20, 32)
+    cos, sin = peer.PixtralVisionRotaryEmbedding(config)(q, places)
+    theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin, unsqueeze_dim=0)
+    f = ra.frequencies(32, base=config.rope_parameters["rope_theta"])
+    assert_alike(ra.Rope(axes.alternating(f, 2), pairing="half").apply(q, places), theirs)
+
+
+@pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2"])
+def test_normalised_coordinates_and_tokens_that_stay(x, name):
+    """Patches stand at their centres in [−1, 1]; class and register tokens before them don't turn."""
+    peer, configs = model(name)
+    config_of = {"dinov3_vit": "DINOv3ViTConfig", "sapiens2": "Sapiens2Config"}[name]
+    embedding = {"dinov3_vit": "DINOv3ViTRopePositionEmbedding", "sapiens2": "Sapiens2RopePositionEmbedding"}[name]
+    config = getattr(configs, config_of)(hidden_size=96, num_attention_heads=3, image_size=64, patch_size=16)
+    rows, columns, prefix = 3, 5, 4
+    cos, sin = getattr(peer, embedding)(config).eval()(torch.zeros(1, 3, 16 * rows, 16 * columns))
+    q = x(prefix + rows * columns, 32)
+    theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin)
+    # radians per unit: 2π / period, and the period of pair i is base^(4i/d)
+    ramp = tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta))
+    places = grid(ra.positions.normalised(rows), ra.positions.normalised(columns))
+    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half")
+    assert_alike(rope.apply(q, ra.positions.unrotated(places, before=prefix, axes=2)), theirs)
+
+
+# --- text of vision models: M-RoPE ----------------------------------------------------------------------
+
+
+F = ra.frequencies(32, base=1e4)
+MROPE = {
+    "qwen2_vl": ("Qwen2VL", "", ra.Rope(axes.chunked(F, [2, 6, 8]), pairing="half")),
+    "qwen3_vl": ("Qwen3VL", "Text", ra.Rope(axes.strided(F, [6, 5, 5]), pairing="half")),
+    "glm4v": ("Glm4v", "Text", ra.Rope(axes.chunked(F, [4, 6, 6]), pairing="interleaved")),
+}
+
+
+@pytest.mark.parametrize("name", MROPE)
+def test_mrope(x, rng, name):
+    (peer, configs), (stem, middle, rope) = model(name), MROPE[name]
+    sections = [sum(f != 0 for f in row) for row in rope.frequencies]
+    parameters = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections, "partial_rotary_factor": 1.0}
+    config = getattr(configs, f"{stem}TextConfig")(
+        hidden_size=96,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        head_dim=32,
+        rope_parameters=parameters | ({"mrope_interleaved": True} if name == "qwen3_vl" else {}),
+    )
+    places, q = torch.asarray(rng.integers(0, 500, (2, 7, 3))), x(7, 32)
+    cos, sin = getattr(peer, f"{stem}{middle}RotaryEmbedding")(config)(q, places.movedim(-1, 0))
+    assert_alike(rope.apply(q, places), peer.apply_rotary_pos_emb(q, q, cos, sin)[0])
+    assert ra.Rope.from_config(config) == rope
+
+
+# --- diffusers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def embeddings():
+    return pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
+
+
+def test_flux(x, rng, embeddings):
+    """Axes of different widths, features paired with their neighbours."""
+    flux = pytest.importorskip("diffusers.models.transformers.transformer_flux")
+    widths, places = (4, 14, 14), torch.asarray(rng.integers(0, 64, (9, 3)))
+    q = x(9, sum(widths))
+    theirs = embeddings.apply_rotary_emb(q, flux.FluxPosEmbed(10_000, list(widths))(places))
+    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in widths)), pairing="interleaved")
+    assert_alike(rope.apply(q, places), theirs)
+
+
+def test_wan(x):
+    wan = pytest.importorskip("diffusers.models.transformers.transformer_wan", reason="diffusers is not installed")
+    frames, rows, columns, head_dim = 3, 4, 2, 32
+    embed = wan.WanRotaryPosEmbed(head_dim, (1, 2, 2), 64)
+    cos, sin = embed(torch.zeros(1, 1, frames, 2 * rows, 2 * columns))
+    q = x(frames * rows * columns, head_dim)
+    a, b = q.transpose(1, 2).unflatten(-1, (-1, 2)).unbind(-1)
+    c, s = cos[..., 0::2], sin[..., 1::2]
+    theirs = torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).transpose(1, 2)
+    side = 2 * (head_dim // 6)
+    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (head_dim - 2 * side, side, side))), pairing="interleaved")
+    assert_alike(rope.apply(q, grid(frames, rows, columns)), theirs)
+
+
+def test_cogvideox(x, embeddings):
+    """A crop of a reference size, on as many patches as there are."""
+    frames, rows, columns, (height, width) = 3, 4, 6, (10, 9)
+    theirs = embeddings.get_3d_rotary_pos_embed(32, ((0, 0), (height, width)), (rows, columns), frames)
+    q = x(frames * rows * columns, 32)
+    rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (8, 12, 12))), pairing="interleaved")
+    places = grid(frames, ra.positions.scaled(rows, height), ra.positions.scaled(columns, width))
+    assert_alike(rope.apply(q, places), embeddings.apply_rotary_emb(q, theirs))
+
+
+# --- timm -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def timm():
+    """Return timm's rotary file, for which alone torchvision, which timm asks for, is not needed."""
+    found = importlib.util.find_spec("timm")
+    if found is None:
+        pytest.skip("timm is not installed (pip install --no-deps timm)")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("timm", "timm.layers"):
+            package = ModuleType(name)
+            package.__path__ = [str(p) + ("/layers" if "." in name else "") for p in found.submodule_search_locations]
+            patch.setitem(sys.modules, name, package)
+        yield importlib.import_module("timm.layers.pos_embed_sincos")
+        for name in [name for name in sys.modules if name.startswith("timm.layers.")]:
+            patch.delitem(sys.modules, name)
+
+
+def test_timm_axial_at_a_reference_size(x, timm):
+    """As EVA-02: patches of another resolution are put onto the trained grid."""
+    embed = timm.RotaryEmbeddingCat(32, in_pixels=False, feat_shape=[4, 6], ref_feat_shape=[8, 8])
+    q = x(24, 32)
+    ramp = ra.frequencies(16)
+    rope = ra.Rope(axes.axial(ramp, ramp), pairing="interleaved")
+    places = grid(ra.positions.scaled(4, 8), ra.positions.scaled(6, 8))
+    assert_alike(rope.apply(q, places), timm.apply_rot_embed_cat(q, embed.get_embed()))
+
+
+def test_timm_mrope(x, timm):
+    embed = timm.RotaryEmbeddingMRope(36, mrope_section=(6, 6, 6))
+    q = x(20, 36)
+    rope = ra.Rope(axes.strided(ra.frequencies(36), [6, 6, 6]), pairing="half")
+    assert_alike(rope.apply(q, grid([0], 4, 5)), timm.apply_rot_embed_cat(q, embed.get_embed([4, 5]), half=True))
+
+
+def test_timm_mixed(x, timm):
+    """Frequencies of each head, which x and y share."""
+    learned = timm.init_random_2d_freqs(32, depth=1, num_heads=3)  # (2, depth, heads, pairs)
+    places = grid(4, 5)
+    emb = timm.get_mixed_freqs(learned, places[:, 0], places[:, 1])[0]
+    q = x(20, 32)
+    table = ra.cos_sin(places, learned[:, 0].transpose(0, 1))
+    assert_alike(ra.rotate(q, *table, pairing="interleaved"), timm.apply_rot_embed_cat(q, emb))
