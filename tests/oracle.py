@@ -57,3 +57,28 @@ def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, sta
 def _turn(position: float, frequency: float) -> mpmath.mpc:
     """Return e^(i m θ)."""
     return mpmath.expj(mpmath.mpf(position) * mpmath.mpf(frequency))
+
+
+_BITS = 320
+_PI = np.longdouble("3.14159265358979323846264338327950288")
+with mpmath.workdps(2 * DIGITS):
+    _TURNS = int(mpmath.floor(mpmath.mpf(2) ** _BITS / (2 * mpmath.pi)))
+
+
+def table(positions: np.ndarray, rows: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Return cosine and sine of positions (..., axes) x rows of frequencies, each (..., pairs), and the sums of |angles|.
+
+    The angle is taken modulo one turn in Python's integers of 320 bits; cosine and sine are those of long doubles.
+    """
+    words = [[numerator * _TURNS // denominator for numerator, denominator in map(float.as_integer_ratio, row)] for row in rows]
+    pairs, half = len(words[0]), 1 << _BITS - 1
+    phases = []
+    for point in positions.reshape(-1, len(words)).tolist():
+        parts = [p.as_integer_ratio() for p in point]
+        sums = (sum(n * row[i] // d for (n, d), row in zip(parts, words, strict=True)) for i in range(pairs))
+        phases += [((s + half) % (2 * half) - half) >> _BITS - 64 for s in sums]
+    angle = np.asarray(phases, dtype=np.int64).astype(np.longdouble) * (_PI / 2**63)
+    shape = (*positions.shape[:-1], pairs)
+    size = np.abs(positions.astype(float)) @ np.abs(np.asarray(rows))
+    return *(f(angle).astype(float).reshape(shape) for f in (np.cos, np.sin)), size

@@ -50,6 +50,16 @@ def test_positions_are_those_of_any_call(lib, keys):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("batch", [2, 3])
+def test_places_of_batches_and_of_heads_meet_at_their_first_axes(lib, rng, batch):
+    x, rows = rng.uniform(-2, 2, (batch, 3, 6, 20)), rng.integers(0, 99, (batch, 6))
+    of_heads = rng.integers(0, 99, (batch, 3, 6))
+    for old, new in ((rows, of_heads), (of_heads, rows), (rows, range(6))):
+        k = lib(ROPE.apply(x, old), "float32")
+        got = ROPE.reposition(k, np.asarray(old).tolist(), np.asarray(new).tolist())
+        np.testing.assert_allclose(lib.get(got), ROPE.apply(x, new), rtol=0, atol=2e-6)
+
+
 def test_any_axis_of_tokens(lib, keys):
     got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
     want = np.swapaxes(ROPE.apply(keys, 2), 1, 2)

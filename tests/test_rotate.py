@@ -132,6 +132,16 @@ def test_non_contiguous_read_only_and_strided(rng, pairing, features):
             np.testing.assert_allclose(x, want, atol=3e-15, rtol=0, err_msg=f"{name}, in place")
 
 
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_byte_order_is_kept_beside_what_passes(rng, pairing, blocks):
+    x = draw(rng, (3, 21)).astype(">f4")
+    rope = ra.Rope(F, pairing=pairing, blocks=blocks)
+    got = rope.apply(x, 5)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, rope.apply(x.astype("=f4"), 5))
+
+
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_q_inside_one_qkv_buffer(name, rng):
     xp = pytest.importorskip(name)

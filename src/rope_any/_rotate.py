@@ -235,7 +235,8 @@ def _put_back(xp: Any, x: Array, turned: Array, how: How) -> Array:
     """Return x with the features that turn replaced."""
     passing = x[..., : how.start], turned, x[..., how.start + turned.shape[-1] :]
     kept = [part for part in passing if part.shape[-1]]
-    return turned if len(kept) == 1 else _array.concatenated(xp, kept)
+    whole = turned if len(kept) == 1 else _array.concatenated(xp, kept)
+    return _array.cast(xp, whole, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
 def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array, Array]:
@@ -275,8 +276,7 @@ def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
     members = _line(a, b, c, s), _line(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
     first, second = (_array.cast(xp, member, x.dtype) for member in members)
-    result = _put_back(xp, x, join(xp, first, second, how.pairing), how)
-    return _array.cast(xp, result, x.dtype)  # joining forgets a byte order that is not the machine's
+    return _put_back(xp, x, join(xp, first, second, how.pairing), how)
 
 
 # --- by the library's own compiler ------------------------------------------------------------------------------------

@@ -411,7 +411,11 @@ def placed(positions: Positions, /, *, like: Array | None) -> Array:
 
 
 def beside(xp: Any, *places: Array) -> Array:
-    """Return places on several axes, as `placed` returns them, as one array ``(..., axes)``."""
+    """Return places ``(seq,)``, ``(batch, seq)``, ... on several axes, as `placed` returns them, as one ``(..., axes)``."""
+    most = max(place.ndim for place in places)  # whose axes before seq are first those of the others
+    places = tuple(
+        xp.reshape(place, (*place.shape[:-1], *(1,) * (most - place.ndim), place.shape[-1])) for place in places
+    )
     if not all(_array.is_integer(place) for place in places):
         real = xp.float64 if _array.has_float64(xp, places[0]) else xp.float32
         places = tuple(_array.cast(xp, place, real) for place in places)

@@ -1,0 +1,548 @@
+"""
+A soak: random calls of every kind on every library, each against arithmetic of its own, while memory is watched.
+
+``python tests/soak.py --calls 1000000 --seed 0`` counts on from ``--first``, and a call that fails says its number: the
+same seed and ``--first N --calls 1`` make it again. Exits with 1 where a call fails or memory has grown.
+"""
+
+import argparse
+import gc
+import math
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import oracle
+import pytest
+from conftest import LIBRARIES, Library
+
+import rope_any as ra
+
+# Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
+SHARES = {
+    "numpy": 0.87,
+    "torch-cpu": 0.08,
+    "array-api-strict": 0.012,
+    "array-api-strict-device1": 0.01,
+    "array-api-strict-no_float64": 0.01,
+    "array-api-strict-no_x64": 0.008,
+    "mlx": 0.006,
+    "jax": 0.002,
+    "jax-x64": 0.001,
+    "dask": 0.001,
+    "numpy, fused": 0.002,
+    "mlx, fused": 0.0005,
+    "jax, fused": 0.0005,
+}
+# Those that compile for each shape draw from so many forms, with new numbers each time.
+FORMS = {"jax": 24, "jax-x64": 24, "numpy, fused": 8, "mlx, fused": 24, "jax, fused": 24}
+UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+LEAST = {"float16": 2.0**-24, "bfloat16": 1e-37, "float32": 1e-37, "float64": 1e-300}
+FAR, TURN = 2**31 - 1, 2 * math.pi
+
+
+@dataclass
+class Case:
+    """One call: where it runs, and what it draws its form and its numbers from."""
+
+    lib: Library
+    form: random.Random
+    rng: np.random.Generator
+    fused: bool
+
+    def one_of(self, *choices: Any) -> Any:
+        return self.form.choice(choices)
+
+    def rarely(self, share: float) -> bool:
+        return self.form.random() < share
+
+    def shape(self, axes: int) -> tuple[int, ...]:
+        return tuple(self.form.choice((0, 1, 1, 2, 2, 3, 3, 4)) for _ in range(axes))
+
+    def numbers(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self.rng.standard_normal(shape) * self.rng.choice([1.0, 1e-3, 30.0])
+
+
+# --- arrays, however they lie in memory ---------------------------------------------------------------------------------
+
+
+@dataclass
+class View:
+    """An array of a library, what it is a view of, and the same on the host."""
+
+    array: Any
+    base: Any
+    host: np.ndarray
+    host_base: np.ndarray
+    writes: bool
+
+    def is_untouched(self, lib: Library) -> bool:
+        return same(lib.get(self.base), self.host_base)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))  # noqa: PLR0124  # nan, of any dtype
+
+
+def laid(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
+    """Return values as a view of some layout: as it comes, transposed, cut out, reversed or broadcast."""
+    lib, axes = case.lib, values.ndim
+    way = case.form.choice(["plain", "plain", "transposed", "cut", "reversed", "broadcast"])
+    if not axes or (writes and (way == "broadcast" or lib.name == "mlx")):
+        way = "plain"
+    if way == "reversed" and lib.name == "torch-cpu":  # which has no negative steps
+        way = "transposed"
+    order = case.form.sample(range(axes), axes)
+    steps = [case.form.choice((1, 1, 2)) for _ in range(axes)]
+    margins = [case.form.randrange(2) for _ in range(axes)]
+    axis = case.form.randrange(axes) if axes else 0
+    cuts: tuple[slice, ...] = ()
+    base = values
+    if way == "transposed":
+        base = values.transpose(order)
+    elif way == "cut":
+        cuts = tuple(slice(m, m + s * n, s) for m, s, n in zip(margins, steps, values.shape, strict=True))
+        base = np.full([2 * m + s * n for m, s, n in zip(margins, steps, values.shape, strict=True)], 7.0)
+        base[cuts] = values
+    elif way == "reversed":
+        cuts = tuple(slice(None, None, -1 if i == axis else 1) for i in range(axes))
+        base = values[cuts]
+    elif way == "broadcast":
+        base = values[tuple(slice(1 if i == axis else None) for i in range(axes))]
+    put = lib(np.ascontiguousarray(base) if axes else base, dtype)
+    if lib.name == "numpy" and dtype.startswith("float") and case.rarely(0.02):
+        put = put.astype(put.dtype.newbyteorder())
+    host_base = np.array(lib.get(put))
+
+    def seen(a: Any, xp: Any) -> Any:
+        if way == "transposed":
+            back = tuple(order.index(i) for i in range(axes))
+            return (getattr(xp, "permute_dims", None) or getattr(xp, "permute", None) or xp.transpose)(a, back)
+        if way == "broadcast":
+            return xp.broadcast_to(a, values.shape)
+        return a[cuts] if cuts else a
+
+    is_view = way == "plain" or (way != "broadcast" and lib.name != "mlx")  # whose slices are copies
+    return View(seen(put, lib.xp), put, seen(host_base, np), host_base, is_view)
+
+
+# --- recipes and positions ----------------------------------------------------------------------------------------------
+
+
+def recipe(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[float]]]:
+    """Return frequencies as they are given, and as rows."""
+    pairs, axes = case.one_of(1, 2, 3, 4, 5, 8), case.one_of(None, None, None, 1, 2, 3)
+
+    def row() -> tuple[float, ...]:
+        kind = case.one_of("paper", "paper", "any", "fast")
+        if kind == "paper":
+            return ra.frequencies(2 * pairs, base=10 ** case.form.uniform(1, 7))
+        top = math.log(fastest if kind == "fast" else 1.0)
+        return tuple(case.one_of(1, -1) * math.exp(case.form.uniform(-16, top)) for _ in range(pairs))
+
+    rows = [row() for _ in range(axes or 1)]
+    return (rows[0] if axes is None else tuple(rows)), [list(r) for r in rows]
+
+
+def integers(case: Case, shape: tuple[int, ...]) -> np.ndarray:
+    """Return positions of one magnitude and any sign."""
+    size = case.one_of(10, 300, 2**17, 2**24, FAR)
+    low = 0 if case.rarely(0.3) else -size
+    if case.rarely(0.1):
+        return case.rng.choice([low, size], shape)
+    return case.rng.integers(low, size + 1, shape)
+
+
+def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.ndarray]:
+    """Return positions as a caller may give them, and what their exact values then are."""
+    lib = case.lib
+    if case.rarely(0.35) and values.size and (values.ndim or not real):
+        return values.tolist(), values
+    names = [n for n in lib.dtypes if n in {"float32", "float64"}] if real else [*lib.integers, "int32"]
+    name = case.form.choice(names)
+    if not real:
+        limits = np.iinfo(name)
+        values = np.clip(values, max(limits.min, -FAR), min(limits.max, FAR))
+    view = laid(case, values, name)
+    return view.array, view.host
+
+
+def places(case: Case, shape: tuple[int, ...], *, real: bool) -> tuple[Any, np.ndarray]:
+    return as_given(case, case.rng.uniform(-(2.0**24), 2**24, shape) if real else integers(case, shape), real=real)
+
+
+@dataclass
+class Table:
+    """An exact table, and by how much one of the library may differ from it."""
+
+    cos: np.ndarray
+    sin: np.ndarray
+    error: np.ndarray | float
+
+
+def exact(lib: Library, at: np.ndarray, rows: list[list[float]], *, given_axes: bool, wide: bool, real: bool) -> Table:
+    columns = at if given_axes else at[..., None]
+    cos, sin, size = oracle.table(columns, rows)
+    if wide:
+        return Table(cos, sin, 1e-15 * (1 + size))
+    return Table(cos, sin, 1.2e-7 if not real else 2.5e-7 if lib.has_float64 else 2e-6)
+
+
+def tokens_at(case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *, real: bool) -> tuple[Any, np.ndarray]:
+    """Return positions for tokens along an axis of x, and those of each, ``(..., seq)`` or ``(..., seq, axes)``."""
+    n, kind = shape[seq], case.one_of("none", "int", "0-d", "range", "rows", "rows", "rows")
+    tail = () if axes is None else (axes,)
+    if real or (kind == "range" and axes is not None) or (kind == "0-d" and case.lib.name.startswith("dask")):
+        kind = "rows"
+    if kind == "rows":
+        others = tuple(m for i, m in enumerate(shape[:-1]) if i != seq)
+        more = others[: case.one_of(0, 0, 1, 1, len(others))]
+        leading = tuple(case.form.choice((m, 1)) if m else m for m in more)
+        return places(case, (*leading, n if n and case.rarely(0.9) else 1 if n else 0, *tail), real=real)
+    first = 0 if kind == "none" else int(case.rng.choice([0, 1, -5, 2**20, FAR - 10, -FAR]))
+    at = first + np.arange(n)
+    given: Any = {"none": None, "int": first, "range": range(first, first + n)}.get(kind)
+    if kind == "0-d":
+        given = case.lib(np.asarray(first), "int32")
+    return given, at if axes is None else np.stack([at] * axes, axis=-1)
+
+
+def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
+    """Return ``(..., seq, pairs)`` of a table as it broadcasts to an x whose tokens stand along axis `seq`."""
+    leading = values.shape[:-2]
+    whole = values.reshape(*leading, *(1,) * (ndim - 2 - len(leading)), *values.shape[-2:])
+    return np.moveaxis(whole, -2, seq)
+
+
+# --- what is called, and what it should return --------------------------------------------------------------------------
+
+
+def wrong(  # noqa: PLR0917  # all there is to a comparison
+    lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str
+) -> float:
+    """Return how much of its bound the error is, having seen that it is an array like x."""
+    assert type(got) is type(like.array), type(got)
+    assert got.dtype == like.array.dtype, got.dtype
+    assert tuple(got.shape) == like.host.shape, got.shape
+    if lib.name == "torch-cpu":
+        assert not got.requires_grad
+    difference = np.abs(lib.get(got).astype(np.float64) - want)
+    allowed = error + 1.01 * UNIT[dtype] * np.abs(want) + LEAST[dtype]
+    worst = float(np.max(difference / allowed, initial=0.0))
+    assert worst <= 1, f"{worst:.2f} of what is allowed, in {dtype} of shape {got.shape}"
+    return worst
+
+
+def turned(  # noqa: PLR0917
+    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int
+) -> np.ndarray:
+    if blocks == 1:
+        return oracle.turned(x, cos, sin, pairing=pairing, start=start)
+    out, part, pairs = np.array(x), 2 * cos.shape[-1] // blocks, cos.shape[-1] // blocks
+    for block in range(blocks):
+        mine, here = slice(block * pairs, (block + 1) * pairs), slice(start + block * part, start + (block + 1) * part)
+        out[..., here] = oracle.turned(x[..., here], cos[..., mine], sin[..., mine], pairing=pairing)
+    return out
+
+
+def expected(  # noqa: PLR0917
+    x: np.ndarray, table: Table, pairing: str, start: int, blocks: int, unit: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return x turned, and by how much it may err before it is rounded to the dtype of x."""
+    x = x.astype(np.float64)
+    want = turned(x, table.cos, table.sin, pairing, start, blocks)
+    # |a| + |b| of each pair, at both of its features, times what is wrong with the table and three roundings
+    size = np.max(np.abs(table.cos) + np.abs(table.sin), initial=0.0)
+    ones = np.ones(table.cos.shape)
+    lengths = np.abs(turned(np.abs(x), ones, ones, pairing, start, blocks))
+    lengths = np.maximum(lengths, turned(np.abs(x), ones, -ones, pairing, start, blocks))
+    each = np.broadcast_to(table.error + 3 * unit * size, table.cos.shape)
+    worst = np.zeros(x.shape)
+    features = np.zeros(x.shape)
+    features[..., start : start + 2 * table.cos.shape[-1]] = 1
+    worst[...] = np.max(each, initial=0.0) if np.ndim(table.error) == 0 else _by_row(each)
+    return want, features * lengths * worst
+
+
+def _by_row(each: np.ndarray) -> np.ndarray:
+    return np.max(each, axis=-1, initial=0.0)[..., None]
+
+
+def out_like(case: Case, x: View, dtype: str) -> View | None:
+    """Return somewhere to write: nowhere, x itself, or an array of a layout of its own."""
+    if not case.lib.writes or case.rarely(0.5):
+        return None
+    if x.writes and case.rarely(0.5):
+        return x
+    out = laid(case, np.full(x.host.shape, -5.0), dtype, writes=True)
+    return out if out.array.dtype == x.array.dtype else None
+
+
+def written(case: Case, out: View | None, got: Any) -> None:
+    """See that the result is in `out`, and that nothing beside it was written."""
+    if out is None:
+        return
+    assert got is out.array
+    out.host[...] = case.lib.get(got)  # in host_base too, of which it is a view
+    assert out.is_untouched(case.lib), "something beside out was written"
+
+
+def draw_x(case: Case, axes: int, features: int, dtype: str) -> View:
+    return laid(case, case.numbers((*case.shape(axes - 1), features)), dtype)
+
+
+def call_table(case: Case) -> float:
+    """``cos_sin`` and ``Rope.table``."""
+    lib, real = case.lib, case.rarely(0.3)
+    given_frequencies, rows = recipe(case, fastest=TURN if real else 65_536.0)
+    axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
+    shape = (*case.shape(case.form.randrange(5)), *(() if axes is None else (axes,)))
+    given, at = places(case, shape, real=real)
+    factor = case.one_of(1.0, 1.0, case.form.uniform(0.1, 10))
+    dtype = case.form.choice([None, *lib.dtypes])
+    like = lib(np.ones(1), case.form.choice(lib.dtypes))
+    options: dict[str, Any] = {} if ra._array.is_array(given) and case.rarely(0.5) else {"like": like}
+    asked = None if dtype is None else lib.dtype(dtype)
+    if case.rarely(0.5):
+        got = ra.cos_sin(given, given_frequencies, attention_factor=factor, dtype=asked, **options)
+    else:
+        rope = ra.Rope(given_frequencies, pairing="half", attention_factor=factor)
+        got = rope.table(given, dtype=asked, **options)
+    if dtype is None:
+        deciding = options.get("like", given)
+        dtype = "float64" if lib.get(deciding).dtype.name == "float64" else "float32"
+    want = exact(lib, at, rows, given_axes=axes is not None, wide=dtype == "float64", real=real)
+    worst = 0.0
+    for part, good in zip(got, (want.cos, want.sin), strict=True):
+        assert dtype in str(part.dtype)
+        assert tuple(part.shape) == good.shape
+        allowed = factor * (want.error + UNIT[dtype] * (factor != 1 or dtype not in {"float32", "float64"})) + (
+            LEAST[dtype] if dtype == "float16" else 0
+        )
+        difference = np.abs(lib.get(part).astype(np.float64) - factor * good)
+        worst = max(worst, float(np.max(difference / allowed, initial=0.0)))
+    assert worst <= 1, f"{worst} of what is allowed at {at} with {rows}"
+    return worst
+
+
+def call_rotate(case: Case) -> float:
+    """``rotate``, by tables of any dtype, layout and numbers."""
+    lib, pairs, start = case.lib, case.one_of(1, 2, 3, 4, 8), case.one_of(0, 0, 0, 1, 2)
+    dtype, pairing = case.form.choice(lib.dtypes), case.one_of("half", "interleaved")
+    x = draw_x(case, case.form.randrange(1, 7), start + 2 * pairs + case.one_of(0, 0, 1, 3), dtype)
+    batch = x.host.shape[:-1][case.form.randrange(x.host.ndim) :]
+    shape = (*(case.form.choice((n, 1)) if n else n for n in batch), pairs)
+    names = [case.form.choice([dtype, *lib.dtypes])] * 2
+    cos, sin = (laid(case, case.numbers(shape), name) for name in names)
+    inverse, out = case.rarely(0.3), out_like(case, x, dtype)
+    got = ra.rotate(
+        x.array,
+        cos.array,
+        sin.array,
+        pairing=pairing,
+        inverse=inverse,
+        start=start,
+        fused=case.fused,
+        **({} if out is None else {"out": out.array}),
+    )
+    unit = UNIT["float64" if dtype == "float64" else "float32"]
+    c, s = (part.host.astype(np.float64) for part in (cos, sin))
+    rounding = unit * np.max(np.abs([c, s]), initial=0.0)  # a float64 table is cast to float32
+    want, error = expected(x.host, Table(c, -s if inverse else s, float(rounding)), pairing, start, 1, unit)
+    worst = wrong(lib, got, x, want, error, dtype)
+    written(case, out, got)
+    assert all(part.is_untouched(lib) for part in (x, cos, sin))
+    return worst
+
+
+def call_rope(case: Case) -> float:
+    """``Rope.apply`` and ``Rope(q, k)``."""
+    lib, real = case.lib, case.rarely(0.2)
+    given_frequencies, rows = recipe(case, fastest=TURN if real else 65_536.0)
+    axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
+    pairs, start, pairing = len(rows[0]), case.one_of(0, 0, 0, 1, 2), case.one_of("half", "interleaved")
+    blocks = case.form.choice([b for b in (1, 1, 1, 2, 4) if pairs % b == 0])
+    factor, dtype = case.one_of(1.0, 1.0, case.form.uniform(0.2, 5)), case.form.choice(lib.dtypes)
+    rope = ra.Rope(given_frequencies, pairing=pairing, attention_factor=factor, start=start, blocks=blocks)
+    k = draw_x(case, case.form.randrange(2, 7), start + 2 * pairs + case.one_of(0, 0, 1, 3), dtype)
+    seq = case.form.randrange(k.host.ndim - 1)
+    seq_axis = case.one_of(seq, seq - k.host.ndim)
+    given, at = tokens_at(case, k.host.shape, seq, axes, real=real)
+    wide = dtype == "float64"
+    table = exact(lib, at, rows, given_axes=axes is not None, wide=wide, real=real)
+    table = Table(factor * table.cos, factor * table.sin, factor * (table.error + UNIT["float64" if wide else "float32"]))
+    if np.ndim(given) and case.rarely(0.25):
+        given = rope.table(given, like=k.array)
+    unit = UNIT["float64" if wide else "float32"]
+
+    def wanted(x: View, part: slice, *, inverse: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        def cut(values: Any) -> Any:
+            if np.ndim(values) == 0:
+                return values
+            one = values if values.shape[-2] == 1 else values[..., part, :]
+            return along(one, x.host.ndim, seq)
+
+        scale = factor**-2 if inverse else 1.0
+        mine = Table(scale * cut(table.cos), scale * (-1 if inverse else 1) * cut(table.sin), scale * cut(table.error))
+        mine.error = mine.error + 2 * unit * scale * factor
+        return expected(x.host, mine, pairing, start, blocks, unit)
+
+    if case.rarely(0.6):
+        inverse, out = case.rarely(0.3), out_like(case, k, dtype)
+        got = rope.apply(
+            k.array, given, seq_axis=seq_axis, inverse=inverse, fused=case.fused, **({} if out is None else {"out": out.array})
+        )
+        worst = wrong(lib, got, k, *wanted(k, slice(None), inverse=inverse), dtype)
+        written(case, out, got)
+        assert k.is_untouched(lib)
+        return worst
+    tokens = k.host.shape[seq]
+    queries = tokens if case.rarely(0.5) else case.form.randint(0, tokens)
+    shape = list(k.host.shape)
+    shape[seq] = queries
+    q = laid(case, case.numbers(tuple(shape)), dtype)
+    outs = out_like(case, q, dtype), out_like(case, k, dtype)
+    out = None if None in outs else tuple(o.array for o in outs)
+    outs = outs if out else (None, None)
+    results = rope(q.array, k.array, given, seq_axis=seq_axis, fused=case.fused, out=out)
+    worst = 0.0
+    for x, part, got, into in zip((q, k), (slice(tokens - queries, None), slice(None)), results, outs, strict=True):
+        worst = max(worst, wrong(lib, got, x, *wanted(x, part), dtype))
+        written(case, into, got)
+        assert x.is_untouched(lib)
+    return worst
+
+
+def call_reposition(case: Case) -> float:
+    """``Rope.reposition`` of keys that need not have been turned at all: it is linear."""
+    lib = case.lib
+    given_frequencies, rows = recipe(case, fastest=TURN)
+    axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
+    dtype, pairing, start = case.form.choice(lib.dtypes), case.one_of("half", "interleaved"), case.one_of(0, 0, 1)
+    rope = ra.Rope(given_frequencies, pairing=pairing, start=start)
+    k = draw_x(case, case.form.randrange(2, 6), start + 2 * len(rows[0]) + case.one_of(0, 2), dtype)
+    seq = case.form.randrange(k.host.ndim - 1)
+    (old, was), (new, will) = (tokens_at(case, k.host.shape, seq, axes, real=False) for _ in range(2))
+    tail = 1 if axes is None else 2
+    most = max(was.ndim, will.ndim)
+    was, will = (a.reshape(*a.shape[:-tail], *(1,) * (most - a.ndim), *a.shape[-tail:]) for a in (was, will))
+    both = np.concatenate(np.broadcast_arrays(*((a if axes else a[..., None]) for a in (will, was))), axis=-1)
+    out = out_like(case, k, dtype)
+    got = rope.reposition(k.array, old, new, seq_axis=seq, **({} if out is None else {"out": out.array}))
+    move = rows + [[-f for f in row] for row in rows]
+    table = exact(lib, both, move, given_axes=True, wide=dtype == "float64", real=False)
+    unit = UNIT["float64" if dtype == "float64" else "float32"]
+    parts = (along(part, k.host.ndim, seq) for part in (table.cos, table.sin))
+    error = table.error if np.ndim(table.error) == 0 else along(np.asarray(table.error), k.host.ndim, seq)
+    worst = wrong(lib, got, k, *expected(k.host, Table(*parts, error), pairing, start, 1, unit), dtype)
+    written(case, out, got)
+    assert k.is_untouched(lib)
+    return worst
+
+
+CALLS = {call_rope: 0.5, call_rotate: 0.3, call_table: 0.15, call_reposition: 0.05}
+
+
+# --- the soak -----------------------------------------------------------------------------------------------------------
+
+
+def installed() -> dict[str, float]:
+    """Return the libraries that are there, and their shares of the calls."""
+
+    def is_there(name: str) -> bool:
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(contextmanager(LIBRARIES[name.partition(",")[0]])())
+        except pytest.skip.Exception:
+            return False
+        return True
+
+    return {name: share for name, share in SHARES.items() if is_there(name)}
+
+
+def one(seed: int, number: int, shares: dict[str, float]) -> tuple[str, str, float]:
+    """Make one call; return its library, its kind and how much of its bound it erred by."""
+    form = random.Random((seed << 40) + number)
+    (name,) = form.choices([*shares], [*shares.values()])
+    if name in FORMS:
+        form = random.Random(f"{name} {seed} {form.randrange(FORMS[name])}")
+    (call,) = form.choices([*CALLS], [*CALLS.values()])
+    library, _, fused = name.partition(", ")
+    with contextmanager(LIBRARIES[library])() as lib:
+        return name, call.__name__, call(Case(lib, form, np.random.default_rng([seed, number]), bool(fused)))
+
+
+def memory() -> float:
+    """Return the resident memory of this process in MiB."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096 / 2**20
+
+
+@dataclass
+class Report:
+    """What a soak has seen."""
+
+    calls: Counter[tuple[str, str]]
+    worst: dict[str, float]
+    memory: list[float]
+    seconds: float
+
+    def grown(self) -> float:
+        """Return the growth in MiB from the second tenth of the calls to the last."""
+        tenth = max(len(self.memory) // 10, 1)
+        return median(self.memory[-tenth:]) - median(self.memory[tenth : 2 * tenth] or self.memory)
+
+
+def soak(calls: int, seed: int, first: int = 0, done: Any = lambda *_: None) -> Report:
+    """Make random calls; raise at the first that is wrong, with its number."""
+    shares, begin = installed(), time.perf_counter()
+    report = Report(Counter(), dict.fromkeys(shares, 0.0), [], 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)  # no float16 in Numba
+        for number in range(first, first + calls):
+            try:
+                name, kind, worst = one(seed, number, shares)
+            except Exception as error:
+                error.add_note(f"call {number}: python tests/soak.py --seed {seed} --first {number} --calls 1")
+                raise
+            report.calls[name, kind] += 1
+            report.worst[name] = max(report.worst[name], worst)
+            if number % 1000 == 0:
+                gc.collect()
+                report.memory.append(memory())
+                done("calls", 1000)
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def main() -> None:
+    """Run the soak that the command line asks for, and print its figures."""
+    from rope_any.cli import _progress
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("calls", 1_000_000), ("seed", 0), ("first", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    with _progress("soak", asked.calls) as done:
+        report = soak(asked.calls, asked.seed, asked.first, done)
+    print(f"{asked.calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
+    for name, worst in report.worst.items():
+        kinds = {kind.removeprefix("call_"): n for (library, kind), n in sorted(report.calls.items()) if library == name}
+        shown = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+        print(f"{name}: {sum(kinds.values())} calls ({shown}), largest error {worst:.2f} of its bound")
+    if report.memory:
+        print(f"memory: {report.memory[0]:.0f} MiB at first, then grown by {report.grown():.1f} MiB")
+    sys.exit(asked.calls >= 100_000 and report.grown() > 16)
+
+
+if __name__ == "__main__":
+    main()
