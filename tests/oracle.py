@@ -71,7 +71,10 @@ def table(positions: np.ndarray, rows: Sequence[Sequence[float]]) -> tuple[np.nd
 
     The angle is taken modulo one turn in Python's integers of 320 bits; cosine and sine are those of long doubles.
     """
-    words = [[numerator * _TURNS // denominator for numerator, denominator in map(float.as_integer_ratio, row)] for row in rows]
+    words = [
+        [numerator * _TURNS // denominator for numerator, denominator in map(float.as_integer_ratio, row)]
+        for row in rows
+    ]
     pairs, half = len(words[0]), 1 << _BITS - 1
     phases = []
     for point in positions.reshape(-1, len(words)).tolist():

@@ -379,7 +379,9 @@ def call_rope(case: Case) -> float:
     given, at = tokens_at(case, k.host.shape, seq, axes, real=real)
     wide = dtype == "float64"
     table = exact(lib, at, rows, given_axes=axes is not None, wide=wide, real=real)
-    table = Table(factor * table.cos, factor * table.sin, factor * (table.error + UNIT["float64" if wide else "float32"]))
+    table = Table(
+        factor * table.cos, factor * table.sin, factor * (table.error + UNIT["float64" if wide else "float32"])
+    )
     if np.ndim(given) and case.rarely(0.25):
         given = rope.table(given, like=k.array)
     unit = UNIT["float64" if wide else "float32"]
@@ -399,7 +401,12 @@ def call_rope(case: Case) -> float:
     if case.rarely(0.6):
         inverse, out = case.rarely(0.3), out_like(case, k, dtype)
         got = rope.apply(
-            k.array, given, seq_axis=seq_axis, inverse=inverse, fused=case.fused, **({} if out is None else {"out": out.array})
+            k.array,
+            given,
+            seq_axis=seq_axis,
+            inverse=inverse,
+            fused=case.fused,
+            **({} if out is None else {"out": out.array}),
         )
         worst = wrong(lib, got, k, *wanted(k, slice(None), inverse=inverse), dtype)
         written(case, out, got)
@@ -536,7 +543,9 @@ def main() -> None:
         report = soak(asked.calls, asked.seed, asked.first, done)
     print(f"{asked.calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
     for name, worst in report.worst.items():
-        kinds = {kind.removeprefix("call_"): n for (library, kind), n in sorted(report.calls.items()) if library == name}
+        kinds = {
+            kind.removeprefix("call_"): n for (library, kind), n in sorted(report.calls.items()) if library == name
+        }
         shown = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
         print(f"{name}: {sum(kinds.values())} calls ({shown}), largest error {worst:.2f} of its bound")
     if report.memory:

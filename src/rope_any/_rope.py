@@ -9,7 +9,20 @@ from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, check_table, turn
-from rope_any._table import BentTable, Positions, Table, Turns, beside, consecutive, placed, table, turns
+from rope_any._table import (
+    Apart,
+    BentTable,
+    Positions,
+    Table,
+    Turns,
+    apart,
+    beside,
+    consecutive,
+    on_axes,
+    placed,
+    table,
+    turns,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -363,10 +376,11 @@ class Rope:
         Notes
         -----
         One turn by ``new · W − old · W_source`` and a product by ``A / A_source``, as exact as a table of `cos_sin`, in
-        float64 for float32 keys where the library has it. What is left of a move is then the rounding of the keys: a
-        thousand moves of float32 keys err by less than 1e-5 of a pair's length, by less than 2e-4 where the library has
-        no float64. Keys in half precision are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of them at each move, which
-        swallows slow turns by small steps: move them seldom and far, or move the keys as they were first turned.
+        float64 for float32 keys where the library has it. What is left of a move is then the rounding of the keys: n
+        moves of float32 keys err by at most n · 2⁻²⁴ of a pair's length, 6e-5 for a thousand, and by twice that where
+        the library has no float64. Keys in half precision are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of them at
+        each move, which swallows slow turns by small steps: move them seldom and far, or move the keys as they were
+        first turned.
 
         Examples
         --------
@@ -444,19 +458,17 @@ def _each(xp: Any, x: Array, positions: Positions | None, tokens: int, axes: int
     return along if axes is None else xp.stack([along] * axes, axis=-1)
 
 
-def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> tuple[Array, ...]:
+def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> list[Apart]:
     """Return where the tokens of x stand on each axis of a recipe, or say that `name` doesn't."""
-    if isinstance(positions, Table):
+    if isinstance(positions, Table) or _is_pair(positions):
         msg = f"{name} must be positions, by whose difference keys are moved; got a table"
         raise TypeError(msg)
     axes, xp = rope._turns.axes, _array.namespace(x=x)  # noqa: SLF001  # of a Rope
-    at = placed(_each(xp, x, positions, x.shape[seq], axes), like=x)
-    columns = (at,) if axes is None else tuple(at[..., axis] for axis in range(at.shape[-1]))
-    if axes not in (None, len(columns)):
-        msg = f"{name} must end in an axis of length {axes}, one for each row of frequencies; got {tuple(at.shape)}"
-        raise ValueError(msg)
-    _axes_of(tuple(columns[0].shape), name, "keys", x, seq)
-    return columns
+    at = apart(_each(xp, x, positions, x.shape[seq], axes), like=x)
+    numbers = on_axes(at.numbers, axes, name=name)
+    _axes_of(tuple(numbers[0].shape), name, "keys", x, seq)
+    rests = [None] * len(numbers) if at.rest is None else on_axes(at.rest, axes)
+    return [Apart(*place) for place in zip(numbers, rests, strict=True)]
 
 
 def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:

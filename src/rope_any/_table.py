@@ -50,6 +50,15 @@ class BentTable(Table):
     __slots__ = ()
 
 
+class Apart(NamedTuple):
+    """Positions that are arrays of one shape already."""
+
+    numbers: Array
+    """Integers; or real numbers, where a dtype holds them."""
+    rest: Array | None
+    """What the integers leave of real positions where no float64 holds these, in float32; None for nothing."""
+
+
 class Turns(NamedTuple):
     """Host frequencies made ready for exact products; each field but the last has one row per axis."""
 
@@ -156,7 +165,7 @@ def _in_turns(f: float) -> tuple[float, float, int]:
 
 
 def table(
-    positions: Positions,
+    positions: Positions | Apart,
     frequencies: Turns | Array,
     /,
     *,
@@ -168,7 +177,7 @@ def table(
     learned = None if isinstance(frequencies, Turns) else frequencies
     factor = checked_factor(attention_factor)
     home = _home(positions, like, learned)
-    given = positions if _array.is_array(positions) else None
+    given = _array_of(positions)
     named = {"positions": given, "like": like, "frequencies": learned}
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
@@ -224,9 +233,16 @@ def _in_parts(xp: Any, make: Callable[[Array], Table], positions: Array, turns: 
     return Table(*(xp.reshape(part, (*shape, pairs)) for part in (cos, sin)))
 
 
-def _home(positions: Positions, *others: Array | None) -> Array:
+def _array_of(positions: Positions | Apart) -> Array | None:
+    """Return the array that positions are, if they are one."""
+    if isinstance(positions, Apart):
+        return positions.numbers
+    return positions if _array.is_array(positions) else None
+
+
+def _home(positions: Positions | Apart, *others: Array | None) -> Array:
     """Return the first array, which names library and device."""
-    for array in (positions, *others):
+    for array in (_array_of(positions), *others):
         if _array.is_array(array):
             return array
     msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
@@ -321,13 +337,18 @@ def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
 
 def _columns(positions: Array, axes: int | None) -> list[Array]:
     """Return positions ``(...)``, or ``(..., axes)``, as one array ``(..., 1)`` for each axis."""
+    return [column[..., None] for column in on_axes(positions, axes)]
+
+
+def on_axes(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
+    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(...)`` for each axis."""
     if axes is None:
-        return [positions[..., None]]
+        return [positions]
     shape = tuple(positions.shape)
     if not shape or shape[-1] != axes:
-        msg = f"positions must end in an axis of length {axes}, one for each row of frequencies; got shape {shape}"
+        msg = f"{name} must end in an axis of length {axes}, one for each row of frequencies; got shape {shape}"
         raise ValueError(msg)
-    return [positions[..., axis, None] for axis in range(axes)]
+    return [positions[..., axis] for axis in range(axes)]
 
 
 def _sum(terms: Iterable[Array]) -> Array:
@@ -410,19 +431,34 @@ def placed(positions: Positions, /, *, like: Array | None) -> Array:
     return given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
 
 
-def beside(xp: Any, *places: Array) -> Array:
-    """Return places ``(seq,)``, ``(batch, seq)``, ... on several axes, as `placed` returns them, as one ``(..., axes)``."""
-    most = max(place.ndim for place in places)  # whose axes before seq are first those of the others
-    places = tuple(
-        xp.reshape(place, (*place.shape[:-1], *(1,) * (most - place.ndim), place.shape[-1])) for place in places
-    )
-    if not all(_array.is_integer(place) for place in places):
-        real = xp.float64 if _array.has_float64(xp, places[0]) else xp.float32
-        places = tuple(_array.cast(xp, place, real) for place in places)
-    return xp.stack(xp.broadcast_arrays(*places), axis=-1)
+def apart(positions: Positions, /, *, like: Array) -> Apart:
+    """Return positions as arrays with no digit lost: `placed`, or integers and a rest where there is no float64."""
+    xp = _array.namespace(like=like)
+    if _array.has_float64(xp, like):
+        return Apart(placed(positions, like=like), None)
+    return Apart(*as_numbers(xp, like, positions, wide=False))
 
 
-def as_numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
+def beside(xp: Any, *places: Apart) -> Apart:
+    """Return places ``(seq,)``, ``(batch, seq)``, ... on several axes side by side, ``(..., axes)``."""
+    numbers, rests = zip(*places, strict=True)
+    if not all(_array.is_integer(number) for number in numbers):
+        numbers = tuple(_array.cast(xp, number, xp.float64) for number in numbers)
+    rest = None
+    if any(part is not None for part in rests):
+        zero = xp.zeros((1,), dtype=xp.float32, **_array.creation(numbers[0]))
+        rest = _stacked(xp, [zero if part is None else part for part in rests], like=numbers)
+    return Apart(_stacked(xp, numbers, like=numbers), rest)
+
+
+def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
+    """Return columns as one array, each with as many axes as the longest of `like`, whose first axes are shared."""
+    most = max(column.ndim for column in like)
+    full = (xp.reshape(c, (*c.shape[:-1], *(1,) * (most - c.ndim), c.shape[-1])) for c in columns)
+    return xp.stack(xp.broadcast_arrays(*full), axis=-1)
+
+
+def as_numbers(xp: Any, home: Array, positions: Positions | Apart, *, wide: bool) -> tuple[Array, Array | None]:
     """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
     given, part = _given(xp, home, positions, wide=wide)
     if wide:
@@ -434,8 +470,10 @@ def as_numbers(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tup
     return xp.astype(nearest, xp.int32), _array.cast(xp, real - nearest, xp.float32)
 
 
-def _given(xp: Any, home: Array, positions: Positions, *, wide: bool) -> tuple[Array, Array | None]:
+def _given(xp: Any, home: Array, positions: Positions | Apart, *, wide: bool) -> tuple[Array, Array | None]:
     """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
+    if isinstance(positions, Apart):
+        return positions
     if not _array.is_array(positions):
         return _from_host(xp, home, positions, wide=wide)
     name = _array.dtype_name(positions.dtype)
