@@ -393,6 +393,44 @@ def test_compiled_it_is_the_same(lib):
         assert np.array_equal(lib.get(one), lib.get(other))
 
 
+def of_length(x):
+    """Return positions whose lengths are those of an array."""
+    n = x.shape[0]
+    return (
+        positions.packed([0, 2, n], like=x),
+        positions.shard(4 * n, 2, 1, zigzag=True, like=x),
+        positions.shard(4 * n, 2, 1, zigzag=False, like=x),
+        positions.gathered(4 * n, 2, zigzag=True, like=x),
+        positions.grid(positions.centred(n), positions.scaled(n, 3), positions.normalised(n), like=x),
+    )
+
+
+def test_compiled_once_for_all_lengths(lib):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    compiled = lib.compile(of_length)
+    for n in (4, 6, 10):
+        x = lib(np.ones(n), "float32")
+        for one, other in zip(of_length(x), compiled(x), strict=True):
+            np.testing.assert_allclose(lib.get(one), lib.get(other), rtol=1e-6)
+
+
+def test_lengths_that_dask_does_not_know():
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    x = da.from_array(np.arange(10))
+    x = x[x > 3]
+    for name, call in {
+        "positions": lambda: positions.grid(x, 3),
+        "cumulative_lengths": lambda: positions.packed(x, 10),
+        "starts": lambda: positions.from_starts(x, 3),
+    }.items():
+        with pytest.raises(ValueError, match=rf"{name} must have known lengths; got shape \(nan,\)"):
+            call()
+    for call in (ROPE.apply, lambda k, p: ROPE.reposition(k, p, 0), positions.unscaled_first):
+        with pytest.raises(ValueError, match=r"positions must have known lengths; got shape \(nan,\)"):
+            call(*(x, 3) if call is positions.unscaled_first else (da.ones((6, 8)), x))
+
+
 def test_lazily_nothing_is_computed():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask", reason="dask is not installed")

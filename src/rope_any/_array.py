@@ -162,6 +162,13 @@ def is_integer(x: Array) -> bool:
     return dtype_name(x.dtype).startswith(("int", "uint"))
 
 
+def require_known(name: str, shape: tuple[int, ...]) -> None:
+    """Say that `name` must have known lengths unless a shape has."""
+    if any(isinstance(n, float) for n in shape):  # nan, as Dask has it
+        msg = f"{name} must have known lengths; got shape {tuple(shape)} (compute_chunk_sizes() finds out)"
+        raise ValueError(msg)
+
+
 def require_integer(name: str, x: Array) -> None:
     """Say that `name` must hold integers unless it does."""
     if not is_integer(x):

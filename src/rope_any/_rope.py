@@ -485,9 +485,8 @@ def _seq_axis(name: str, x: Array, axis: int) -> int:
     if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
         msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
         raise ValueError(msg)
-    if x.shape[axis] != x.shape[axis]:  # nan: a Dask array that does not know
-        msg = f"{name} must have a known length along seq_axis; got {x.shape[axis]} (compute_chunk_sizes() finds out)"
-        raise ValueError(msg)
+    if isinstance(x.shape[axis], float):
+        _array.require_known(name, x.shape)
     return axis % int(x.ndim)
 
 
@@ -529,6 +528,7 @@ def _axes_of(given: tuple[int, ...], positions: str, name: str, x: Array, seq: i
     axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
     fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
     if not fits:
+        _array.require_known(positions, given)
         msg = (
             f"{positions} must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
             f"along axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"

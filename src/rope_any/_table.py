@@ -417,13 +417,14 @@ def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
     return _array.cast(xp, start, dtype) + xp.arange(length, dtype=dtype, **place)
 
 
-def placed(positions: Positions, /, *, like: Array | None) -> Array:
+def placed(positions: Positions, /, *, like: Array | None, name: str = "positions") -> Array:
     """Return positions as an array: integers of 64 bits, or of 32 where there is no float64; float64 or float32."""
     home = _home(positions, like)
-    named = {"positions": positions if _array.is_array(positions) else None, "like": like}
+    named = {name: positions if _array.is_array(positions) else None, "like": like}
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
     given, part = _given(xp, home, positions, wide=wide)
+    _array.require_known(name, given.shape)
     if part is not None:
         return _array.cast(xp, given, xp.float32) + part
     if _array.is_integer(given):
@@ -542,7 +543,7 @@ def _leaves(positions: Any) -> tuple[list[float], tuple[int, ...]]:
 
 def _is_plain(number: object) -> bool:
     """Whether `number` is a finite int or float of Python's own, as most are."""
-    return type(number) is int or (type(number) is float and math.isfinite(number))
+    return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
 
 
 def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one private fact

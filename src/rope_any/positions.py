@@ -6,6 +6,7 @@ under a tracer, and lazily. `centred`, `scaled`, `normalised` and `frames` retur
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -101,7 +102,7 @@ def packed(
 def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
     """Return how many tokens there are, or say what is wrong with their cumulative lengths."""
     ends = list(cumulative_lengths)
-    if ends[0] != 0 or ends != sorted(ends):
+    if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         msg = f"cumulative_lengths must start at 0 and not fall; got {shown(ends)}"
         raise ValueError(msg)
     if length is None:
@@ -199,7 +200,7 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     """
     n, first = tokens("length", length, least=0), _integers("starts", starts, like=like)
     if not _array.is_array(starts):
-        tokens("starts + length - 1", max(starts, default=0) + max(n - 1, 0))
+        tokens("starts + length - 1", max([0, *starts]) + max(n - 1, 0))
     return first[..., None] + consecutive(0, n, like=first)
 
 
@@ -1079,7 +1080,7 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
     """Return integers as an array, those of a host sequence each within 32 bits."""
     if _array.is_array(values):
         _array.require_integer(name, values)
-        return placed(values, like=like)
+        return placed(values, like=like, name=name)
     _array.require_array("like", like)
     return placed(_numbers(name, values, least=least), like=like)
 
