@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope_any._array import Array
+from rope_any._array import Array, library
 
 
 class Engine(NamedTuple):
@@ -74,7 +74,7 @@ ENGINES = {
         "torch",
         devices=_torch_devices,
         put=lambda torch, data, device: torch.asarray(data, device=device),
-        get=lambda _, x: x.cpu().numpy(),
+        get=lambda _, x: x.detach().cpu().numpy(),
         copy=lambda _, x: x.clone(),
         wait=_torch_wait,
     ),
@@ -123,6 +123,16 @@ def find(name: str) -> ModuleType | None:
         return importlib.import_module(ENGINES[name].module)
     except ImportError:
         return None
+
+
+ROOTS = {engine.module.partition(".")[0]: name for name, engine in ENGINES.items()}
+"""The engine of each library, by the package that is imported."""
+
+
+def host(x: Array) -> np.ndarray[Any, Any]:
+    """Return an array of any library, of a dtype that NumPy has, as NumPy data."""
+    name = ROOTS.get(library(x))
+    return np.from_dlpack(x) if name is None else ENGINES[name].get(find(name), x)
 
 
 def version(module: ModuleType) -> str:

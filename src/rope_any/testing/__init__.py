@@ -1,0 +1,11 @@
+"""
+A second opinion: the exact rotation, for everyone's rotary.
+
+`check_rotary` runs any function of any library against 60-digit arithmetic; `cases` are vectors that others can read.
+Both need mpmath or nothing of the house's own arithmetic: what is right is worked out anew here.
+"""
+
+from rope_any.testing._check import Property, Report, check_rotary
+from rope_any.testing.vectors import Case, cases
+
+__all__ = ["Case", "Property", "Report", "cases", "check_rotary"]

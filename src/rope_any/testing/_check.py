@@ -1,0 +1,470 @@
+"""Any rotary, run against the exact one and through the properties that make it a rotary."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rope_any import _array
+from rope_any._array import Array
+from rope_any._engines import host
+from rope_any._frequencies import Row, as_row, attention_factor, frequencies, integer, shown
+from rope_any._pairing import Pairing, as_pairing, members
+from rope_any._table import placed, tokens
+from rope_any.testing._exact import Sample, exact, features
+from rope_any.testing._wrong import Data, Rotary, apart, causes
+from rope_any.testing.vectors import Case
+
+# Largest error of a turned pair that is let pass, relative to its length. It is one rounding of each number beyond
+# the error of a float32 table, 1.2e-7: 2⁻²⁴ in float32, 2⁻¹¹ in float16, 2⁻⁹ in bfloat16, times two and √2.
+TURN_BOUNDS = {"float64": 4e-7, "float32": 4e-7, "float16": 1.5e-3, "bfloat16": 6e-3}
+RUN = 8  # tokens of a call
+BATCH, HEADS = 2, 3
+LONGEST = 2**31 - 1
+NEAR = (0, 10, 100)  # where properties are tried: careless angles have hardly an error yet
+
+
+class Property(NamedTuple):
+    """
+    What a rotary should do whatever its frequencies are, and whether it does.
+
+    Attributes
+    ----------
+    holds : bool
+        Whether it does.
+    error : float
+        By how much it is missed, relative to the length of what is compared; nan where the function gave no answer.
+    """
+
+    holds: bool
+    error: float
+
+
+class Report(NamedTuple):
+    """
+    What `check_rotary` found; ``print(report)`` shows it, and it is true where all is well.
+
+    Attributes
+    ----------
+    subject : str
+        What was asked for.
+    passed : bool
+        Whether all errors are within the bound, all properties hold and nothing was raised.
+    errors : dict
+        The largest error of a turned pair, relative to its length, by the first position of a run of tokens; of a case
+        by position.
+    bound : float
+        What they may be: what float32 tables and one rounding to the dtype leave.
+    properties : dict of str to Property
+        What a rotary should do.
+    property_bound : float
+        How far a property may be missed.
+    refusals : dict
+        What was raised, or wrong about the result, by position or property.
+    causes : tuple of str
+        What does the same as the function as far as can be seen: several together, none if it passed or isn't known.
+    """
+
+    subject: str
+    passed: bool
+    errors: dict[Any, float]
+    bound: float
+    properties: dict[str, Property]
+    property_bound: float
+    refusals: dict[Any, str]
+    causes: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Whether all is well."""
+        return self.passed
+
+    def __str__(self) -> str:
+        """Return the report on as many lines as it takes."""
+        return "\n".join(_lines(self))
+
+
+def check_rotary(
+    function: Callable[[Array, Array], Array],
+    /,
+    *,
+    pairing: Pairing,
+    head_dim: int | None = None,
+    rotary_dim: int | None = None,
+    start: int | None = None,
+    base: float | None = None,
+    frequencies: Sequence[float] | None = None,
+    attention_factor: float | None = None,
+    longest: int | None = None,
+    case: Case | None = None,
+    like: Array | None = None,
+) -> Report:
+    """
+    Run any rotary against 60-digit arithmetic and the properties of a rotation, and guess what is wrong with it.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(x, positions)`` returns x ``(batch, heads, seq, head_dim)``, turned. Positions are consecutive
+        integers ``(seq,)``, so one that wants an offset takes ``positions[0]``; ``(seq, axes)`` for a case of several
+        axes.
+    pairing : {"half", "interleaved"}
+        Which features it should turn together: i and i + pairs, or 2i and 2i + 1.
+    head_dim : int, optional
+        How many features a head has; 128 by default.
+    rotary_dim : int, optional
+        How many of them should turn; by default all from `start` on.
+    start : int, optional
+        The first feature that should turn; 0 by default.
+    base : float, optional
+        Of the frequencies; 10 000 by default.
+    frequencies : tuple of float, optional
+        Radians per position, in place of `base` and `rotary_dim`.
+    attention_factor : float, optional
+        What should multiply cosines and sines; 1 by default.
+    longest : int, optional
+        The last position, at least 127 and by default 2³¹ − 1: for functions that keep a table.
+    case : Case, optional
+        One of the vectors (see `cases`), in place of all of these options.
+    like : array, optional
+        An array of the library, on the device and of the dtype of x; by default NumPy's, float32.
+
+    Returns
+    -------
+    Report
+        Its worst errors by position, which properties fail, and a guess at the cause; ``print`` shows it. What the
+        function raises, and results of the wrong shape, are in the report.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If mpmath isn't installed (the extra ``testing``).
+    TypeError
+        If an option is of another kind, or `function` can't be called.
+    ValueError
+        If options contradict each other or don't fit.
+
+    Notes
+    -----
+    The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
+    (1.5e-3 in float16, 6e-3 in bfloat16), at every position: that is what float32 tables and one rounding leave.
+
+    For the guess, rotations that are wrong on purpose are run on the same numbers: the other pairing, sign or slice of
+    features, positions that are one off, a factor that is left out or counted twice, other frequencies, and roundings of
+    frequencies, angles, table or products; with up to two of the former and two of the latter at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rope_any as ra
+    >>> from rope_any.testing import check_rotary
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
+    >>> check_rotary(rope.apply, pairing="half", head_dim=64).passed
+    True
+    >>> def careless(x, positions):
+    ...     angle = np.outer(positions.astype(np.float32), np.float32(ra.frequencies(64)))
+    ...     return ra.rotate(x, np.cos(angle), np.sin(angle), pairing="half")
+    >>> report = check_rotary(careless, pairing="half", head_dim=64)
+    >>> report.passed, report.causes
+    (False, ('angles in float32',))
+    """
+    if not callable(function):
+        msg = f"function must be callable, as function(x, positions); got {shown(function)}"
+        raise TypeError(msg)
+    given = {
+        "head_dim": head_dim,
+        "rotary_dim": rotary_dim,
+        "start": start,
+        "base": base,
+        "frequencies": frequencies,
+        "attention_factor": attention_factor,
+        "longest": longest,
+    }
+    job = _job(as_pairing(pairing), **given) if case is None else _job_of_case(as_pairing(pairing), case, given)
+    like = np.zeros(1, dtype=np.float32) if like is None else like
+    _array.require_array("like", like)
+    _array.require_floating("like", like)
+    return _report(job, _Subject(function, like))
+
+
+# --- what is asked ----------------------------------------------------------------------------------------
+
+
+class _Job(NamedTuple):
+    """The rotation that a function should be, with runs of positions and their exact tables."""
+
+    right: Rotary
+    head_dim: int
+    runs: dict[Any, Sample]
+
+
+def _job(
+    pairing: Pairing,
+    *,
+    head_dim: Any,
+    rotary_dim: Any,
+    start: Any,
+    base: Any,
+    frequencies: Any,
+    attention_factor: Any,
+    longest: Any,
+) -> _Job:
+    dim = 128 if head_dim is None else integer("head_dim", head_dim)
+    first = 0 if start is None else integer("start", start)
+    row = _row(dim - first if rotary_dim is None else rotary_dim, base, frequencies, own_dim=rotary_dim)
+    if first < 0 or first + 2 * len(row) > dim:
+        msg = f"head_dim must hold {2 * len(row)} features that turn from start {first} on; got {dim}"
+        raise ValueError(msg)
+    last = LONGEST if longest is None else tokens("longest", longest, least=NEAR[-1] + RUN)
+    begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN <= last - RUN), last - RUN + 1]
+    runs = {p: exact(range(p, p + RUN), row) for p in begins}
+    factor = 1.0 if attention_factor is None else _factor(attention_factor)
+    return _Job(Rotary(pairing, np.asarray([row]), first, factor), dim, runs)
+
+
+_factor = attention_factor
+_plain = frequencies
+
+
+def _row(rotary_dim: Any, base: Any, frequencies: Any, *, own_dim: Any) -> Row:
+    if frequencies is None:
+        return _plain(rotary_dim, base=10_000.0 if base is None else base)
+    if base is not None or own_dim is not None:
+        msg = "frequencies must be given alone, or else rotary_dim and base; got both"
+        raise ValueError(msg)
+    return as_row(frequencies)
+
+
+def _job_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Job:
+    if not isinstance(case, Case):
+        msg = f"case must be one of rope_any.testing.cases(); got {shown(case)}"
+        raise TypeError(msg)
+    if too_many := [name for name, value in options.items() if value is not None]:
+        msg = f"{too_many[0]} must not be given beside case, which has its own"
+        raise ValueError(msg)
+    a, right = case.attention_factor, np.asarray(case.frequencies)
+    rows = zip(case.positions.tolist(), case.positions, case.cos / a, case.sin / a, strict=True)
+    runs = {
+        tuple(name) if isinstance(name, list) else name: Sample(p[None], c[None], s[None]) for name, p, c, s in rows
+    }
+    return _Job(Rotary(pairing, right.reshape(-1, right.shape[-1]), case.start, a), case.x.shape[-1], runs)
+
+
+# --- how a function is asked ------------------------------------------------------------------------------
+
+
+class _RefusedError(Exception):
+    """The function raised, or what it returned is no turned x."""
+
+
+class _Subject(NamedTuple):
+    """A function under test, and the library that it is tested on."""
+
+    function: Callable[[Array, Array], Array]
+    like: Array
+
+    def put(self, data: Data) -> Array:
+        xp = _array.namespace(like=self.like)
+        real = _array.compute_dtype(xp, self.like)
+        x = xp.asarray(data.tolist(), dtype=real, **_array.creation(self.like))
+        return _array.cast(xp, x, self.like.dtype)
+
+    def get(self, x: Array) -> Data:
+        xp = _array.namespace(x=x)
+        return host(_array.cast(xp, x, _array.compute_dtype(xp, x))).astype(np.float64)
+
+    def call(self, data: Data, positions: Sequence[Any]) -> tuple[Array, Array]:
+        """Return what was given as x, and what came back."""
+        x = self.put(data)
+        try:
+            y = self.function(x, placed(positions, like=self.like))
+            if not _array.is_array(y) or _array.library(y) != _array.library(x):
+                msg = f"returned {type(y).__name__}, where x is {type(x).__name__}"
+                raise _RefusedError(msg)
+            if tuple(y.shape) != data.shape:
+                msg = f"returned shape {tuple(y.shape)} for x of shape {data.shape}"
+                raise _RefusedError(msg)
+            self.get(y)  # a lazy one raises here
+        except _RefusedError:
+            raise
+        except Exception as error:  # whatever it is, it goes into the report
+            said = str(error).strip().partition("\n")[0][:200]
+            msg = f"raised {type(error).__name__}: {said}"
+            raise _RefusedError(msg) from error
+        return x, y
+
+    def __call__(self, data: Data, positions: Sequence[Any]) -> Data:
+        """Return x, turned."""
+        return self.get(self.call(data, positions)[1])
+
+
+def _report(job: _Job, subject: _Subject) -> Report:
+    dtype, right = _array.dtype_name(subject.like.dtype), job.right
+    bound, pairs = TURN_BOUNDS[dtype], right.frequencies.shape[-1]
+    errors: dict[Any, float] = {}
+    refusals: dict[Any, str] = {}
+    shown_rows: list[tuple[Data, Data, Data]] = []
+    for name, sample in job.runs.items():
+        x = features(BATCH, HEADS, len(sample.positions), job.head_dim)
+        try:
+            y = subject(x, sample.positions.tolist())
+        except _RefusedError as refusal:
+            refusals[name] = str(refusal)
+            continue
+        errors[name] = float(np.max(apart(y, _exactly(x, sample, right), right.pairing, right.start, pairs)))
+        shown_rows.append((x[0, 0], sample.positions.reshape(len(sample.positions), -1), y[0, 0]))
+    properties, more = _properties(job, subject, bound=(property_bound := max(1e-4, 4 * bound)))
+    refusals |= {name: said for name, said in more.items() if said not in refusals.values()}
+    right_numbers = all(error <= bound for error in errors.values())
+    guess: tuple[str, ...] = ()
+    if not right_numbers:
+        x, positions, y = (np.concatenate(parts) for parts in zip(*shown_rows, strict=True))
+        guess = causes(right, x, positions, y, bound=4 * bound)
+    passed = right_numbers and not refusals and all(found.holds for found in properties.values())
+    where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
+    about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {_array.library(subject.like)}"
+    return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
+
+
+def _exactly(x: Data, sample: Sample, right: Rotary) -> Data:
+    """Return x, turned by an exact table."""
+    pairs = right.frequencies.shape[-1]
+    where = members(right.pairing, right.start, pairs)
+    first, second = where[:pairs], where[pairs:]
+    w = (x[..., first] + 1j * x[..., second]) * (right.factor * (sample.cos + 1j * sample.sin))
+    y = x.copy()
+    y[..., first], y[..., second] = w.real, w.imag
+    return y
+
+
+# --- properties -------------------------------------------------------------------------------------------
+
+
+def _properties(job: _Job, subject: _Subject, *, bound: float) -> tuple[dict[str, Property], dict[Any, str]]:
+    """Return which properties hold, and what was refused on the way."""
+    found: dict[str, Property] = {}
+    refusals: dict[Any, str] = {}
+    for name, measure in _PROPERTIES.items():
+        try:
+            error = measure(job, subject)
+        except _RefusedError as refusal:
+            error, refusals[name] = float("nan"), str(refusal)
+        if error is not None:
+            found[name] = Property(error <= bound, error)
+    return found, refusals
+
+
+def _run(job: _Job, begin: int, length: int = RUN) -> list[Any]:
+    """Return consecutive positions, the same on every axis."""
+    axes = job.right.frequencies.shape[0]
+    numbers = range(begin, begin + length)
+    return list(numbers) if axes == 1 else [[p] * axes for p in numbers]
+
+
+def _given(job: _Job, length: int = RUN) -> Data:
+    return features(BATCH, HEADS, length, job.head_dim)
+
+
+def _near(job: _Job, subject: _Subject) -> Iterator[Data]:
+    for begin in NEAR:
+        yield subject(_given(job), _run(job, begin))
+
+
+def _largest(difference: Data, of: Data) -> float:
+    """Return the longest of vectors, relative to the length of others."""
+    lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, of)]
+    return float(np.max(lengths[0] / lengths[1]))
+
+
+def _keeps_dtype(job: _Job, subject: _Subject) -> float:
+    x, y = subject.call(_given(job), _run(job, 0))
+    return float(x.dtype != y.dtype)
+
+
+def _leaves_x(job: _Job, subject: _Subject) -> float:
+    x, _ = subject.call(_given(job), _run(job, 10))
+    return float(np.max(np.abs(subject.get(x) - _given(job))))
+
+
+def _identity(job: _Job, subject: _Subject) -> float:
+    x, y = _turning(job, _given(job)), _turning(job, subject(_given(job), _run(job, 0)))
+    return _largest((y / job.right.factor - x)[..., :1, :], x[..., :1, :])
+
+
+def _turning(job: _Job, x: Data) -> Data:
+    """Return the features that should turn."""
+    start = job.right.start
+    return x[..., start : start + 2 * job.right.frequencies.shape[-1]]
+
+
+def _lengths(job: _Job, subject: _Subject) -> float:
+    of = np.sqrt((_turning(job, _given(job)) ** 2).sum(axis=-1)) * job.right.factor
+    return float(np.max([np.abs(np.sqrt((_turning(job, y) ** 2).sum(axis=-1)) / of - 1) for y in _near(job, subject)]))
+
+
+def _distance(job: _Job, subject: _Subject) -> float:
+    """Scores of queries and keys, relative to their lengths, here and further on."""
+    units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _near(job, subject)]
+    here, *further = (y[:, :1] @ np.swapaxes(y[:, 1:], -1, -2) for y in units)
+    return float(np.max([np.abs(scores - here) for scores in further]))
+
+
+def _adds_up(job: _Job, subject: _Subject) -> float:
+    x = _given(job, 1)
+    twice = subject(subject(x, _run(job, 10, 1)), _run(job, 100, 1)) / job.right.factor
+    once = subject(x, _run(job, 110, 1))
+    return _largest(_turning(job, twice - once), _turning(job, once))
+
+
+def _by_itself(job: _Job, subject: _Subject) -> float:
+    x, where = _given(job), _run(job, 10)
+    y = subject(x, where)
+    others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1))
+    alone = subject(x[:, :, :1], where[:1])
+    return max(_largest(others - y, y), _largest(alone - y[:, :, :1], y[:, :, :1]))
+
+
+def _passes_through(job: _Job, subject: _Subject) -> float | None:
+    x, turning = _given(job), members(job.right.pairing, job.right.start, job.right.frequencies.shape[-1])
+    still = sorted(set(range(job.head_dim)) - set(turning))
+    if not still:
+        return None
+    return float(np.max([np.abs(y - x)[..., still] for y in _near(job, subject)]))
+
+
+_PROPERTIES: dict[str, Callable[[_Job, _Subject], float | None]] = {
+    "keeps the dtype": _keeps_dtype,
+    "leaves x as it was": _leaves_x,
+    "does nothing at position 0": _identity,
+    "keeps lengths": _lengths,
+    "scores depend on the distance alone": _distance,
+    "turns by m and by n are one by m + n": _adds_up,
+    "each token, head and row by itself": _by_itself,
+    "passes the other features through": _passes_through,
+}
+
+
+# --- how it is shown --------------------------------------------------------------------------------------
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
+    yield ""
+    yield f"  {'from position':<36} largest error (bound {report.bound:.1e})"
+    for name in sorted({*report.errors, *report.refusals} - {*report.properties}):
+        error = report.errors.get(name)
+        said = report.refusals[name] if error is None else _judged(error, holds=error <= report.bound)
+        yield f"  {name!s:<36} {said}"
+    yield ""
+    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e})"
+    for name, (holds, error) in report.properties.items():
+        yield f"  {name:<36} {report.refusals.get(name) or _judged(error, holds=holds)}"
+    if not report.passed:
+        yield ""
+        if report.causes:
+            yield f"  likely cause: {'; '.join(report.causes)}"
+        elif not all(error <= report.bound for error in report.errors.values()):
+            yield "  likely cause: none of those that are known"
+
+
+def _judged(error: float, *, holds: bool) -> str:
+    return f"{error:.1e}{'' if holds else '  FAILS'}"

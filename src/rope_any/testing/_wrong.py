@@ -1,0 +1,221 @@
+"""What is usually wrong with a rotary: references that are wrong on purpose, and which of them does the same."""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rope_any._frequencies import frequencies
+from rope_any._pairing import Pairing, join, split
+
+Data: TypeAlias = np.ndarray[Any, Any]
+
+
+class Rotary(NamedTuple):
+    """A rotation in plain NumPy, with all that may go wrong in it."""
+
+    pairing: Pairing
+    frequencies: Data
+    """``(axes, pairs)``."""
+    start: int
+    factor: float
+    sign: int = 1
+    shift: int = 0
+    """What is added to the positions."""
+    out: Pairing | None = None
+    """The order that features come out in, where it is another."""
+    frequency_dtype: str = "float64"
+    angle_dtype: str = "float64"
+    table_dtype: str = "float64"
+    turn_dtype: str = "float64"
+    ulps: int = 0
+    """By how many units of float32 its frequencies are off."""
+    said: tuple[str, ...] = ()
+    """What is wrong, in words."""
+
+
+def turned(r: Rotary, x: Data, positions: Data) -> Data:
+    """Return x ``(n, head_dim)``, turned as `r` does it at positions ``(n, axes)``."""
+    f = rounded(r.frequencies, r.frequency_dtype)
+    f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if r.ulps else f
+    p = rounded(positions + r.shift, r.angle_dtype)
+    angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
+    c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
+    pairs = f.shape[-1]
+    a, b = split(x, r.pairing, r.start, pairs)
+
+    def line(a: Data, b: Data, c: Data, s: Data) -> Data:
+        return rounded(rounded(a * c, r.turn_dtype) - rounded(b * s, r.turn_dtype), r.turn_dtype)
+
+    end = r.start + 2 * pairs
+    turning = join(np, line(a, b, c, s), line(b, a, c, -s), r.out or r.pairing)
+    return np.concatenate([x[:, : r.start], turning, x[:, end:]], axis=1)
+
+
+def rounded(a: Any, dtype: str) -> Data:
+    """Return float64 numbers that a dtype holds."""
+    if dtype == "float64":
+        return np.asarray(a)
+    if dtype == "bfloat16":  # float32 without its last 16 bits, to nearest, ties to even
+        bits = np.asarray(a).astype(np.float32).view(np.uint32)
+        bits = bits + 0x7FFF + (bits >> 16 & 1) & np.uint32(0xFFFF0000)
+        return bits.view(np.float32).astype(np.float64)
+    return np.asarray(a).astype(dtype).astype(np.float64)
+
+
+def apart(y: Data, want: Data, pairing: Pairing, start: int, pairs: int) -> Data:
+    """Return how far pairs are from where they should be, relative to their length: ``(..., pairs)``."""
+    (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
+    return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
+
+
+# --- which of them does the same --------------------------------------------------------------------------
+
+Change: TypeAlias = Callable[[Rotary], Rotary | None]
+# Of every pair at most so many tokens may differ: a cosine that is off in its last digit rounds to another bfloat16.
+MOST = 0.97
+ULPS = range(-8, 9)  # what ways to compute a power in float32 differ by
+
+
+def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
+    """
+    Return what is wrong with a function that turns x ``(n, head_dim)`` to y at positions ``(n, axes)``.
+
+    Of all wrong references that come within the bound it is one with the fewest faults; nothing if there is none.
+    """
+    near = np.abs(positions).max(axis=1) <= 7
+
+    def miss(r: Rotary, rows: Any = slice(None)) -> Data:
+        """Return by how much it misses each pair at most tokens."""
+        want = turned(r, x[rows], positions[rows])
+        off = apart(y[rows], want, right.pairing, right.start, right.frequencies.shape[-1])
+        return np.asarray(np.quantile(off, MOST, axis=0, method="higher"))
+
+    with np.errstate(all="ignore"):  # float16 overflows
+        if not np.isfinite(y).all():
+            return ("numbers that are infinite or none",)
+        # What no rounding explains isn't looked at again: 7 · 2⁻⁷ radians is the most that bfloat16 can miss here
+        kinds = [r for r in _structures(right, x, positions, y) if np.max(miss(r, near)) <= 0.1]
+        found = [(r, precision) for r in kinds for precision in _precisions()]
+        for r, (said, dtypes) in sorted(found, key=lambda pair: len(pair[0].said) + len(pair[1][0])):
+            wrong = r._replace(**dtypes)
+            misses = [miss(wrong._replace(ulps=n)) for n in (ULPS if r_is_float32(wrong) else [0])]
+            if np.max(np.min(misses, axis=0)) <= bound:
+                return (*r.said, *said)
+    return ()
+
+
+def r_is_float32(r: Rotary) -> bool:
+    """Whether frequencies are float32, which each way to compute a power rounds otherwise."""
+    return r.frequency_dtype == "float32"
+
+
+def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Rotary]:
+    """Yield what is right but for nothing, one thing, or two."""
+    changes = list(_changes(right, x, positions, y))
+    for count in range(3):
+        for chosen in combinations(changes, count):
+            r: Rotary | None = right
+            for change in chosen:
+                r = r and change(r)
+            if r is not None:
+                yield r
+
+
+def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
+    """Yield the ways to be wrong other than by rounding; each gives None where it doesn't apply."""
+    pairs, head_dim = right.frequencies.shape[-1], x.shape[-1]
+    other: Pairing = "interleaved" if right.pairing == "half" else "half"
+
+    def change(said: str, **fields: Any) -> Change:
+        return lambda r: r._replace(said=(*r.said, said), **fields)
+
+    yield change(f"the other pairing: {other}", pairing=other)
+    yield change("the other sign: pairs turn backwards", sign=-1)
+    yield change("positions one too large", shift=1)
+    yield change("positions one too small", shift=-1)
+    if right.factor != 1:
+        yield change("the attention factor left out", factor=1.0)
+        yield change("the attention factor counted twice", factor=right.factor**2)
+    for start in {0, head_dim - 2 * pairs} - {right.start}:
+        yield change(f"another slice: features {start} to {start + 2 * pairs - 1} turn", start=start)
+    if 2 * pairs < head_dim and len(right.frequencies) == 1:
+        yield _of_head(right, head_dim, pairs)
+    yield lambda r: r._replace(
+        out=_other(r.pairing), said=(*r.said, f"features come out in the order {_other(r.pairing)}")
+    )
+    rows = [np.flatnonzero((positions == p).all(axis=1)) for p in (0, 1)]
+    if len(right.frequencies) == 1 and all(map(len, rows)):
+        first, second = (int(row[0]) for row in rows)
+        yield lambda r: _of_base(r, _measured(r, x, y, first, second))
+        yield lambda r: _scaled(r, _measured(r, x, y, first, second))
+
+
+def _other(pairing: Pairing) -> Pairing:
+    return "interleaved" if pairing == "half" else "half"
+
+
+def _of_head(right: Rotary, head_dim: int, pairs: int) -> Change:
+    """The exponents of a partial rotary run over the head rather than over what turns."""
+    f = right.frequencies[0]
+    base = float(f[-1] ** (-pairs / (pairs - 1))) if pairs > 1 else 0.0
+
+    def change(r: Rotary) -> Rotary | None:
+        if not np.allclose(f, base ** (-np.arange(pairs) / pairs)):
+            return None
+        ramp = np.asarray(frequencies(head_dim - head_dim % 2, base=base))[None, :pairs]
+        return r._replace(frequencies=ramp, said=(*r.said, "exponents over head_dim rather than rotary_dim"))
+
+    return change
+
+
+def _measured(r: Rotary, x: Data, y: Data, first: int, second: int) -> Data:
+    """Return the frequencies that y shows, of the rows of positions 0 and 1, if all else is as `r` has it."""
+    z, w = (
+        a + 1j * b
+        for a, b in (split(part[[first, second]], r.pairing, r.start, r.frequencies.shape[-1]) for part in (x, y))
+    )
+    return np.asarray(r.sign * np.angle(w[1] * z[0] / (z[1] * w[0])))
+
+
+def _of_base(r: Rotary, measured: Data) -> Rotary | None:
+    """Plain frequencies, of the base that was measured."""
+    pairs = len(measured)
+    # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
+    i = np.flatnonzero(measured[1:] > 1e-3) + 1
+    if not len(i):
+        return None
+    with np.errstate(all="ignore"):
+        base = float(f"{np.median(measured[i] ** (-pairs / i)):.3g}")
+    if not 1 < base < 1e12:
+        return None
+    ramp = np.asarray([frequencies(2 * pairs, base=base)])
+    if np.allclose(ramp, r.frequencies, rtol=1e-6, atol=0):
+        return None
+    return r._replace(frequencies=ramp, said=(*r.said, f"other frequencies: the plain ones of base {base:.0f}"))
+
+
+def _scaled(r: Rotary, measured: Data) -> Rotary | None:
+    """All frequencies times what was measured."""
+    f = r.frequencies[0]
+    fast = f > 1e-3
+    scale = float(f"{np.median(measured[fast] / f[fast]):.3g}") if fast.any() else 1.0
+    if scale == 1 or not 1e-3 < scale < 1e3:
+        return None
+    return r._replace(frequencies=scale * r.frequencies, said=(*r.said, f"all frequencies times {scale:.3g}"))
+
+
+def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    """Yield ways to round: nothing, frequencies or angles, the table or all products, or two of these."""
+    angles: list[tuple[tuple[str, ...], dict[str, str]]] = [((), {})]
+    tables = angles.copy()
+    for dtype in ("float32", "bfloat16", "float16"):
+        angles.append(((f"frequencies in {dtype}",), {"frequency_dtype": dtype}))
+        angles.append(((f"angles in {dtype}",), {"frequency_dtype": dtype, "angle_dtype": dtype}))
+    for dtype in ("bfloat16", "float16"):
+        tables.append(((f"the table in {dtype}",), {"table_dtype": dtype}))
+        tables.append(((f"the rotation itself in {dtype}",), {"table_dtype": dtype, "turn_dtype": dtype}))
+    for one, first in angles:
+        for other, second in tables:
+            yield (*one, *other), first | second

@@ -1,0 +1,278 @@
+"""
+Write the vectors: ``python -m rope_any.testing.make_vectors FILE``.
+
+Each formula is written out here from its paper, in 60 digits; nothing of `scaling`, `axes` or `cos_sin` is used. The
+bytes depend on no clock, no random numbers and no compressor, and every number is rounded once: whoever runs it gets
+the same file.
+"""
+
+import json
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rope_any.testing._exact import DIGITS, features, mpmath, turns
+from rope_any.testing.vectors import SCHEMA
+
+mp = mpmath()
+
+HEAD_DIM, BASE = 16, 10_000.0
+POSITIONS = (0, 1, 2, 7, 99, 4095, 8192, 131_071, 1_000_000, 2**24 + 1, 1_234_567_890, 2**31 - 1)
+STEPS = (1, 5, 7)
+SHORT = tuple(1 + i / 8 for i in range(8))
+LONG = tuple(float(2**i) for i in range(8))
+LENGTH = {"original_length": 4096}
+LONGROPE = {"short_factor": SHORT, "long_factor": LONG} | LENGTH
+
+# name: how the frequencies arise, and where it is not the whole head: head_dim or the first feature that turns
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"scheme": "plain"},
+    "plain-500000": {"scheme": "plain", "base": 500_000.0},
+    "first-half": {"scheme": "plain", "rotary_dim": 8},
+    "last-half": {"scheme": "plain", "rotary_dim": 8, "start": 8},
+    "linear": {"scheme": "linear", "factor": 4.0},
+    "ntk": {"scheme": "ntk", "factor": 4.0},
+    "dynamic_ntk": {"scheme": "dynamic_ntk", "factor": 2.0, "length": 16_384, "trained_length": 4096},
+    "ntk_by_parts": {"scheme": "ntk_by_parts", "factor": 4.0} | LENGTH,
+    "yarn": {"scheme": "yarn", "factor": 4.0, "truncate": True} | LENGTH,
+    "yarn-not-truncated": {"scheme": "yarn", "factor": 40.0, "truncate": False} | LENGTH,
+    "dynamic_yarn": {"scheme": "dynamic_yarn", "length": 12_288} | LENGTH,
+    "longrope-short": {"scheme": "longrope", "length": 4096, "factor": 32.0} | LONGROPE,
+    "longrope-long": {"scheme": "longrope", "length": 4097, "factor": 32.0} | LONGROPE,
+    "llama3": {
+        "scheme": "llama3",
+        "base": 500_000.0,
+        "factor": 8.0,
+        "original_length": 8192,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+    "proportional": {"scheme": "proportional", "proportion": 0.25},
+    "resonance": {"scheme": "resonance"},
+    "axial": {"axes": "axial", "rotary_dims": [8, 8]},
+    "chunked": {"axes": "chunked", "sections": [2, 3, 3]},
+    "strided": {"axes": "strided", "sections": [4, 2, 2]},
+    "alternating": {"axes": "alternating", "count": 2},
+    "mixed": {"axes": "mixed", "base": 10.0, "angle": 0.5},
+}
+
+
+# --- frequencies ------------------------------------------------------------------------------------------
+
+
+def ramp(d: int, base: float) -> list[Any]:
+    """RoFormer, section 3.2.2: θᵢ = base^(−2i/d)."""
+    return [mp.power(base, -mp.mpf(2 * i) / d) for i in range(d // 2)]
+
+
+def linear(f: list[Any], *, factor: float, **_: Any) -> list[Any]:
+    """Position interpolation: m → m / s."""
+    return [g / factor for g in f]
+
+
+def ntk(f: list[Any], *, base: float, factor: Any, **_: Any) -> list[Any]:
+    """Return the frequencies of another base, b' = b · s^(d/(d−2))."""
+    d = 2 * len(f)
+    return ramp(d, base * mp.power(factor, mp.mpf(d) / (d - 2)))
+
+
+def dynamic_ntk(f: list[Any], *, base: float, factor: float, length: int, trained_length: int) -> list[Any]:
+    """Return those of b' = b · (s n / M − (s − 1))^(d/(d−2))."""
+    return ntk(f, base=base, factor=mp.mpf(factor) * length / trained_length - (factor - 1))
+
+
+def ntk_by_parts(f: list[Any], *, factor: float, original_length: int, **_: Any) -> list[Any]:
+    """YaRN, section 3.2, with α = 1 and β = 32: r = L / λ, h = (1 − γ(r)) θ / s + γ(r) θ."""
+    gammas = [clipped((original_length * g / (2 * mp.pi) - 1) / (32 - 1)) for g in f]
+    return [(1 - gamma) * g / factor + gamma * g for g, gamma in zip(f, gammas, strict=True)]
+
+
+def yarn(f: list[Any], *, base: float, factor: Any, original_length: int, truncate: bool = True) -> list[Any]:
+    """YaRN as its authors' code has it: the ramp runs between the indices that turn 32 times and once."""
+    d = 2 * len(f)
+    low, high = (d * mp.log(original_length / (2 * mp.pi * n)) / (2 * mp.log(base)) for n in (32, 1))
+    if truncate:
+        low, high = mp.floor(low), mp.ceil(high)
+    low, high = max(low, 0), min(high, d - 1)
+    parts = [clipped((i - low) / (high - low)) for i in range(len(f))]
+    return [g / factor * part + g * (1 - part) for g, part in zip(f, parts, strict=True)]
+
+
+def dynamic_yarn(f: list[Any], *, base: float, length: int, original_length: int) -> list[Any]:
+    """YaRN, section 3.4: its factor is l' / L."""
+    return yarn(f, base=base, factor=mp.mpf(length) / original_length, original_length=original_length)
+
+
+def longrope(f: list[Any], *, length: int, original_length: int, **options: Any) -> list[Any]:
+    """LongRoPE: a divisor for each pair, from the long list beyond the trained length."""
+    divisors = options["long_factor" if length > original_length else "short_factor"]
+    return [g / e for g, e in zip(f, divisors, strict=True)]
+
+
+def llama3(f: list[Any], *, factor: float, original_length: int, **options: Any) -> list[Any]:
+    """Llama 3.1's apply_scaling, in wavelengths."""
+    low, high = options["low_freq_factor"], options["high_freq_factor"]
+
+    def scaled(g: Any) -> Any:
+        wavelength = 2 * mp.pi / g
+        if wavelength < original_length / high:
+            return g
+        if wavelength > original_length / low:
+            return g / factor
+        smooth = (original_length / wavelength - low) / (high - low)
+        return (1 - smooth) * g / factor + smooth * g
+
+    return [scaled(g) for g in f]
+
+
+def proportional(f: list[Any], *, proportion: float, **_: Any) -> list[Any]:
+    """p-RoPE: the slowest pairs stand still."""
+    return [g if i < proportion * len(f) else mp.mpf(0) for i, g in enumerate(f)]
+
+
+def resonance(f: list[Any], **_: Any) -> list[Any]:
+    """Resonance RoPE: wavelengths of whole tokens."""
+    return [2 * mp.pi / mp.nint(2 * mp.pi / g) for g in f]
+
+
+def clipped(x: Any) -> Any:
+    """Return x, held between 0 and 1."""
+    return min(max(x, mp.mpf(0)), mp.mpf(1))
+
+
+SCHEMES: dict[str, Callable[..., list[Any]]] = {
+    "plain": lambda f, **_: f,
+    "linear": linear,
+    "ntk": ntk,
+    "dynamic_ntk": dynamic_ntk,
+    "ntk_by_parts": ntk_by_parts,
+    "yarn": yarn,
+    "dynamic_yarn": dynamic_yarn,
+    "longrope": longrope,
+    "llama3": llama3,
+    "proportional": proportional,
+    "resonance": resonance,
+}
+
+
+def factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
+    """YaRN: 0.1 ln s + 1; LongRoPE: √(1 + ln s / ln L)."""
+    length = parameters.get("original_length", 1)
+    if scheme == "longrope":
+        return mp.sqrt(1 + mp.log(parameters["factor"]) / mp.log(length))
+    s = {"yarn": parameters.get("factor"), "dynamic_yarn": mp.mpf(parameters.get("length", 1)) / length}.get(scheme)
+    return mp.mpf(1) if s is None else mp.log(s) / 10 + 1
+
+
+def rows_of(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any]]:
+    """Return one row for each axis: which pairs turn with it, and how fast."""
+    f = ramp(HEAD_DIM, base)
+    n = len(f)
+    if axes == "axial":  # a ramp for each axis, side by side
+        places = [(axis, g) for axis, d in enumerate(parameters["rotary_dims"]) for g in ramp(d, base)]
+    elif axes == "chunked":  # Qwen2-VL: runs of pairs
+        owners = [axis for axis, size in enumerate(parameters["sections"]) for _ in range(size)]
+        places = list(zip(owners, f, strict=True))
+    elif axes == "strided":  # Qwen3-VL: every third pair is of the height, up to its section, and of the width likewise
+        t, h, w = range(n), range(1, 3 * parameters["sections"][1], 3), range(2, 3 * parameters["sections"][2], 3)
+        places = [(1 if i in h else 2 if i in w else 0, f[i]) for i in t]
+    elif axes == "alternating":  # Pixtral: even frequencies for one axis, odd ones for the other
+        count = parameters["count"]
+        places = [(axis, g) for axis in range(count) for g in f[axis::count]]
+    else:  # RoPE-Mixed: magnitudes base^(−4i/d), along a direction and across it
+        size = [mp.power(base, -mp.mpf(4 * i) / HEAD_DIM) for i in range(HEAD_DIM // 4)]
+        along, across = parameters["angle"], parameters["angle"] + mp.pi / 2
+        return [[g * part(a) for a in (along, across) for g in size] for part in (mp.cos, mp.sin)]
+    return [[g if owner == axis else mp.mpf(0) for owner, g in places] for axis in range(max(places)[0] + 1)]
+
+
+# --- cases ------------------------------------------------------------------------------------------------
+
+
+def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of one case."""
+    start, base = parameters.get("start", 0), parameters.get("base", BASE)
+    numbers = {key: value for key, value in parameters.items() if key not in {"scheme", "base", "start", "rotary_dim"}}
+    with mp.workdps(DIGITS):
+        if "axes" in parameters:
+            rows, factor = rows_of(parameters["axes"], parameters, base), mp.mpf(1)
+        else:
+            scheme, f = parameters["scheme"], ramp(parameters.get("rotary_dim", HEAD_DIM), base)
+            options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn"} else {}
+            rows, factor = [SCHEMES[scheme](f, **options, **numbers)], factor_of(scheme, parameters)
+        frequencies = floats(rows)
+        factor = mp.mpf(float(factor))
+        n = len(POSITIONS)
+        # in another order on each axis, after all of them stand at 0
+        positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
+        table = [[factor * z for z in row] for row in turns(positions, frequencies)]
+        x = features(n, HEAD_DIM)
+        return {
+            "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),
+            "frequencies": frequencies,
+            "factor": np.float64(factor),
+            "start": np.int64(start),
+            "positions": positions,
+            "cos": floats([[z.real for z in row] for row in table]),
+            "sin": floats([[z.imag for z in row] for row in table]),
+            "x": x.astype(np.float32),
+            "half": floats(turned(x, table, start, 1, len(rows[0]))),
+            "interleaved": floats(turned(x, table, start, 2, 1)),
+        }
+
+
+def turned(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
+    """Return x with features `gap` apart turned as one complex number, the next pair `step` features on."""
+    rows = [[mp.mpf(number) for number in row] for row in x.tolist()]
+    for row, turn in zip(rows, table, strict=True):
+        for pair, z in enumerate(turn):
+            a = start + step * pair
+            w = mp.mpc(row[a], row[a + gap]) * z
+            row[a], row[a + gap] = w.real, w.imag
+    return rows
+
+
+def floats(rows: Sequence[Sequence[Any]]) -> np.ndarray[Any, Any]:
+    """Round to float64, once."""
+    return np.asarray([[float(number) for number in row] for row in rows])
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def members() -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the bytes of each array."""
+    yield "schema.npy", npy(np.int64(SCHEMA))
+    for name, parameters in CASES.items():
+        for part, array in case(parameters).items():
+            yield f"{name}/{part}.npy", npy(array)
+
+
+def npy(array: Any) -> bytes:
+    """Return an array in NumPy's format, version 1.0, with no room to grow in its header."""
+    data = np.asarray(array)
+    data = data.astype(data.dtype.newbyteorder("<"))
+    about = {"descr": data.dtype.str, "fortran_order": False, "shape": data.shape}
+    header = repr(about).encode()
+    header += b" " * (-(10 + len(header) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data.tobytes()
+
+
+def write(path: Path) -> None:
+    """Write the archive, with no times in it and nothing compressed."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # whatever the system it is made on
+            archive.writestr(entry, data)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m rope_any.testing.make_vectors FILE")
+    write(Path(sys.argv[1]))

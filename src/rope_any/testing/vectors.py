@@ -1,0 +1,128 @@
+"""
+The vectors: rotations worked out in 60 digits, in a file that any language can read.
+
+``vectors_1.npz`` is a zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little endian), none of
+them compressed. The ``1`` is the version of what follows; what reads version 1 need not read another.
+
+=========================  =====================  ============================================================
+name                       shape, dtype           what it is
+=========================  =====================  ============================================================
+``schema``                 (), int64              the version, 1
+``<case>/parameters``      (bytes,), uint8        where the frequencies come from: JSON in UTF-8
+``<case>/frequencies``     (axes, pairs), float64  radians per position, 60 digits rounded once
+``<case>/factor``          (), float64            the attention factor, which multiplies cosines and sines
+``<case>/start``           (), int64              the first feature that turns
+``<case>/positions``       (n, axes), int64       from 0 to 2³¹ − 1
+``<case>/cos``             (n, pairs), float64    factor · cos(Σ position · frequency), of the frequencies and the
+                                                  factor as they stand in the file; rounded once
+``<case>/sin``             (n, pairs), float64    the same for sin
+``<case>/x``               (n, head_dim), float32  what is turned; each number is exact in bfloat16 and float16 too
+``<case>/half``            (n, head_dim), float64  x, turned with feature i beside i + pairs; rounded once
+``<case>/interleaved``     (n, head_dim), float64  the same with feature 2i beside 2i + 1
+=========================  =====================  ============================================================
+
+``python -m rope_any.testing.make_vectors FILE`` writes the file anew, to the same bytes.
+"""
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rope_any._frequencies import Frequencies
+
+SCHEMA = 1
+FILE = f"vectors_{SCHEMA}.npz"
+
+
+class Case(NamedTuple):
+    """
+    One rotation of the vectors, with what it makes of some positions and features.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in the file.
+    parameters : dict
+        Where the frequencies come from: ``scheme`` or ``axes``, and its numbers.
+    frequencies : tuple of float, or tuple of such rows
+        Radians per position; one row for each axis of the positions, if there are several.
+    attention_factor : float
+        Multiplies cosines and sines.
+    start : int
+        The first feature that turns.
+    positions : numpy.ndarray
+        ``(n,)``, or ``(n, axes)``; int64, from 0 to 2³¹ − 1.
+    cos, sin : numpy.ndarray
+        ``(n, pairs)``, float64, times the attention factor.
+    x : numpy.ndarray
+        ``(n, head_dim)``, float32; each number is exact in half precision too.
+    half, interleaved : numpy.ndarray
+        ``(n, head_dim)``, float64: x, turned in either pairing.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    frequencies: Frequencies
+    attention_factor: float
+    start: int
+    positions: np.ndarray[Any, Any]
+    cos: np.ndarray[Any, Any]
+    sin: np.ndarray[Any, Any]
+    x: np.ndarray[Any, Any]
+    half: np.ndarray[Any, Any]
+    interleaved: np.ndarray[Any, Any]
+
+
+def cases() -> dict[str, Case]:
+    """
+    Return the vectors: each scheme, partial rotary, several axes, at positions from 0 to 2³¹ − 1.
+
+    Returns
+    -------
+    dict of str to Case
+        By name. The arrays are shared with other callers, and can't be written.
+
+    Notes
+    -----
+    Worked out by ``rope_any/testing/make_vectors.py`` in 60-digit arithmetic from the formulas of the papers, and not by
+    the functions of this library. Other languages read the file itself, ``rope_any/testing/vectors_1.npz``; what is in
+    it is said in the documentation of ``rope_any.testing.vectors``.
+
+    Examples
+    --------
+    >>> from rope_any.testing import cases
+    >>> case = cases()["llama3"]
+    >>> case.positions
+    array([         0,          1,          2,          7,         99,       4095,
+                 8192,     131071,    1000000,   16777217, 1234567890, 2147483647])
+    >>> case.cos.shape, case.half.shape
+    ((12, 8), (12, 16))
+    """
+    return dict(_read())
+
+
+@cache
+def _read() -> dict[str, Case]:
+    with resources.files(__package__).joinpath(FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        given = {name: arrays[name] for name in arrays.files}
+    for array in given.values():
+        array.flags.writeable = False
+    names = dict.fromkeys(name.partition("/")[0] for name in given if "/" in name)
+    return {name: _case(name, lambda part, name=name: given[f"{name}/{part}"]) for name in names}
+
+
+def _case(name: str, part: Any) -> Case:
+    rows = tuple(map(tuple, part("frequencies").tolist()))
+    one = len(rows) == 1
+    return Case(
+        name=name,
+        parameters=json.loads(part("parameters").tobytes()),
+        frequencies=rows[0] if one else rows,
+        attention_factor=part("factor").item(),
+        start=part("start").item(),
+        positions=part("positions")[:, 0] if one else part("positions"),
+        **{key: part(key) for key in ("cos", "sin", "x", "half", "interleaved")},
+    )
