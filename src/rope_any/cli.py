@@ -1,5 +1,6 @@
-"""The command line: ``rope-any check``, ``rotate``, ``convert``, ``inspect`` and ``diff``."""
+"""The command line: ``rope-any check``, ``verify``, ``rotate``, ``convert``, ``inspect`` and ``diff``."""
 
+import importlib
 import json
 import math
 import re
@@ -12,20 +13,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from rope_any import Rope, __version__, _safetensors, frequencies
-from rope_any._array import Array, namespace
-from rope_any._engines import ENGINES, Engine, find, version
+from rope_any._array import Array, floating_dtype, namespace
+from rope_any._engines import ENGINES, ROOTS, Engine, find, version
 from rope_any._frequencies import shown
 from rope_any._pairing import as_pairing
 from rope_any.config import Explanation, drift, explain, wavelengths
+from rope_any.testing import Case, cases, check_rotary
+from rope_any.testing._check import TURN_BOUNDS
+from rope_any.testing._exact import Sample, apart, exact
+from rope_any.testing._exact import turned as exactly
 from rope_any.weights import chosen, order_of
 
 try:
-    import mpmath
+    import mpmath  # noqa: F401  # by which check and verify judge
     import typer
     from rich.console import Console
     from rich.markup import escape
@@ -37,10 +42,8 @@ except ModuleNotFoundError as error:
 
 # The job of `check`: the shapes and base of Llama-3.1-8B.
 QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
-# Largest error that is let pass, of the table and of a turned pair relative to its length. The latter is one
-# rounding of each number beyond the table's own: 2⁻²⁴ in float32, 2⁻⁹ in bfloat16, times two and √2.
-TABLE_BOUND = 1.2e-7
-TURN_BOUNDS = {"float32": 4e-7, "bfloat16": 6e-3}
+DTYPES = ("float32", "bfloat16")
+TABLE_BOUND = 1.2e-7  # the largest error of a table that is let pass
 REPEATS = 5
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -59,14 +62,6 @@ def _version(*, show: Annotated[bool, typer.Option("--version", help="Print the 
 # --- check ------------------------------------------------------------------------------------------------
 
 
-class Sample(NamedTuple):
-    """Positions and their exact table, in 60 digits rounded to float64."""
-
-    positions: np.ndarray[Any, Any]
-    cos: np.ndarray[Any, Any]
-    sin: np.ndarray[Any, Any]
-
-
 @app.command()
 def check() -> None:
     """
@@ -83,16 +78,16 @@ def check() -> None:
     broken = 0
     with _progress("check", 2 * len(places) + 2) as step:
         rng = np.random.default_rng(0)
-        job = _exact(np.sort(rng.choice(TOKENS, 80, replace=False)) + OFFSET, rope.frequencies)
+        job = exact(np.sort(rng.choice(TOKENS, 80, replace=False)) + OFFSET, rope.frequencies)
         step("60-digit arithmetic")
         ends = np.asarray([0, 1, 2**31 - 1, -(2**31) + 1])
-        far = _exact(np.concatenate([ends, rng.integers(-(2**31) + 1, 2**31, 76)]), rope.frequencies)
+        far = exact(np.concatenate([ends, rng.integers(-(2**31) + 1, 2**31, 76)]), rope.frequencies)
         step("60-digit arithmetic")
         q, k = (
             rng.standard_normal((1, heads, TOKENS, HEAD_DIM), dtype=np.float32) for heads in (QUERY_HEADS, KEY_HEADS)
         )
         for name, label, device in places:
-            for dtype in ("float32", "bfloat16"):
+            for dtype in DTYPES:
                 measured = _measure(ENGINES[name], found[name], device, dtype, rope, (q, k), job, far)
                 if measured is not None:
                     figures, good = measured
@@ -114,7 +109,8 @@ def check() -> None:
             extra = ENGINES[name].extra
             out.print(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")', markup=False)
     if broken:
-        typer.echo(f"rope-any: a bound is broken: tables {TABLE_BOUND}, q and k {TURN_BOUNDS}", err=True)
+        bounds = {dtype: TURN_BOUNDS[dtype] for dtype in DTYPES}
+        typer.echo(f"rope-any: a bound is broken: tables {TABLE_BOUND}, q and k {bounds}", err=True)
         raise typer.Exit(1)
 
 
@@ -148,13 +144,6 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     return figures, good
 
 
-def _exact(positions: np.ndarray[Any, Any], frequencies: Any) -> Sample:
-    with mpmath.workdps(60):
-        angles = [[mpmath.mpf(int(p)) * mpmath.mpf(f) for f in frequencies] for p in positions]
-        cos, sin = (np.asarray([[float(f(a)) for a in row] for row in angles]) for f in (mpmath.cos, mpmath.sin))
-    return Sample(positions, cos, sin)
-
-
 def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: Sample) -> float:
     positions = engine.put(module, sample.positions.astype(np.int32), device)
     cos, sin = (engine.get(module, part).astype(np.float64) for part in rope.table(positions))
@@ -163,12 +152,8 @@ def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: S
 
 def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
     """Return the largest distance of a turned pair from where it should be, relative to its length."""
-    rows = sample.positions - OFFSET
-    z, w = (
-        part[..., : HEAD_DIM // 2] + 1j * part[..., HEAD_DIM // 2 :] for part in (x[0, :, rows], turned[0, :, rows])
-    )
-    exact = z.astype(np.complex128) * (sample.cos + 1j * sample.sin)[:, None, :]
-    return float((np.abs(w - exact) / np.abs(exact)).max())
+    before, after = (part[0][:, sample.positions - OFFSET] for part in (x, turned))
+    return float(apart(after, exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 
 
 def _times(*jobs: Callable[[], object]) -> list[float]:
@@ -189,6 +174,107 @@ def _progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done, steps=1: bar.update(task, advance=steps, description=escape(done))
+
+
+# --- verify -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned.", show_default=False),
+    ],
+    *,
+    pairing: Annotated[str, typer.Option(help="half or interleaved: as it should turn.")],
+    head_dim: Annotated[int | None, typer.Option(help="How many features a head has: 128.", show_default=False)] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    start: Annotated[int | None, typer.Option(help="The first feature that turns: 0.", show_default=False)] = None,
+    base: Annotated[float | None, typer.Option(help="Also called rope_theta: 10 000.", show_default=False)] = None,
+    attention_factor: Annotated[
+        float | None, typer.Option(help="Multiplies cosines and sines: 1.", show_default=False)
+    ] = None,
+    longest: Annotated[int | None, typer.Option(help="The last position: 2³¹ − 1.", show_default=False)] = None,
+    case: Annotated[str | None, typer.Option(help="One of the vectors, in place of all these.")] = None,
+    library: Annotated[str, typer.Option(help="What x is made by: numpy, torch, jax, ...")] = "numpy",
+    dtype: Annotated[str, typer.Option(help="Of x: float32, bfloat16, ...")] = "float32",
+    as_json: AsJson = False,
+) -> None:
+    """
+    Run a rotary of any library against 60-digit arithmetic and the properties of a rotation.
+
+    Shows its largest error by position, which property fails and what is probably wrong. Exits with 1 if it fails.
+    """
+    try:
+        options: dict[str, Any] = {
+            "head_dim": head_dim,
+            "rotary_dim": rotary_dim,
+            "start": start,
+            "base": base,
+            "attention_factor": attention_factor,
+            "longest": longest,
+            "case": None if case is None else _case(case),
+        }
+        function, like = _function(target), _like(library, dtype)
+        with Console(stderr=True).status(f"verifying {escape(target)}"):
+            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+    except (TypeError, ValueError) as error:
+        typer.echo(f"rope-any: {error}", err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        found = {name: found._asdict() for name, found in report.properties.items()}
+        texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
+        _echo_json({"target": target, **report._asdict(), "properties": found, **texts})
+    else:
+        typer.echo(f"{target}: {report}")
+    if not report:
+        raise typer.Exit(1)
+
+
+KEYED = ("errors", "refusals")  # by position, which JSON has no key for
+
+
+def _function(target: str) -> Callable[..., Any]:
+    """Return what a target names; modules are looked for where the command is run, too."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        msg = f"MODULE:FUNCTION must be like package.module:function; got {shown(target)}"
+        raise ValueError(msg)
+    sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        msg = f"{module} can't be imported: {type(error).__name__}: {error}"
+        raise ValueError(msg) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            msg = f"MODULE:FUNCTION must name what is there; got {shown(target)}, without {shown(part)}"
+            raise ValueError(msg)
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]  # check_rotary says what it must be
+
+
+def _like(library: str, dtype: str) -> Array:
+    """Return an array of a library and a dtype."""
+    if library not in ROOTS:
+        msg = f"library must be one of {', '.join(ROOTS)}; got {shown(library)}"
+        raise ValueError(msg)
+    module, engine = find(ROOTS[library]), ENGINES[ROOTS[library]]
+    devices = {} if module is None else engine.devices(module)
+    if not devices:
+        msg = f"library must be one that is installed, with its device; got {library}"
+        raise ValueError(msg)
+    like = engine.put(module, np.zeros(1, dtype=np.float32), next(iter(devices.values())))
+    xp = namespace(like=like)
+    return xp.astype(like, floating_dtype(xp, dtype))
+
+
+def _case(name: str) -> Case:
+    known = cases()
+    if name not in known:
+        msg = f"case must be one of {', '.join(known)}; got {shown(name)}"
+        raise ValueError(msg)
+    return known[name]
 
 
 # --- rotate -----------------------------------------------------------------------------------------------

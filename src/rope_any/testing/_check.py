@@ -11,8 +11,8 @@ from rope_any._engines import host
 from rope_any._frequencies import Row, as_row, attention_factor, frequencies, integer, shown
 from rope_any._pairing import Pairing, as_pairing, members
 from rope_any._table import placed, tokens
-from rope_any.testing._exact import Sample, exact, features
-from rope_any.testing._wrong import Data, Rotary, apart, causes
+from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
+from rope_any.testing._wrong import Rotary, causes
 from rope_any.testing.vectors import Case
 
 # Largest error of a turned pair that is let pass, relative to its length. It is one rounding of each number beyond
@@ -20,7 +20,7 @@ from rope_any.testing.vectors import Case
 TURN_BOUNDS = {"float64": 4e-7, "float32": 4e-7, "float16": 1.5e-3, "bfloat16": 6e-3}
 RUN = 8  # tokens of a call
 BATCH, HEADS = 2, 3
-LONGEST = 2**31 - 1
+LEAST, LONGEST = 127, 2**31 - 1  # what `longest` may be
 NEAR = (0, 10, 100)  # where properties are tried: careless angles have hardly an error yet
 
 
@@ -149,8 +149,8 @@ def check_rotary(
     (1.5e-3 in float16, 6e-3 in bfloat16), at every position: that is what float32 tables and one rounding leave.
 
     For the guess, rotations that are wrong on purpose are run on the same numbers: the other pairing, sign or slice of
-    features, positions that are one off, a factor that is left out or counted twice, other frequencies, and roundings of
-    frequencies, angles, table or products; with up to two of the former and two of the latter at once.
+    features, positions that are one off, a factor that is left out or counted twice, other frequencies, and roundings
+    of frequencies, angles, table or products; with up to two of the former and two of the latter at once.
 
     Examples
     --------
@@ -210,11 +210,11 @@ def _job(
 ) -> _Job:
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else integer("start", start)
-    row = _row(dim - first if rotary_dim is None else rotary_dim, base, frequencies, own_dim=rotary_dim)
+    row = _row(dim - first, rotary_dim, base, frequencies)
     if first < 0 or first + 2 * len(row) > dim:
         msg = f"head_dim must hold {2 * len(row)} features that turn from start {first} on; got {dim}"
         raise ValueError(msg)
-    last = LONGEST if longest is None else tokens("longest", longest, least=NEAR[-1] + RUN)
+    last = LONGEST if longest is None else tokens("longest", longest, least=LEAST)
     begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN <= last - RUN), last - RUN + 1]
     runs = {p: exact(range(p, p + RUN), row) for p in begins}
     factor = 1.0 if attention_factor is None else _factor(attention_factor)
@@ -225,10 +225,10 @@ _factor = attention_factor
 _plain = frequencies
 
 
-def _row(rotary_dim: Any, base: Any, frequencies: Any, *, own_dim: Any) -> Row:
+def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
     if frequencies is None:
-        return _plain(rotary_dim, base=10_000.0 if base is None else base)
-    if base is not None or own_dim is not None:
+        return _plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
+    if base is not None or rotary_dim is not None:
         msg = "frequencies must be given alone, or else rotary_dim and base; got both"
         raise ValueError(msg)
     return as_row(frequencies)
@@ -273,28 +273,30 @@ class _Subject(NamedTuple):
         return host(_array.cast(xp, x, _array.compute_dtype(xp, x))).astype(np.float64)
 
     def call(self, data: Data, positions: Sequence[Any]) -> tuple[Array, Array]:
-        """Return what was given as x, and what came back."""
+        """Return what was given as x, and what came back, whose numbers can be had."""
         x = self.put(data)
         try:
             y = self.function(x, placed(positions, like=self.like))
-            if not _array.is_array(y) or _array.library(y) != _array.library(x):
-                msg = f"returned {type(y).__name__}, where x is {type(x).__name__}"
-                raise _RefusedError(msg)
-            if tuple(y.shape) != data.shape:
-                msg = f"returned shape {tuple(y.shape)} for x of shape {data.shape}"
-                raise _RefusedError(msg)
-            self.get(y)  # a lazy one raises here
-        except _RefusedError:
-            raise
-        except Exception as error:  # whatever it is, it goes into the report
-            said = str(error).strip().partition("\n")[0][:200]
-            msg = f"raised {type(error).__name__}: {said}"
-            raise _RefusedError(msg) from error
-        return x, y
+            if (said := _unlike(y, x)) is None:
+                self.get(y)  # a lazy one raises here
+                return x, y
+        except Exception as error:  # noqa: BLE001  # whatever it is, it goes into the report
+            first, _, _ = str(error).strip().partition("\n")
+            said = f"raised {type(error).__name__}: {first[:200]}"
+        raise _RefusedError(said)
 
     def __call__(self, data: Data, positions: Sequence[Any]) -> Data:
         """Return x, turned."""
         return self.get(self.call(data, positions)[1])
+
+
+def _unlike(y: Any, x: Array) -> str | None:
+    """Return what is wrong with a result, other than its numbers and their dtype."""
+    if not _array.is_array(y) or _array.library(y) != _array.library(x):
+        return f"returned {type(y).__name__}, where x is {type(x).__name__}"
+    if tuple(y.shape) != tuple(x.shape):
+        return f"returned shape {tuple(y.shape)} for x of shape {tuple(x.shape)}"
+    return None
 
 
 def _report(job: _Job, subject: _Subject) -> Report:
@@ -310,10 +312,11 @@ def _report(job: _Job, subject: _Subject) -> Report:
         except _RefusedError as refusal:
             refusals[name] = str(refusal)
             continue
-        errors[name] = float(np.max(apart(y, _exactly(x, sample, right), right.pairing, right.start, pairs)))
+        want = turned(x, sample, right.pairing, start=right.start, factor=right.factor)
+        errors[name] = float(np.max(apart(y, want, right.pairing, start=right.start, pairs=pairs)))
         shown_rows.append((x[0, 0], sample.positions.reshape(len(sample.positions), -1), y[0, 0]))
     properties, more = _properties(job, subject, bound=(property_bound := max(1e-4, 4 * bound)))
-    refusals |= {name: said for name, said in more.items() if said not in refusals.values()}
+    refusals |= more
     right_numbers = all(error <= bound for error in errors.values())
     guess: tuple[str, ...] = ()
     if not right_numbers:
@@ -323,17 +326,6 @@ def _report(job: _Job, subject: _Subject) -> Report:
     where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
     about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {_array.library(subject.like)}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
-
-
-def _exactly(x: Data, sample: Sample, right: Rotary) -> Data:
-    """Return x, turned by an exact table."""
-    pairs = right.frequencies.shape[-1]
-    where = members(right.pairing, right.start, pairs)
-    first, second = where[:pairs], where[pairs:]
-    w = (x[..., first] + 1j * x[..., second]) * (right.factor * (sample.cos + 1j * sample.sin))
-    y = x.copy()
-    y[..., first], y[..., second] = w.real, w.imag
-    return y
 
 
 # --- properties -------------------------------------------------------------------------------------------
@@ -419,8 +411,8 @@ def _by_itself(job: _Job, subject: _Subject) -> float:
     x, where = _given(job), _run(job, 10)
     y = subject(x, where)
     others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1))
-    alone = subject(x[:, :, :1], where[:1])
-    return max(_largest(others - y, y), _largest(alone - y[:, :, :1], y[:, :, :1]))
+    alone, last = subject(x[:, :, -1:], where[-1:]), y[:, :, -1:]
+    return float(np.max([_largest(others - y, y), _largest(alone - last, last)]))  # which a nan comes through
 
 
 def _passes_through(job: _Job, subject: _Subject) -> float | None:

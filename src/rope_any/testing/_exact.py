@@ -2,9 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from rope_any._pairing import Pairing, members, split
+
+Data: TypeAlias = np.ndarray[Any, Any]
 
 DIGITS = 60
 
@@ -12,9 +16,9 @@ DIGITS = 60
 class Sample(NamedTuple):
     """Positions and their exact table, in 60 digits rounded to float64."""
 
-    positions: np.ndarray[Any, Any]
-    cos: np.ndarray[Any, Any]
-    sin: np.ndarray[Any, Any]
+    positions: Data
+    cos: Data
+    sin: Data
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
@@ -48,7 +52,24 @@ def mpmath() -> Any:
     return mp
 
 
-def features(*shape: int) -> np.ndarray[Any, Any]:
+def turned(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
+    """Return x ``(..., n, features)``, turned by the exact table of n positions."""
+    pairs = sample.cos.shape[-1]
+    where = members(pairing, start, pairs)
+    first, second = where[:pairs], where[pairs:]
+    w = (x[..., first] + 1j * x[..., second].astype(np.float64)) * (factor * (sample.cos + 1j * sample.sin))
+    y = x.astype(np.float64)
+    y[..., first], y[..., second] = w.real, w.imag
+    return y
+
+
+def apart(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
+    """Return how far pairs are from where they should be, relative to their length: ``(..., pairs)``."""
+    (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
+    return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
+
+
+def features(*shape: int) -> Data:
     """Return numbers ±(1 to 2) in sixteenths, which half precision holds too, from the digits of a product."""
     digits = np.arange(1, math.prod(shape) + 1) * 40_503 % 65_537
     return ((16 + digits % 17) / 16 * (1 - 2 * (digits // 17 % 2))).reshape(shape)

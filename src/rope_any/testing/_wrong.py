@@ -8,8 +8,7 @@ import numpy as np
 
 from rope_any._frequencies import frequencies
 from rope_any._pairing import Pairing, join, split
-
-Data: TypeAlias = np.ndarray[Any, Any]
+from rope_any.testing._exact import Data, apart
 
 
 class Rotary(NamedTuple):
@@ -64,12 +63,6 @@ def rounded(a: Any, dtype: str) -> Data:
     return np.asarray(a).astype(dtype).astype(np.float64)
 
 
-def apart(y: Data, want: Data, pairing: Pairing, start: int, pairs: int) -> Data:
-    """Return how far pairs are from where they should be, relative to their length: ``(..., pairs)``."""
-    (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
-    return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
-
-
 # --- which of them does the same --------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[Rotary], Rotary | None]
@@ -89,7 +82,7 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
     def miss(r: Rotary, rows: Any = slice(None)) -> Data:
         """Return by how much it misses each pair at most tokens."""
         want = turned(r, x[rows], positions[rows])
-        off = apart(y[rows], want, right.pairing, right.start, right.frequencies.shape[-1])
+        off = apart(y[rows], want, right.pairing, start=right.start, pairs=right.frequencies.shape[-1])
         return np.asarray(np.quantile(off, MOST, axis=0, method="higher"))
 
     with np.errstate(all="ignore"):  # float16 overflows
@@ -100,15 +93,11 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
         found = [(r, precision) for r in kinds for precision in _precisions()]
         for r, (said, dtypes) in sorted(found, key=lambda pair: len(pair[0].said) + len(pair[1][0])):
             wrong = r._replace(**dtypes)
-            misses = [miss(wrong._replace(ulps=n)) for n in (ULPS if r_is_float32(wrong) else [0])]
+            ulps = ULPS if wrong.frequency_dtype == "float32" else [0]
+            misses = [miss(wrong._replace(ulps=n)) for n in ulps]
             if np.max(np.min(misses, axis=0)) <= bound:
                 return (*r.said, *said)
     return ()
-
-
-def r_is_float32(r: Rotary) -> bool:
-    """Whether frequencies are float32, which each way to compute a power rounds otherwise."""
-    return r.frequency_dtype == "float32"
 
 
 def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Rotary]:
@@ -126,7 +115,7 @@ def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Ro
 def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
     """Yield the ways to be wrong other than by rounding; each gives None where it doesn't apply."""
     pairs, head_dim = right.frequencies.shape[-1], x.shape[-1]
-    other: Pairing = "interleaved" if right.pairing == "half" else "half"
+    other = _other(right.pairing)
 
     def change(said: str, **fields: Any) -> Change:
         return lambda r: r._replace(said=(*r.said, said), **fields)
@@ -157,7 +146,7 @@ def _other(pairing: Pairing) -> Pairing:
 
 
 def _of_head(right: Rotary, head_dim: int, pairs: int) -> Change:
-    """The exponents of a partial rotary run over the head rather than over what turns."""
+    """Let the exponents of a partial rotary run over the head rather than over what turns."""
     f = right.frequencies[0]
     base = float(f[-1] ** (-pairs / (pairs - 1))) if pairs > 1 else 0.0
 
@@ -206,9 +195,9 @@ def _scaled(r: Rotary, measured: Data) -> Rotary | None:
     return r._replace(frequencies=scale * r.frequencies, said=(*r.said, f"all frequencies times {scale:.3g}"))
 
 
-def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield ways to round: nothing, frequencies or angles, the table or all products, or two of these."""
-    angles: list[tuple[tuple[str, ...], dict[str, str]]] = [((), {})]
+    angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):
         angles.append(((f"frequencies in {dtype}",), {"frequency_dtype": dtype}))

@@ -215,8 +215,8 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         return {
             "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),
             "frequencies": frequencies,
-            "factor": np.float64(factor),
-            "start": np.int64(start),
+            "factor": np.asarray(float(factor)),
+            "start": np.asarray(start, dtype=np.int64),
             "positions": positions,
             "cos": floats([[z.real for z in row] for row in table]),
             "sin": floats([[z.imag for z in row] for row in table]),

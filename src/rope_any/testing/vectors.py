@@ -87,9 +87,9 @@ def cases() -> dict[str, Case]:
 
     Notes
     -----
-    Worked out by ``rope_any/testing/make_vectors.py`` in 60-digit arithmetic from the formulas of the papers, and not by
-    the functions of this library. Other languages read the file itself, ``rope_any/testing/vectors_1.npz``; what is in
-    it is said in the documentation of ``rope_any.testing.vectors``.
+    Worked out by ``rope_any/testing/make_vectors.py`` in 60-digit arithmetic from the formulas of the papers, and not
+    by the functions of this library. Other languages read the file itself, ``rope_any/testing/vectors_1.npz``; the
+    docstring of ``rope_any.testing.vectors`` says what is in it.
 
     Examples
     --------

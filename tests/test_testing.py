@@ -1,0 +1,461 @@
+"""The kit that checks other people's rotaries: its vectors, and whether it finds what is wrong."""
+
+import math
+import struct
+import zipfile
+from fractions import Fraction
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import axes, scaling
+from rope_any.testing import Case, Report, cases, check_rotary, make_vectors, vectors
+
+FILE = Path(vectors.__file__).parent / vectors.FILE
+# π to 100 digits, from its usual series, for arithmetic with integers alone
+UNIT = 10**100
+
+
+def arctan(n):
+    """Return arctan(1 / n) in units of 10⁻¹⁰⁰."""
+    total, term, k = 0, UNIT // n, 0
+    while term:
+        total += (-1) ** k * (term // (2 * k + 1))
+        term, k = term // n**2, k + 1
+    return total
+
+
+TURN = 8 * (4 * arctan(5) - arctan(239))  # Machin
+
+
+def angle(position, frequency):
+    """Return Σ position × frequency modulo one turn, from a rational number."""
+    exact = sum((Fraction(p) * Fraction(f) for p, f in zip(position, frequency, strict=True)), Fraction(0))
+    return float(Fraction(int(exact * UNIT) % TURN, UNIT))
+
+
+# --- the vectors ------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_written_again_to_the_byte(tmp_path):
+    make_vectors.write(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == FILE.read_bytes()
+    assert FILE.stat().st_size < 200_000
+
+
+def test_the_file_is_what_its_schema_says():
+    with zipfile.ZipFile(FILE) as archive:
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
+        first = archive.read("schema.npy")
+        assert (first[:8], struct.unpack("<q", first[-8:])) == (b"\x93NUMPY\x01\x00", (1,))
+    with np.load(FILE) as arrays:
+        assert arrays["schema"] == 1
+        names = {name.partition("/")[0] for name in arrays.files} - {"schema"}
+        assert set(cases()) == names
+        for name in names:
+            given = {key: arrays[f"{name}/{key}"] for key in PARTS}
+            rows, pairs = given["frequencies"].shape
+            n = len(given["positions"])
+            sizes = {"n": n, "axes": rows, "pairs": pairs, "head_dim": 16, "bytes": given["parameters"].size}
+            for key, (shape, dtype) in PARTS.items():
+                assert given[key].shape == tuple(sizes[size] for size in shape), (name, key)
+                assert given[key].dtype.str == dtype, (name, key)
+            assert (given["positions"][0] == 0).all()
+            assert given["positions"].max() == 2**31 - 1
+            for half in (np.float16, ml_dtypes.bfloat16):
+                assert (given["x"].astype(half).astype(np.float32) == given["x"]).all()
+
+
+PARTS = {
+    "parameters": (("bytes",), "|u1"),
+    "frequencies": (("axes", "pairs"), "<f8"),
+    "factor": ((), "<f8"),
+    "start": ((), "<i8"),
+    "positions": (("n", "axes"), "<i8"),
+    "cos": (("n", "pairs"), "<f8"),
+    "sin": (("n", "pairs"), "<f8"),
+    "x": (("n", "head_dim"), "<f4"),
+    "half": (("n", "head_dim"), "<f8"),
+    "interleaved": (("n", "head_dim"), "<f8"),
+}
+
+
+@pytest.mark.parametrize("name", cases())
+def test_tables_are_those_of_rational_arithmetic(name):
+    case = cases()[name]
+    columns = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1]).T.tolist()
+    places = case.positions.reshape(len(case.cos), -1).tolist()
+    angles = [[angle(place, column) for column in columns] for place in places]
+    turns = case.attention_factor * np.exp(1j * np.asarray(angles))
+    np.testing.assert_allclose(case.cos, turns.real, rtol=0, atol=2e-15)
+    np.testing.assert_allclose(case.sin, turns.imag, rtol=0, atol=2e-15)
+    pairs = len(columns)
+    for pairing, first, second in (
+        ("half", range(pairs), range(pairs, 2 * pairs)),
+        ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
+    ):
+        one, two = (case.start + np.asarray(where) for where in (first, second))
+        z = (case.x[:, one] + 1j * case.x[:, two]) * turns
+        want = case.x.astype(np.float64)
+        want[:, one], want[:, two] = z.real, z.imag
+        np.testing.assert_allclose(getattr(case, pairing), want, rtol=0, atol=1e-14)
+
+
+def ours(parameters):
+    """Return the frequencies and the factor that this library has for the parameters of a case."""
+    numbers = dict(parameters)
+    base, dim = numbers.pop("base"), numbers.pop("rotary_dim", 16)
+    f = ra.frequencies(dim, base=base)
+    numbers.pop("start", None)
+    if "axes" in numbers:
+        return rows(f, **numbers), 1.0
+    scheme = numbers.pop("scheme")
+    if scheme == "plain":
+        return f, 1.0
+    given = [] if scheme == "longrope" or "factor" not in numbers else [numbers.pop("factor")]
+    given = given or ([numbers.pop("proportion")] if "proportion" in numbers else [])
+    factor = 1.0
+    if scheme == "yarn":
+        factor = scaling.yarn_attention_factor(*given)
+    elif scheme == "dynamic_yarn":
+        factor = scaling.yarn_attention_factor(numbers["length"] / numbers["original_length"])
+    elif scheme == "longrope":
+        factor = scaling.longrope_attention_factor(numbers.pop("factor"), original_length=numbers["original_length"])
+    if scheme in {"yarn", "dynamic_yarn"}:
+        numbers["base"] = base
+    return getattr(scaling, scheme)(f, *given, **numbers), factor
+
+
+def rows(f, **numbers):
+    kind = numbers.pop("axes")
+    if kind == "axial":
+        return axes.axial(*(ra.frequencies(d) for d in numbers["rotary_dims"]))
+    if kind == "mixed":
+        draw = type("", (), {"random": lambda _: numbers["angle"] / (2 * math.pi)})()
+        return axes.mixed(16, heads=1, rng=draw)[0]
+    return getattr(axes, kind)(f, *numbers.values())
+
+
+@pytest.mark.parametrize("name", cases())
+def test_our_schemes_give_the_frequencies_of_the_vectors(name):
+    case = cases()[name]
+    found, factor = ours(case.parameters)
+    np.testing.assert_allclose(found, case.frequencies, rtol=2e-15, atol=1e-16)
+    assert factor == pytest.approx(case.attention_factor, rel=4e-16)
+
+
+def test_every_scheme_and_arrangement_is_in_the_vectors():
+    held = {case.parameters.get("scheme", case.parameters.get("axes")) for case in cases().values()}
+    schemes = {name for name in scaling.__all__ if not name.endswith("attention_factor")}
+    assert held == schemes | set(axes.__all__) | {"plain"}
+
+
+def test_the_vectors_cannot_be_written():
+    assert cases()["plain"].x is cases()["plain"].x
+    with pytest.raises(ValueError, match="read-only"):
+        cases()["plain"].cos[0] = 1
+
+
+# --- those that are right ---------------------------------------------------------------------------------
+
+F = ra.frequencies(32)
+PLAIN = {"pairing": "half", "head_dim": 32}
+
+
+def test_ours_passes_on_every_library(lib):
+    for dtype in sorted({"float32", lib.dtypes[0], lib.dtypes[-1]}):
+        rope = ra.Rope(F[:8], pairing="interleaved", attention_factor=1.2, start=4)
+        options = {"pairing": "interleaved", "head_dim": 32, "start": 4, "frequencies": F[:8], "attention_factor": 1.2}
+        report = check_rotary(rope.apply, **options, like=lib([0], dtype))
+        assert report, str(report)
+        assert len(report.errors) == 11
+        assert max(report.errors.values()) > 0 or dtype == "float64"
+
+
+@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_ours_passes_every_vector(name, pairing):
+    case = cases()[name]
+    rope = ra.Rope(case.frequencies, pairing=pairing, attention_factor=case.attention_factor, start=case.start)
+    report = check_rotary(rope.apply, pairing=pairing, case=case)
+    assert report, str(report)
+    other = {"half": "interleaved", "interleaved": "half"}[pairing]
+    assert not check_rotary(rope.apply, pairing=other, case=case)
+
+
+def test_compiled_functions_pass(lib):
+    if lib.compile is None:
+        pytest.skip("no compiler")
+    rope = ra.Rope(F, pairing="half")
+    assert check_rotary(lib.compile(rope.apply), **PLAIN, like=lib([0], "float32"))
+
+
+def test_a_careful_one_in_plain_numpy_passes():
+    assert check_rotary(rotary(), **PLAIN)
+    assert check_rotary(rotary(pairing="interleaved", base=500_000.0), pairing="interleaved", head_dim=32, base=5e5)
+    assert check_rotary(rotary(rotary_dim=8, start=24), **PLAIN, rotary_dim=8, start=24)
+
+
+# --- those that are wrong ---------------------------------------------------------------------------------
+
+
+def rotary(
+    *,
+    pairing="half",
+    base=10_000.0,
+    head_dim=32,
+    rotary_dim=None,
+    start=0,
+    sign=1,
+    shift=0,
+    factor=1.0,
+    exponent=None,
+    scale=1.0,
+    frequencies=None,
+    angles="float64",
+    kept="float64",
+    table="float64",
+    turn="float64",
+    out=None,
+    after=lambda y, *_: y,
+):
+    """Return a rotary in plain NumPy, the textbook's, with what is to be wrong about it."""
+    d = rotary_dim or head_dim - start
+    f = base ** (-2 * np.arange(d // 2) / (exponent or d)) * scale if frequencies is None else np.asarray(frequencies)
+    f = f.astype(kept)
+
+    def function(x, positions):
+        given = x.astype(turn)
+        angle = (positions + shift).astype(angles)[:, None] * f.astype(angles)
+        wide = angle.astype(np.float64)
+        c, s = (part.astype(table).astype(turn) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
+        one, two = {
+            "half": (slice(start, start + d // 2), slice(start + d // 2, start + d)),
+            "interleaved": (slice(start, start + d, 2), slice(start + 1, start + d, 2)),
+        }[pairing]
+        a, b = given[..., one], given[..., two]
+        y = x.copy()
+        y[..., one], y[..., two] = a * c - b * s, b * c + a * s
+        if out == "half":
+            y[..., start : start + d] = np.concatenate([y[..., one], y[..., two]], -1)
+        if out == "interleaved":
+            y[..., start : start + d] = np.stack([y[..., one], y[..., two]], -1).reshape(*x.shape[:-1], d)
+        return after(y, x, positions)
+
+    return function
+
+
+BFLOAT = ml_dtypes.bfloat16
+YARN = scaling.yarn(F, 16.0, base=10_000.0, original_length=4096)
+PARTIAL = {"rotary_dim": 16}
+# what is wrong with it, what was asked for besides, and what is to be said
+BROKEN = {
+    "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
+    "other sign": ({"sign": -1}, {}, ["the other sign: pairs turn backwards"]),
+    "from 1 on": ({"shift": 1}, {}, ["positions one too large"]),
+    "from -1 on": ({"shift": -1}, {}, ["positions one too small"]),
+    "base": ({"base": 500_000.0}, {}, ["other frequencies: the plain ones of base 500000"]),
+    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: the plain ones of base 10000"]),
+    "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
+    "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
+    "factor twice": ({"factor": 1.3**2}, {"attention_factor": 1.3}, ["the attention factor counted twice"]),
+    "exponents": ({"exponent": 32} | PARTIAL, PARTIAL, ["exponents over head_dim rather than rotary_dim"]),
+    "last slice": ({"start": 16}, PARTIAL, ["another slice: features 16 to 31 turn"]),
+    "first slice": (PARTIAL, {"start": 16}, ["another slice: features 0 to 15 turn"]),
+    "order": (
+        {"pairing": "interleaved", "out": "half"},
+        {"pairing": "interleaved"},
+        ["features come out in the order half"],
+    ),
+    "float32 frequencies": ({"kept": np.float32}, {}, ["frequencies in float32"]),
+    "bfloat16 frequencies": ({"kept": BFLOAT}, {}, ["frequencies in bfloat16"]),
+    "float16 frequencies": ({"kept": np.float16}, {}, ["frequencies in float16"]),
+    "float32 angles": ({"kept": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
+    "bfloat16 angles": ({"kept": BFLOAT, "angles": BFLOAT}, {"longest": 9999}, ["angles in bfloat16"]),
+    "float16 angles": ({"kept": np.float16, "angles": np.float16}, {"longest": 9999}, ["angles in float16"]),
+    "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
+    "float16 table": ({"table": np.float16}, {}, ["the table in float16"]),
+    "bfloat16 rotation": ({"turn": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
+    "float16 rotation": ({"turn": np.float16}, {}, ["the rotation itself in float16"]),
+    "two things": (
+        {"sign": -1, "base": 1e6},
+        {},
+        ["the other sign: pairs turn backwards", "other frequencies: the plain ones of base 1000000"],
+    ),
+    "two things and rounding": (
+        {"pairing": "interleaved", "shift": 1, "kept": np.float32, "angles": np.float32},
+        {},
+        ["the other pairing: interleaved", "positions one too large", "angles in float32"],
+    ),
+    "two roundings": (
+        {"kept": np.float32, "angles": np.float32, "table": BFLOAT},
+        {},
+        ["angles in float32", "the table in bfloat16"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_found(name):
+    wrong, asked, said = BROKEN[name]
+    report = check_rotary(rotary(**wrong), **(PLAIN | asked))
+    assert not report.passed
+    assert list(report.causes) == said, str(report)
+
+
+def changed(change):
+    """Return a right rotary whose result is changed afterwards: a function of y, x and positions."""
+    return rotary(after=change)
+
+
+def leaking(y, _, __):
+    y[..., 1:, :] += 1e-2 * y[..., :-1, :]
+    return y
+
+
+def in_place(y, x, _):
+    x[:] = y
+    return x
+
+
+def beyond(y, _, positions):
+    if positions.max() >= 4096:
+        msg = "index out of range: 4096"
+        raise IndexError(msg)
+    return y
+
+
+def cut(y, _, __):
+    y[..., 30:] = 0
+    return y
+
+
+FLAWED = {
+    "float64 comes back": (changed(lambda y, *_: y.astype(np.float64)), "keeps the dtype"),
+    "x is written": (changed(in_place), "leaves x as it was"),
+    "an offset": (changed(lambda y, *_: y + 1e-2), "does nothing at position 0"),
+    "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "keeps lengths"),
+    "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend on the distance alone"),
+    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "turns by m and by n are one by m + n"),
+    "tokens mix": (changed(leaking), "each token, head and row by itself"),
+    "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "each token, head and row by itself"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_the_property_that_fails_is_named(name):
+    function, broken = FLAWED[name]
+    report = check_rotary(function, **PLAIN, longest=1000)
+    assert not report
+    assert not report.properties[broken].holds
+    assert f"{broken:<36} {report.properties[broken].error:.1e}  FAILS" in str(report)
+
+
+def test_features_that_pass_through_are_looked_at():
+    asked = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
+    report = check_rotary(rotary(rotary_dim=16, after=cut), **asked)
+    assert [name for name, found in report.properties.items() if not found.holds] == [
+        "passes the other features through"
+    ]
+    assert max(report.errors.values()) <= report.bound
+    assert not report.passed
+    assert check_rotary(rotary(rotary_dim=16), **asked)
+
+
+def test_what_is_raised_or_misshapen_is_in_the_report():
+    report = check_rotary(changed(beyond), **PLAIN)
+    assert not report.passed
+    assert list(report.errors) == [0, 10, 100, 1000]
+    assert report.refusals[10_000] == "raised IndexError: index out of range: 4096"
+    assert report.causes == ()
+    assert report.refusals[10_000] in str(report)
+    assert check_rotary(changed(beyond), **PLAIN, longest=4095)
+    flat = check_rotary(lambda x, _: x[0], **PLAIN)
+    assert set(flat.refusals.values()) == {
+        "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)",
+        "returned shape (3, 1, 32) for x of shape (2, 3, 1, 32)",
+    }
+    assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
+    assert check_rotary(lambda *_: None, **PLAIN).errors == {}
+
+
+def test_nothing_passes_by_giving_no_numbers():
+    report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
+    assert not report.passed
+    assert report.causes == ("numbers that are infinite or none",)
+    idle = check_rotary(lambda x, _: x.copy(), **PLAIN)
+    assert not idle.passed
+    assert idle.causes == ()
+    assert "likely cause: none of those that are known" in str(idle)
+
+
+def test_errors_are_those_of_the_angle():
+    report = check_rotary(rotary(scale=1 + 1e-6), **PLAIN, longest=9999)
+    # the fastest pair of the last token has turned by 1e-6 · p too far
+    assert report.errors[1000] == pytest.approx(1007e-6, rel=1e-3)
+    assert report.errors[9992] == pytest.approx(9999e-6, rel=1e-3)
+
+
+def test_the_report_is_shown():
+    text = str(check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN))
+    assert text.startswith("FAILED: half, head_dim 32, float32 of numpy\n")
+    assert text.endswith("\n  likely cause: angles in float32")
+    assert "\n  1000000 " in text
+    assert str(check_rotary(rotary(), **PLAIN)).startswith("passed: ")
+    assert isinstance(check_rotary(rotary(), **PLAIN), Report)
+
+
+RIGHT = rotary()
+CASE = cases()["plain"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
+        ({"pairing": 1}, TypeError, "pairing must be"),
+        ({"head_dim": 32.0}, TypeError, "head_dim must be an integer; got float 32.0"),
+        ({"head_dim": 31}, ValueError, "rotary_dim must be even and at least 2; got 31"),
+        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from start 0 on; got 32"),
+        ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
+        ({"start": -2}, ValueError, "head_dim must hold 34 features"),
+        ({"start": "0"}, TypeError, "start must be an integer"),
+        ({"base": -1.0}, ValueError, "base must be positive and finite; got -1.0"),
+        ({"base": math.nan}, ValueError, "base must be positive and finite; got nan"),
+        ({"base": 2.0, "frequencies": F}, ValueError, "frequencies must be given alone"),
+        ({"frequencies": np.ones(3)}, TypeError, "frequencies must be a tuple of floats"),
+        ({"frequencies": (F, F)}, TypeError, "frequencies must be a real number"),
+        ({"attention_factor": 0}, ValueError, "attention_factor must be positive"),
+        ({"longest": 100}, ValueError, "longest must be from 127 to 2147483647; got 100"),
+        ({"longest": 2**31}, ValueError, "longest must be from 127 to 2147483647; got 2147483648"),
+        ({"longest": False}, TypeError, "longest must be an integer"),
+        ({"like": [1.0]}, TypeError, "like must be an array"),
+        ({"like": np.zeros(1, int)}, TypeError, "like must be floating-point"),
+        (
+            {"case": "plain", "head_dim": None},
+            TypeError,
+            "case must be one of rope_any.testing.cases(); got str 'plain'",
+        ),
+        ({"case": CASE}, ValueError, "head_dim must not be given beside case, which has its own"),
+    ],
+)
+def test_one_sentence(options, error, said):
+    with pytest.raises(error) as raised:
+        check_rotary(RIGHT, **(PLAIN | options))
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_function_must_be_one():
+    with pytest.raises(TypeError, match=r"function must be callable, as function\(x, positions\); got int 3"):
+        check_rotary(3, pairing="half")
+    assert isinstance(CASE, Case)
+
+
+def test_without_mpmath_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):
+        check_rotary(RIGHT, **PLAIN)
