@@ -214,9 +214,10 @@ def rotary(
     factor=1.0,
     exponent=None,
     scale=1.0,
-    frequencies=None,
+    counted="int64",
     angles="float64",
     kept="float64",
+    power="float64",
     table="float64",
     turn="float64",
     out=None,
@@ -224,12 +225,12 @@ def rotary(
 ):
     """Return a rotary in plain NumPy, the textbook's, with what is to be wrong about it."""
     d = rotary_dim or head_dim - start
-    f = base ** (-2 * np.arange(d // 2) / (exponent or d)) * scale if frequencies is None else np.asarray(frequencies)
-    f = f.astype(kept)
+    i = np.arange(d // 2).astype(power)
+    f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(kept)
 
     def function(x, positions):
         given = x.astype(turn)
-        angle = (positions + shift).astype(angles)[:, None] * f.astype(angles)
+        angle = (positions + shift).astype(counted).astype(angles)[:, None] * f.astype(angles)
         wide = angle.astype(np.float64)
         c, s = (part.astype(table).astype(turn) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
         one, two = {
@@ -276,6 +277,7 @@ BROKEN = {
     "float32 angles": ({"kept": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
     "bfloat16 angles": ({"kept": BFLOAT, "angles": BFLOAT}, {"longest": 9999}, ["angles in bfloat16"]),
     "float16 angles": ({"kept": np.float16, "angles": np.float16}, {"longest": 9999}, ["angles in float16"]),
+    "bfloat16 positions": ({"counted": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
     "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
     "float16 table": ({"table": np.float16}, {}, ["the table in float16"]),
     "bfloat16 rotation": ({"turn": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
@@ -289,6 +291,11 @@ BROKEN = {
         {"pairing": "interleaved", "shift": 1, "kept": np.float32, "angles": np.float32},
         {},
         ["the other pairing: interleaved", "positions one too large", "angles in float32"],
+    ),
+    "order, and powers in float32": (
+        {"pairing": "interleaved", "out": "half", "power": np.float32, "kept": np.float32, "angles": np.float32},
+        {"pairing": "interleaved"},
+        ["features come out in the order half", "angles in float32"],
     ),
     "two roundings": (
         {"kept": np.float32, "angles": np.float32, "table": BFLOAT},

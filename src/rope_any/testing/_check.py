@@ -18,6 +18,7 @@ from rope_any.testing.vectors import Case
 # Largest error of a turned pair that is let pass, relative to its length. It is one rounding of each number beyond
 # the error of a float32 table, 1.2e-7: 2⁻²⁴ in float32, 2⁻¹¹ in float16, 2⁻⁹ in bfloat16, times two and √2.
 TURN_BOUNDS = {"float64": 4e-7, "float32": 4e-7, "float16": 1.5e-3, "bfloat16": 6e-3}
+ALIKE = 1.6e-6  # what two rotations by the same float32 angles differ by
 RUN = 8  # tokens of a call
 BATCH, HEADS = 2, 3
 LEAST, LONGEST = 127, 2**31 - 1  # what `longest` may be
@@ -321,7 +322,7 @@ def _report(job: _Job, subject: _Subject) -> Report:
     guess: tuple[str, ...] = ()
     if not right_numbers:
         x, positions, y = (np.concatenate(parts) for parts in zip(*shown_rows, strict=True))
-        guess = causes(right, x, positions, y, bound=4 * bound)
+        guess = causes(right, x, positions, y, bound=max(bound, ALIKE))
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
     about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {_array.library(subject.like)}"

@@ -24,6 +24,7 @@ class Rotary(NamedTuple):
     """What is added to the positions."""
     out: Pairing | None = None
     """The order that features come out in, where it is another."""
+    position_dtype: str = "float64"
     frequency_dtype: str = "float64"
     angle_dtype: str = "float64"
     table_dtype: str = "float64"
@@ -38,7 +39,7 @@ def turned(r: Rotary, x: Data, positions: Data) -> Data:
     """Return x ``(n, head_dim)``, turned as `r` does it at positions ``(n, axes)``."""
     f = rounded(r.frequencies, r.frequency_dtype)
     f = f + r.ulps * np.spacing(f.astype(np.float32)).astype(np.float64) if r.ulps else f
-    p = rounded(positions + r.shift, r.angle_dtype)
+    p = rounded(rounded(positions + r.shift, r.position_dtype), r.angle_dtype)
     angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
     c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
     pairs = f.shape[-1]
@@ -68,21 +69,21 @@ def rounded(a: Any, dtype: str) -> Data:
 Change: TypeAlias = Callable[[Rotary], Rotary | None]
 # Of every pair at most so many tokens may differ: a cosine that is off in its last digit rounds to another bfloat16.
 MOST = 0.97
-ULPS = range(-8, 9)  # what ways to compute a power in float32 differ by
 
 
 def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
     """
     Return what is wrong with a function that turns x ``(n, head_dim)`` to y at positions ``(n, axes)``.
 
-    Of all wrong references that come within the bound it is one with the fewest faults; nothing if there is none.
+    It is that of the wrong references that come within the bound which has the fewest faults, and of these the nearest;
+    nothing if there is none.
     """
     near = np.abs(positions).max(axis=1) <= 7
 
     def miss(r: Rotary, rows: Any = slice(None)) -> Data:
         """Return by how much it misses each pair at most tokens."""
         want = turned(r, x[rows], positions[rows])
-        off = apart(y[rows], want, right.pairing, start=right.start, pairs=right.frequencies.shape[-1])
+        off = apart(y[rows], want, r.out or r.pairing, start=r.start, pairs=r.frequencies.shape[-1])
         return np.asarray(np.quantile(off, MOST, axis=0, method="higher"))
 
     with np.errstate(all="ignore"):  # float16 overflows
@@ -90,14 +91,18 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
             return ("numbers that are infinite or none",)
         # What no rounding explains isn't looked at again: 7 · 2⁻⁷ radians is the most that bfloat16 can miss here
         kinds = [r for r in _structures(right, x, positions, y) if np.max(miss(r, near)) <= 0.1]
-        found = [(r, precision) for r in kinds for precision in _precisions()]
-        for r, (said, dtypes) in sorted(found, key=lambda pair: len(pair[0].said) + len(pair[1][0])):
-            wrong = r._replace(**dtypes)
-            ulps = ULPS if wrong.frequency_dtype == "float32" else [0]
-            misses = [miss(wrong._replace(ulps=n)) for n in ulps]
-            if np.max(np.min(misses, axis=0)) <= bound:
-                return (*r.said, *said)
+        found = [r._replace(**dtypes, said=(*r.said, *said)) for r in kinds for said, dtypes in _precisions()]
+        for count in range(1, 5):
+            wrong = [r for r in found if len(r.said) == count]
+            misses = [np.max(np.min([miss(r._replace(ulps=n)) for n in _ulps(r)], axis=0)) for r in wrong]
+            if (least := min(misses, default=np.inf)) <= bound:
+                return wrong[misses.index(least)].said
     return ()
+
+
+def _ulps(r: Rotary) -> range:
+    """Return what frequencies may be off by: each way to compute a power in float32 rounds otherwise."""
+    return range(-8, 9) if r.frequency_dtype == "float32" else range(1)
 
 
 def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Rotary]:
@@ -196,13 +201,14 @@ def _scaled(r: Rotary, measured: Data) -> Rotary | None:
 
 
 def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield ways to round: nothing, frequencies or angles, the table or all products, or two of these."""
+    """Yield ways to round: nothing, what makes the angles, the table or all products, or one of each."""
     angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):
         angles.append(((f"frequencies in {dtype}",), {"frequency_dtype": dtype}))
         angles.append(((f"angles in {dtype}",), {"frequency_dtype": dtype, "angle_dtype": dtype}))
     for dtype in ("bfloat16", "float16"):
+        angles.append(((f"positions in {dtype}",), {"position_dtype": dtype}))
         tables.append(((f"the table in {dtype}",), {"table_dtype": dtype}))
         tables.append(((f"the rotation itself in {dtype}",), {"table_dtype": dtype, "turn_dtype": dtype}))
     for one, first in angles:
