@@ -96,7 +96,8 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
             wrong = [r for r in found if len(r.said) == count]
             misses = [np.max(np.min([miss(r._replace(ulps=n)) for n in _ulps(r)], axis=0)) for r in wrong]
             if (least := min(misses, default=np.inf)) <= bound:
-                return wrong[misses.index(least)].said
+                # two that are the same rotation in other words differ in their last digits
+                return next(r.said for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7)
     return ()
 
 
