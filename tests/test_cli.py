@@ -389,3 +389,87 @@ def test_configs_that_are_refused(configs, words, message):
 
 def test_a_model_that_is_not_known_is_told_its_pairing(configs):
     assert "pairing='interleaved'" in run("inspect", "new.json", "--pairing", "interleaved", cwd=configs).stdout
+
+
+# --- verify -----------------------------------------------------------------------------------------------
+
+MINE = """
+import numpy as np
+import rope_any as ra
+
+right = ra.Rope(ra.frequencies(32), pairing="half").apply
+
+class Kept:
+    right = right
+
+def careless(x, positions):
+    angle = np.outer(positions.astype(np.float32), np.float32(ra.frequencies(32)))
+    return ra.rotate(x, np.cos(angle), np.sin(angle), pairing="half")
+
+def partial(x, positions):
+    rope = ra.Rope(ra.frequencies(8, base=500.0), pairing="interleaved", attention_factor=1.5, start=4)
+    return rope.apply(x, positions)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Return a folder with a module of rotaries, and one that can't be imported."""
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text("1 / 0")
+    return tmp_path
+
+
+def test_verify_passes_what_is_right(mine):
+    done = run("verify", "mine:Kept.right", "--pairing", "half", "--head-dim", 32, cwd=mine)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
+    words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
+    done = run("verify", "mine:partial", *words.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "features 4 to 11 turn, bfloat16 of jax" in done.stdout
+
+
+def test_verify_says_what_is_wrong(mine):
+    words = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
+    done = run(*words, cwd=mine)
+    assert done.returncode == 1
+    assert done.stdout.endswith("likely cause: angles in float32\n")
+    done = run(*words, "--json", cwd=mine)
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
+    assert list(found["errors"]) == ["0", "10", "100", "1000", "4088"]
+    assert found["properties"]["keeps lengths"]["holds"] is True
+    done = run("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
+    assert done.returncode == 1
+    assert "raised ValueError" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got str 'mine'"),
+        (
+            "mine:left --pairing half",
+            "MODULE:FUNCTION must name what is there; got str 'mine:left', without str 'left'",
+        ),
+        ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
+        ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
+        ("mine:number --pairing half", "function must be callable, as function(x, positions); got int 3"),
+        ("mine:right --pairing neox", 'pairing must be "half" or "interleaved"; got \'neox\''),
+        ("mine:right --pairing half --head-dim 31", "rotary_dim must be even and at least 2; got 31"),
+        ("mine:right --pairing half --longest 5", "longest must be from 127"),
+        ("mine:right --pairing half --case none", "case must be one of plain, "),
+        ("mine:right --pairing half --case plain --base 5", "base must not be given beside case"),
+        ("mine:right --pairing half --library tf", "library must be one of numpy, cupy, torch, jax"),
+        ("mine:right --pairing half --dtype int8", "dtype must be one of float16, bfloat16, float32, float64"),
+    ],
+)
+def test_verify_refuses_in_one_line(mine, words, message):
+    done = run("verify", *words.split(), cwd=mine)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"rope-any: {message}")
+    assert done.stderr.count("\n") == 1

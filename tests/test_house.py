@@ -34,6 +34,12 @@ ROOMS = [
     "config",
     "weights",
     "_safetensors",
+    "testing._exact",
+    "testing._wrong",
+    "testing.vectors",
+    "testing._check",
+    "testing",
+    "testing.make_vectors",
     "__init__",
     "cli",
 ]
@@ -77,12 +83,20 @@ def libraries(tree):
     return {library for library in LIBRARIES for name in names if library in name.split("_") or library == name}
 
 
+def room_of(path):
+    """Return the name of a room: that of its module, without the package's."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {room_of(path): path for path in SOURCE.rglob("*.py")}
+
+
 def parse(room):
-    return ast.parse((SOURCE / f"{room}.py").read_text(encoding="utf-8"))
+    return ast.parse(FILES[room].read_text(encoding="utf-8"))
 
 
 def test_every_room_is_known():
-    assert {path.stem for path in SOURCE.glob("*.py")} == set(ROOMS)
+    assert set(FILES) == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -107,7 +121,7 @@ def test_the_tests_above_can_fail():
     assert libraries(bad) == {"torch", "jax"}
 
 
-MODULES = {"axes", "bending", "config", "positions", "scaling", "weights"}
+MODULES = {"axes", "bending", "config", "positions", "scaling", "testing", "weights"}
 
 
 def test_the_public_face():
@@ -135,7 +149,9 @@ DOCUMENTED = [
     "Table",
     "BentTable",
 ]
-TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "positions.DualChunk", "positions.Far"}
+TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "positions.DualChunk", "positions.Far"} | {
+    f"testing.{name}" for name in ("Case", "Property", "Report")
+}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

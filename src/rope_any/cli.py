@@ -109,7 +109,7 @@ def check() -> None:
             extra = ENGINES[name].extra
             out.print(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")', markup=False)
     if broken:
-        bounds = {dtype: TURN_BOUNDS[dtype] for dtype in DTYPES}
+        bounds = {dtype: bound for dtype, bound in TURN_BOUNDS.items() if dtype in DTYPES}
         typer.echo(f"rope-any: a bound is broken: tables {TABLE_BOUND}, q and k {bounds}", err=True)
         raise typer.Exit(1)
 

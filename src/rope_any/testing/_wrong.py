@@ -154,13 +154,13 @@ def _other(pairing: Pairing) -> Pairing:
 def _of_head(right: Rotary, head_dim: int, pairs: int) -> Change:
     """Let the exponents of a partial rotary run over the head rather than over what turns."""
     f = right.frequencies[0]
-    base = float(f[-1] ** (-pairs / (pairs - 1))) if pairs > 1 else 0.0
 
     def change(r: Rotary) -> Rotary | None:
-        if not np.allclose(f, base ** (-np.arange(pairs) / pairs)):
+        if pairs < 2 or not np.allclose(f, f[1] ** np.arange(pairs)):  # no plain ones
             return None
-        ramp = np.asarray(frequencies(head_dim - head_dim % 2, base=base))[None, :pairs]
-        return r._replace(frequencies=ramp, said=(*r.said, "exponents over head_dim rather than rotary_dim"))
+        # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
+        slower = right.frequencies ** (2 * pairs / head_dim)
+        return r._replace(frequencies=slower, said=(*r.said, "exponents over head_dim rather than rotary_dim"))
 
     return change
 

@@ -95,9 +95,8 @@ def cases() -> dict[str, Case]:
     --------
     >>> from rope_any.testing import cases
     >>> case = cases()["llama3"]
-    >>> case.positions
-    array([         0,          1,          2,          7,         99,       4095,
-                 8192,     131071,    1000000,   16777217, 1234567890, 2147483647])
+    >>> case.positions[-2:]
+    array([1234567890, 2147483647])
     >>> case.cos.shape, case.half.shape
     ((12, 8), (12, 16))
     """
