@@ -413,10 +413,23 @@ def test_nothing_passes_by_giving_no_numbers():
     report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
     assert not report.passed
     assert report.causes == ("numbers that are infinite or none",)
+    for said in (0, np.inf):
+        assert not check_rotary(lambda x, _, said=said: x * said, **PLAIN).passed
     idle = check_rotary(lambda x, _: x.copy(), **PLAIN)
     assert not idle.passed
     assert idle.causes == ()
     assert "likely cause: none of those that are known" in str(idle)
+
+
+def test_one_wrong_head_is_enough():
+    def one_head(y, x, positions):
+        y[1, 2] = rotary(sign=-1)(x, positions)[1, 2]
+        return y
+
+    report = check_rotary(changed(one_head), **PLAIN)
+    assert not report.passed
+    assert report.causes == ("the other sign: pairs turn backwards",)
+    assert not report.properties["each token, head and row by itself"].holds
 
 
 def test_errors_are_those_of_the_angle():

@@ -84,20 +84,19 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
         """Return by how much it misses each pair at most tokens."""
         want = turned(r, x[rows], positions[rows])
         off = apart(y[rows], want, r.out or r.pairing, start=r.start, pairs=r.frequencies.shape[-1])
-        return np.asarray(np.quantile(off, MOST, axis=0, method="higher"))
+        return np.nan_to_num(np.quantile(off, MOST, axis=0, method="higher"), nan=np.inf)  # float16 overflows
 
-    with np.errstate(all="ignore"):  # float16 overflows
-        if not np.isfinite(y).all():
-            return ("numbers that are infinite or none",)
-        # What no rounding explains isn't looked at again: 7 · 2⁻⁷ radians is the most that bfloat16 can miss here
-        kinds = [r for r in _structures(right, x, positions, y) if np.max(miss(r, near)) <= 0.1]
-        found = [r._replace(**dtypes, said=(*r.said, *said)) for r in kinds for said, dtypes in _precisions()]
-        for count in range(1, 5):
-            wrong = [r for r in found if len(r.said) == count]
-            misses = [np.max(np.min([miss(r._replace(ulps=n)) for n in _ulps(r)], axis=0)) for r in wrong]
-            if (least := min(misses, default=np.inf)) <= bound:
-                # two that are the same rotation in other words differ in their last digits
-                return next(r.said for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7)
+    if not np.isfinite(y).all():
+        return ("numbers that are infinite or none",)
+    # What no rounding explains isn't looked at again: 7 · 2⁻⁷ radians is the most that bfloat16 can miss here
+    kinds = [r for r in _structures(right, x, positions, y) if np.max(miss(r, near)) <= 0.1]
+    found = [r._replace(**dtypes, said=(*r.said, *said)) for r in kinds for said, dtypes in _precisions()]
+    for count in range(1, 5):
+        wrong = [r for r in found if len(r.said) == count]
+        misses = [np.max(np.min([miss(r._replace(ulps=n)) for n in _ulps(r)], axis=0)) for r in wrong]
+        if (least := min(misses, default=np.inf)) <= bound:
+            # two that are the same rotation in other words differ in their last digits
+            return next(r.said for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7)
     return ()
 
 
@@ -181,8 +180,7 @@ def _of_base(r: Rotary, measured: Data) -> Rotary | None:
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
     if not len(i):
         return None
-    with np.errstate(all="ignore"):
-        base = float(f"{np.median(measured[i] ** (-pairs / i)):.3g}")
+    base = float(f"{np.median(measured[i] ** (-pairs / i)):.3g}")
     if not 1 < base < 1e12:
         return None
     ramp = np.asarray([frequencies(2 * pairs, base=base)])
