@@ -84,7 +84,8 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
         """Return by how much it misses each pair at most tokens."""
         want = turned(r, x[rows], positions[rows])
         off = apart(y[rows], want, r.out or r.pairing, start=r.start, pairs=r.frequencies.shape[-1])
-        return np.nan_to_num(np.quantile(off, MOST, axis=0, method="higher"), nan=np.inf)  # float16 overflows
+        most = np.quantile(off, MOST, axis=0, method="higher")
+        return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
     if not np.isfinite(y).all():
         return ("numbers that are infinite or none",)
@@ -166,10 +167,9 @@ def _of_head(right: Rotary, head_dim: int, pairs: int) -> Change:
 
 def _measured(r: Rotary, x: Data, y: Data, first: int, second: int) -> Data:
     """Return the frequencies that y shows, of the rows of positions 0 and 1, if all else is as `r` has it."""
-    z, w = (
-        a + 1j * b
-        for a, b in (split(part[[first, second]], r.pairing, r.start, r.frequencies.shape[-1]) for part in (x, y))
-    )
+    pairs, rows = r.frequencies.shape[-1], [first, second]
+    orders = ((x, r.pairing), (y, r.out or r.pairing))
+    z, w = (a + 1j * b for a, b in (split(part[rows], order, r.start, pairs) for part, order in orders))
     return np.asarray(r.sign * np.angle(w[1] * z[0] / (z[1] * w[0])))
 
 
