@@ -2,7 +2,7 @@
 A second opinion: the exact rotation, for everyone's rotary.
 
 `check_rotary` runs any function of any library against 60-digit arithmetic; `cases` are vectors that others can read.
-Both need mpmath or nothing of the house's own arithmetic: what is right is worked out anew here.
+What is right is worked out anew here, without the house's own arithmetic.
 """
 
 from rope_any.testing._check import Property, Report, check_rotary
