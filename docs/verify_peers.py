@@ -5,9 +5,9 @@ In the environment that `peers_table.py` describes, with ``timm`` and ``liger_ke
 
     python docs/verify_peers.py
 
-It takes four minutes. Each row is what the command in it reports, and each function below is what that command runs: how
-a library turns x at positions, called as its documentation or its own models call it. A library that is not installed
-is named as such.
+It takes four minutes. Each row is what the command in it reports, and each function below is what that command runs:
+how a library turns x at positions, called as its documentation or its own models call it. A library that is not
+installed is named as such.
 """
 
 import json
