@@ -5,7 +5,12 @@ import json
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
+import threading
 import tracemalloc
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -82,6 +87,17 @@ def test_to_the_bit_on_every_library(lib, rng, axis):
 def test_an_empty_axis_beside(lib):
     w = lib(np.ones((12, 0)), "float32")
     assert weights.convert(w, 6, source="half", target="interleaved").shape == (12, 0)
+
+
+@pytest.mark.parametrize(("axis", "unknown"), [(0, 0), (1, 0), (1, 1)])
+def test_lengths_that_dask_does_not_know_are_refused(axis, unknown):
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    u = da.arange(12, chunks=6)
+    u = u[u > 3]
+    w = (u[:, None] if unknown == 0 else u) * np.ones((6, 1 if unknown else 6))[: None if unknown else 1]
+    assert math.isnan(w.shape[unknown]) and w.shape[1 - unknown] == 6
+    with pytest.raises(ValueError, match=rf"w must have a known length along axis {unknown}; got nan \(compute_"):
+        weights.convert(w, 6, **HALVES, axis=axis)
 
 
 def test_it_stays_on_its_device(lib):
@@ -224,6 +240,11 @@ SCALES = {
     "for all": ({"weight_scale": (), "input_scale": (1,)}, False),
     "for groups of columns": ({"weight_scale": (1, 4)}, False),
     "for blocks of whole heads": ({"weight_scale_inv": (2, 3)}, False),
+    "of the input": (
+        dict.fromkeys(("input_scale", "pre_quant_scale", "smoothquant_scale", "act_scales"), (256,)),
+        False,
+    ),
+    "of no size": ({"_extra_state": (0,), "weight_scale": (0, 256)}, False),
 }
 
 
@@ -231,7 +252,7 @@ SCALES = {
 def test_scales_go_along_with_their_rows(name):
     beside, goes = SCALES[name]
     scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in beside.items()}
-    shapes = {"l.0.a.q_proj.weight": (256, 6), "l.0.a.q_proj.bias": (256,)} | scales
+    shapes = {"l.0.a.q_proj.weight": (256, 256), "l.0.a.q_proj.bias": (256,)} | scales  # square: no shape tells sides
     state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
     assert changed(state, 64) == set(shapes) - (set() if goes else set(scales))
     if goes:
@@ -248,6 +269,7 @@ REFUSED = {
     "blocks across heads": {"weight": (256, 6), "weight_scale_inv": (8, 1)},
     "blocks that may be cut": {"weight": (384, 6), "weight_scale_inv": (2, 1)},  # of 256, not of 192
     "scales of other axes": {"weight": (256, 6), "weight_scale": (4, 2, 2)},
+    "a scale that may be of either side": {"weight": (256, 256), "scale": (256,)},
 }
 
 
@@ -265,6 +287,25 @@ def test_names_must_be_given_where_others_make_queries_or_keys(other):
     with pytest.raises(ValueError, match=f"names must be given where .* got l.0.attn.{other}"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"*.q_norm.weight": 0}) == {"l.0.attn.q_norm.weight"}
+
+
+@pytest.mark.parametrize("other", ["vision.blocks.0.attn.q_proj.weight", "0.wq.weight", "pool.attn.query.weight"])
+def test_names_must_be_given_where_there_are_two_stacks(other):
+    """A vision tower of heads of 2 beside a text model of heads of 4: the same patterns match both."""
+    state = {f"text.model.layers.{i}.attn.q_proj.weight": np.zeros((8, 8)) for i in range(3)} | {
+        other: np.zeros((8, 8))
+    }
+    stack = re.escape(repr({"v": "vision.blocks", "0": "", "p": "pool"}[other[0]]))
+    with pytest.raises(
+        ValueError, match=f"names must be given where more than one .* 'text.model.layers' and {stack}$"
+    ):
+        weights.convert_state_dict(state, 4, **HALVES)
+    assert changed(state, names={"text.*": 0}) == set(state) - {other}
+
+
+def test_a_layer_alone_is_one_stack():
+    state = tensors(attn__q_proj__weight=(8, 3), attn__k_proj__weight=(4, 3), attn__q_norm__weight=(4,))
+    assert changed(state) == set(state)
 
 
 # --- whole models --------------------------------------------------------------------------------------------
@@ -505,6 +546,177 @@ def test_nothing_is_left_of_half_a_job(tmp_path, sharded, monkeypatch, error):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("Device or resource busy")])
+@pytest.mark.parametrize("at", range(6))  # three files aside, three to their places
+def test_files_that_were_there_come_back(tmp_path, sharded, monkeypatch, error, at):
+    out = tmp_path / "out"
+    out.mkdir()
+    for file in sharded.parent.iterdir():
+        (out / file.name).write_text(f"what was there: {file.name}")
+    count, replace = itertools.count(), Path.replace
+
+    def failing(self, target):
+        fails = next(count) == at
+        if not (fails and isinstance(error, OSError)):  # Ctrl-C comes when it is moved already
+            replace(self, target)
+        if fails:
+            raise error
+
+    monkeypatch.setattr(Path, "replace", failing)
+    done = convert(sharded, out, "--overwrite")
+    assert done.exit_code and next(count) > at
+    assert {file.name: file.read_text() for file in out.iterdir()} == {
+        file.name: f"what was there: {file.name}" for file in sharded.parent.iterdir()
+    }
+
+
+def test_what_has_come_meanwhile_is_not_replaced(tmp_path, rng, monkeypatch):
+    file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out.safetensors"
+    copy = _safetensors.copy
+    monkeypatch.setattr(_safetensors, "copy", lambda *args, **how: (copy(*args, **how), out.write_text("new")))
+    done = convert(file, out)
+    assert done.exit_code == 2 and "out.safetensors exists" in done.stderr
+    assert out.read_text() == "new" and len(list(tmp_path.iterdir())) == 2
+
+
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a signal from outside ends a process at once")
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_signal_leaves_nothing_behind(tmp_path, rng, number, ignored):
+    """In a process of its own, which a signal meets while it writes; by nohup SIGHUP is ignored, and stays so."""
+    write(tmp_path / "in.safetensors", layer(rng))
+    words = ["convert", "in.safetensors", "out.safetensors", "--head-dim=4", "--from=half", "--to=interleaved"]
+    program = f"""
+import os, signal, sys
+from rope_any import _safetensors, cli
+copy = _safetensors.copy
+def signalled(*args, **how):
+    copy(*args, **how)
+    os.kill(os.getpid(), {int(number)})
+    os.kill(os.getpid(), {int(number)})
+_safetensors.copy = signalled
+if {ignored}:
+    signal.signal({int(number)}, signal.SIG_IGN)
+sys.argv[1:] = {words}
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if ignored else 128 + number), done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"in.safetensors"} | (
+        {"out.safetensors"} if ignored else set()
+    )
+
+
+def test_signals_are_as_they_were(tmp_path, rng):
+    file = write(tmp_path / "in.safetensors", layer(rng))
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert convert(file, tmp_path / "main").exit_code == 0
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    thread = threading.Thread(target=convert, args=(file, tmp_path / "thread"))
+    thread.start()
+    thread.join()
+    assert (tmp_path / "thread").read_bytes() == (tmp_path / "main").read_bytes()
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("kind", ["a directory", "a device or a pipe", "a link to a directory"])
+def test_only_files_are_replaced(tmp_path, rng, kind, overwrite):
+    file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out"
+    if kind == "a directory":
+        out.mkdir()
+    elif kind == "a link to a directory":
+        out.symlink_to(tmp_path)
+    elif hasattr(os, "mkfifo"):
+        os.mkfifo(out)
+    else:
+        pytest.skip("there are no pipes among files")
+    before = out.lstat()
+    done = convert(file, out, *overwrite)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        done.stderr == f"rope-any: {out} must be a file that can be replaced; got {kind.removeprefix('a link to ')}\n"
+    )
+    assert out.lstat() == before and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_directory_among_the_files_of_a_folder(tmp_path, sharded):
+    (tmp_path / "out" / "model-1.safetensors").mkdir(parents=True)
+    (tmp_path / "out" / "model-0.safetensors").write_text("what was there")
+    done = convert(sharded, tmp_path / "out", "--overwrite")
+    assert done.exit_code == 2 and "model-1.safetensors must be a file that can be replaced" in done.stderr
+    assert (tmp_path / "out" / "model-0.safetensors").read_text() == "what was there"
+
+
+def test_a_link_to_a_file_is_replaced_and_one_to_nothing_is_something(tmp_path, rng):
+    file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out"
+    for aim in ("none", "some"):
+        (tmp_path / "some").write_text("what was there")
+        out.symlink_to(tmp_path / aim)
+        assert "exists" in convert(file, out).stderr and out.is_symlink()
+        assert convert(file, out, "--overwrite").exit_code == 0 and not out.is_symlink()
+        assert (tmp_path / "some").read_text() == "what was there"
+        out.unlink()
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_file_is_no_folder_to_write_to(tmp_path, sharded, out):
+    (tmp_path / "file").write_text("what was there")
+    done = convert(sharded, tmp_path / out, "--overwrite")
+    assert done.exit_code == 2
+    assert done.stderr == f"rope-any: {tmp_path / 'file'} must be a folder, to write to; got a file\n"
+    assert (tmp_path / "file").read_text() == "what was there"
+
+
+def test_a_folder_is_read_by_what_is_in_it(tmp_path, sharded, rng):
+    assert convert(sharded, tmp_path / "by index").exit_code == 0
+    assert convert(sharded.parent, tmp_path / "by folder").exit_code == 0
+    by_index, by_folder = (
+        {p.name: p.read_bytes() for p in (tmp_path / f"by {w}").iterdir()} for w in ("index", "folder")
+    )
+    assert len(by_folder) == 3 and by_folder == by_index
+    (tmp_path / "one").mkdir()
+    file = write(tmp_path / "one" / "model.safetensors", layer(rng))
+    assert convert(tmp_path / "one", tmp_path / "of one").exit_code == 0
+    assert convert(file, tmp_path / "alone").exit_code == 0
+    assert (tmp_path / "of one" / file.name).read_bytes() == (tmp_path / "alone").read_bytes()
+    done = convert(tmp_path / "one", tmp_path / "one", "--overwrite")
+    assert done.exit_code == 2 and "OUT must not be IN" in done.stderr
+    file.rename(sharded.parent / file.name)
+    for folder, got in (("one", "neither"), ("in", "both")):
+        done = convert(tmp_path / folder, tmp_path / "new")
+        assert done.exit_code == 2 and done.stderr.endswith(f"model.safetensors.index.json in it; got {got}\n")
+
+
+MISMATCHES = {
+    "missing": ({"x": "model-0.safetensors"}, "got 'x' in model-0.safetensors, which isn't there"),
+    "a ghost": ({"embed": None}, "got 'embed' in model-1.safetensors, which it doesn't list"),
+    "in the other file": ({"embed": "model-0.safetensors"}, "got 'embed' in model-0.safetensors, which isn't there"),
+}
+
+
+@pytest.mark.parametrize("name", [*MISMATCHES, "in two"])
+def test_an_index_that_is_not_of_its_files_is_refused(tmp_path, sharded, rng, name):
+    embed, one = {"embed": random_tensor(rng, "F32", 2)}, sharded.parent / "model-1.safetensors"
+    write(one, read(one)[1] | embed)
+    index = json.loads(sharded.read_text())
+    index["weight_map"]["embed"] = one.name
+    sharded.write_text(json.dumps(index))
+    assert convert(sharded, tmp_path / "good").exit_code == 0
+    changes, message = MISMATCHES.get(name, ({}, "got 'embed' in model-0.safetensors, which it doesn't list"))
+    if name == "in two":
+        other = sharded.parent / "model-0.safetensors"
+        write(other, read(other)[1] | embed)
+    listed = index["weight_map"] | changes
+    index["weight_map"] = {tensor: file for tensor, file in listed.items() if file is not None}
+    sharded.write_text(json.dumps(index))
+    done = convert(sharded, tmp_path / "out")
+    assert done.exit_code == 2 and not (tmp_path / "out").exists()
+    assert done.stderr == f"rope-any: {sharded} must list all tensors of its files, each in one; {message}\n"
+
+
 BROKEN = [
     *("cut off", "longer", "empty", "a header beyond the file", "no JSON", "a list", "overlapping", "negative"),
     *("another shape", "another dtype", "an unknown dtype", "a real shape", "no offsets", "backwards", "an escape"),
@@ -591,6 +803,8 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path):
         '{"weight_map": {}}',
         '{"weight_map": {"a": "../b.safetensors"}}',
         '{"weight_map": {"a": 1}}',
+        '{"weight_map": [["a", "b"]]}',
+        *(json.dumps({"weight_map": {"a": name}}) for name in ("..", ".", "", "b\0", "/b", "c/b")),
     ):
         (tmp_path / "index.json").write_text(text)
         done = convert(tmp_path / "index.json", tmp_path / "out")

@@ -18,6 +18,7 @@ import numpy as np
 from rope_any.weights import reordered
 
 _LONGEST = 100_000_000  # bytes of a header: the limit of the format
+_NAMES = ("model.safetensors", "model.safetensors.index.json")  # what transformers calls them
 _PIECE = 2**22  # bytes to have in memory, if a run of heads is not longer
 
 
@@ -29,18 +30,42 @@ class Entry(NamedTuple):
     end: int
 
 
-def shards(file: Path, /) -> list[Path]:
-    """Return the files of a checkpoint: those that an index lists, or the one file itself."""
-    if file.suffix != ".json":
-        return [file]
-    try:
-        names = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        names = []
-    if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
-        msg = f"{file} must be an index of safetensors files: a weight_map from tensors to files beside it"
+def within(source: Path, /) -> Path:
+    """Return the file that a checkpoint is read by: of a folder the one tensor file or the one index in it."""
+    if not source.is_dir():
+        return source
+    found = [file for name in _NAMES if (file := source / name).is_file()]
+    if len(found) != 1:
+        msg = f"{source} must have either {' or '.join(_NAMES)} in it; got {'both' if found else 'neither'}"
         raise ValueError(msg)
-    return [file.parent / name for name in names]
+    return found[0]
+
+
+def tensors(source: Path, /) -> dict[Path, dict[str, Entry]]:
+    """Return what is in each file of a checkpoint: those that an index lists, or the one file itself."""
+    if source.suffix != ".json":
+        return {source: entries(source)}
+    listed = _weight_map(source)
+    found = {source.parent / file: entries(source.parent / file) for file in sorted(set(listed.values()))}
+    there = {(name, file.name) for file, inside in found.items() for name in inside}
+    for name, file in sorted(there ^ set(listed.items())):
+        why = "which it doesn't list" if (name, file) in there else "which isn't there"
+        msg = f"{source} must list all tensors of its files, each in one; got {name!r} in {file}, {why}"
+        raise ValueError(msg)
+    return found
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Return which file each tensor is in, by an index."""
+    try:
+        found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
+        plain = all(Path(file).name == file not in {"", ".."} and file.isprintable() for file in found.values())
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        plain = False
+    if not plain or not found:
+        msg = f"{index} must be an index of safetensors files: a weight_map from tensors to files beside it"
+        raise ValueError(msg)
+    return found
 
 
 def entries(file: Path, /) -> dict[str, Entry]:

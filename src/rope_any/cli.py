@@ -3,13 +3,16 @@
 import importlib
 import json
 import math
+import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -311,7 +314,9 @@ def rotate(
             else:
                 q, k = arrays
                 turned = rope(q, k, where, seq_axis=seq_axis)
-            _save(targets, turned)
+            with _whole(targets, overwrite=overwrite) as parts:
+                for part, array in zip(parts, turned, strict=True):
+                    np.save(part, array)
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)
         raise typer.Exit(2) from None
@@ -333,10 +338,23 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
 
 
 def _require_free(targets: list[Path], *, overwrite: bool) -> None:
+    """Say that nothing may stand where files of one folder are to go, or with `overwrite` nothing but files."""
+    if not (place := _nearest(targets[0].parent)).is_dir():
+        msg = f"{place} must be a folder, to write to; got a file"
+        raise ValueError(msg)
     for target in targets:
-        if target.exists() and not overwrite:
+        if target.exists() and not target.is_file():
+            kind = "a directory" if target.is_dir() else "a device or a pipe"
+            msg = f"{target} must be a file that can be replaced; got {kind}"
+            raise ValueError(msg)
+        if os.path.lexists(target) and not overwrite:
             msg = f"{target} exists; choose another place, or --overwrite"
             raise ValueError(msg)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return a folder, or the first above it that is there."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
@@ -362,23 +380,55 @@ def _positions(text: str) -> Any:
     return np.asarray(_load(Path(text)))
 
 
-def _save(targets: list[Path], arrays: tuple[Array, ...]) -> None:
-    with _whole(targets) as parts:
-        for part, array in zip(parts, arrays, strict=True):
-            np.save(part, array)
+@contextmanager
+def _whole(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
+    """Give files of one folder to write to, which take their places when all are whole; else all is as it was."""
+    folder = targets[0].parent
+    with _leaving(), tempfile.TemporaryDirectory(dir=_nearest(folder), prefix=".rope-any-") as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        old.mkdir()
+        parts = [new / target.name for target in targets]
+        yield parts
+        _require_free(targets, overwrite=overwrite)  # the work took its time
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = [(target, old / target.name) for target in targets if os.path.lexists(target)]
+        _move([*aside, *zip(parts, targets, strict=True)])
+
+
+def _move(moves: list[tuple[Path, Path]]) -> None:
+    """Move files from place to place, all of them, or on any failure none."""
+    with ExitStack() as back:
+        for old, new in moves:
+            back.callback(_move_back, old, new)  # before it is moved: Ctrl-C may come at once
+            old.replace(new)
+        back.pop_all()
+
+
+def _move_back(old: Path, new: Path) -> None:
+    if not os.path.lexists(old):
+        new.replace(old)
 
 
 @contextmanager
-def _whole(targets: list[Path]) -> Iterator[list[Path]]:
-    """Give files of one folder to write to, which take their places when all are whole; else nothing is left."""
-    folder = targets[0].parent
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    with tempfile.TemporaryDirectory(dir=there, prefix=".rope-any-") as scratch:
-        parts = [Path(scratch) / target.name for target in targets]
-        yield parts
-        folder.mkdir(parents=True, exist_ok=True)
-        for part, target in zip(parts, targets, strict=True):
-            part.replace(target)
+def _leaving() -> Iterator[None]:
+    """Leave by an exception, which cleans up, where a signal would end the process at once."""
+
+    def leave(number: int, _: object) -> None:
+        for one in caught:
+            signal.signal(one, signal.SIG_IGN)  # a second one would cut the cleaning short
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    main = threading.current_thread() is threading.main_thread()  # which alone may say what signals do
+    caught = [one for one in numbers if main and signal.getsignal(one) == signal.SIG_DFL]  # nohup ignores SIGHUP
+    for one in caught:
+        signal.signal(one, leave)
+    try:
+        yield
+    finally:
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)
 
 
 # --- convert ----------------------------------------------------------------------------------------------
@@ -388,10 +438,17 @@ def _whole(targets: list[Path]) -> Iterator[list[Path]]:
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(metavar="IN", help="A .safetensors file, or the .index.json of several.", show_default=False),
+        typer.Argument(
+            metavar="IN",
+            help="A .safetensors file, the .index.json of several, or the folder of either.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
-        Path, typer.Argument(metavar="OUT", help="The file to write; of an index, the folder.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The file to write; of an index or a folder, the folder.", show_default=False
+        ),
     ],
     *,
     head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
@@ -419,18 +476,21 @@ def convert(
             start=start,
             heads=_share(heads),
         )
-        files = _safetensors.shards(source)
-        alone = files == [source]
-        targets = [output] if alone else [output / file.name for file in (*files, source)]
-        _require_apart(targets, [*files, source])
+        first = _safetensors.within(source)
+        found = _safetensors.tensors(first)
+        files = list(dict.fromkeys([*found, first]))  # with the index
+        targets = [output] if files == [source] else [output / file.name for file in files]
+        _require_apart(targets, files)
         _require_free(targets, overwrite=overwrite)
-        shapes = {name: entry.shape for file in files for name, entry in _safetensors.entries(file).items()}
+        shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
         axes = chosen(shapes, order, names=_names(name, axis))
-        with _whole(targets) as parts, _progress("convert", sum(file.stat().st_size for file in files)) as step:
-            for file, part in zip(files, parts, strict=False):
-                _safetensors.copy(file, part, axes=axes, order=order, step=step)
-            if not alone:
-                shutil.copyfile(source, parts[-1])
+        total = sum(file.stat().st_size for file in found)
+        with _whole(targets, overwrite=overwrite) as parts, _progress("convert", total) as step:
+            for file, part in zip(files, parts, strict=True):
+                if file in found:
+                    _safetensors.copy(file, part, axes=axes, order=order, step=step)
+                else:
+                    shutil.copyfile(file, part)
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)
         raise typer.Exit(2) from None

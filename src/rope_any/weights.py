@@ -33,8 +33,10 @@ NAMES: Mapping[str, int] = {
 _LEAVES = (".weight", ".bias", ".kernel")  # what is called so is part of a module, with all that lies beside it
 # What else makes queries or keys: alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
-_SCALES = re.compile(r"scale|zero|SCB")
-_INPUT_SIDE = re.compile(r"lora_A")
+# What a module has beside its weight, by names in use: of the features that it makes, or of those that it is given.
+_OF_OUTPUT = re.compile(r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|zero_point)|SCB")
+_OF_INPUT = re.compile(r"lora_A\b.*|(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
+_NUMBER = re.compile(r"(?:^|\.)\d+\.")
 
 _LONGEST = 2**20  # features of a run of heads: above any in use, and soon listed
 
@@ -161,12 +163,13 @@ def convert_state_dict(
         If an argument is of another kind.
     ValueError
         If a pattern of `names` matches nothing, or none of the default ones does; if a tensor doesn't hold whole heads;
-        if something beside it can't go along; or, by default, if another module makes queries or keys too.
+        if something beside it can't go along; or, by default, if another module makes queries or keys too, or if those
+        that match are of several stacks of layers.
 
     Notes
     -----
     Scales of a quantised weight that lie beside it go along where there is one for each row, and stay where all of a
-    head has the same. What is packed or scaled otherwise is refused.
+    head has the same. Scales of the input stay. What is packed or scaled otherwise is refused.
 
     Examples
     --------
@@ -259,8 +262,9 @@ def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: in
     if not -len(shape) <= axis < len(shape):
         msg = f"axis must be one that {name} has; got {axis} for shape {shape}"
         raise ValueError(msg)
-    if shape[axis] != shape[axis]:  # nan: a Dask array that does not know
-        msg = f"{name} must have a known length along axis {axis}; got {shape[axis]} (compute_chunk_sizes() finds out)"
+    unknown = [i for i in range(len(shape)) if shape[i] != shape[i]]  # nan: a Dask array that does not know
+    if unknown:
+        msg = f"{name} must have a known length along axis {unknown[0]}; got nan (compute_chunk_sizes() finds out)"
         raise ValueError(msg)
     if not shape[axis] or shape[axis] % len(order):
         runs = f"{len(order)} features (head_dim, times n for heads of m of n)"
@@ -276,7 +280,7 @@ def chosen(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int
     ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))
     owners = {_above(name)[0]: name for name in ranked}
     layers = {module.rpartition(".")[0] for module in owners} - {""} if names is None else set()
-    for name in [name for name in shapes if name not in axes and math.prod(shapes[name]) != 1]:
+    for name in [name for name in shapes if name not in axes and math.prod(shapes[name]) not in {0, 1}]:
         owner = next((owners[module] for module in _above(name) if module in owners), None)
         if owner is None:
             _require_other(name, layers)
@@ -301,7 +305,18 @@ def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
     if not axes:
         msg = "names must be given: the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
         raise ValueError(msg)
+    stacks = dict.fromkeys(map(_stack, axes))
+    if names is None and len(stacks) > 1:
+        got = " and ".join(map(repr, stacks))
+        msg = f"names must be given where more than one stack of layers makes queries or keys; got {got}"
+        raise ValueError(msg)
     return axes
+
+
+def _stack(name: str) -> str:
+    """Return what the layers of a tensor are called: all before their number, or its first module."""
+    stack, *layer = _NUMBER.split(name, maxsplit=1)
+    return stack if layer else name.partition(".")[0]
 
 
 def _above(name: str) -> list[str]:
@@ -322,9 +337,10 @@ def _goes_along(  # noqa: PLR0917  # two tensors, and how one of them is reorder
     name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
 ) -> bool:
     """Whether a tensor beside another, its `owner`, has a number for each feature, or one for whole heads and stays."""
-    if _INPUT_SIDE.search(name):
+    beside = name.removeprefix(f"{_above(owner)[0]}.")
+    if _OF_INPUT.fullmatch(beside):
         return False
-    if _SCALES.search(name) and len(shape) in {1, len(whole)}:
+    if _OF_OUTPUT.fullmatch(beside) and len(shape) in {1, len(whole)}:
         count, rows = shape[axis if len(shape) > 1 else 0], whole[axis]
         if count == rows:
             return True
