@@ -590,14 +590,15 @@ def test_a_signal_leaves_nothing_behind(tmp_path, rng, number, ignored):
     write(tmp_path / "in.safetensors", layer(rng))
     words = ["convert", "in.safetensors", "out.safetensors", "--head-dim=4", "--from=half", "--to=interleaved"]
     program = f"""
-import os, signal, sys
+import os, shutil, signal, sys
 from rope_any import _safetensors, cli
-copy = _safetensors.copy
-def signalled(*args, **how):
-    copy(*args, **how)
-    os.kill(os.getpid(), {int(number)})
-    os.kill(os.getpid(), {int(number)})
-_safetensors.copy = signalled
+def signalled(call):
+    def both(*args, **how):
+        os.kill(os.getpid(), {int(number)})
+        return call(*args, **how)
+    return both
+_safetensors.copy = signalled(_safetensors.copy)
+shutil.rmtree = signalled(shutil.rmtree)  # once more, while it cleans up
 if {ignored}:
     signal.signal({int(number)}, signal.SIG_IGN)
 sys.argv[1:] = {words}
