@@ -262,10 +262,7 @@ def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: in
     if not -len(shape) <= axis < len(shape):
         msg = f"axis must be one that {name} has; got {axis} for shape {shape}"
         raise ValueError(msg)
-    unknown = [i for i in range(len(shape)) if shape[i] != shape[i]]  # nan: a Dask array that does not know
-    if unknown:
-        msg = f"{name} must have a known length along axis {unknown[0]}; got nan (compute_chunk_sizes() finds out)"
-        raise ValueError(msg)
+    _array.require_known(name, shape)
     if not shape[axis] or shape[axis] % len(order):
         runs = f"{len(order)} features (head_dim, times n for heads of m of n)"
         msg = f"head_dim must divide {name} along axis {axis} into runs of {runs}; got shape {shape}"
