@@ -182,7 +182,7 @@ def compute_dtype(xp: Any, x: Array) -> Any:
 
 
 def has_float64(xp: Any, x: Array) -> bool:
-    """Whether float64 is there, with a cosine to match, where `x` is (not on JAX without x64, MPS, MLX)."""
+    """Whether float64 is there to compute with where `x` is (not on JAX without x64, MPS, MLX)."""
     name = library(x)
     if name == "mlx":  # has the dtype, and casts to float32 inside its cosine
         return False
@@ -191,14 +191,19 @@ def has_float64(xp: Any, x: Array) -> bool:
     return "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
 
 
+def has_float64_cosine(xp: Any, x: Array) -> bool:
+    """Whether float64 comes with a cosine as exact (ndonnx has none: ONNX Runtime takes it in float32)."""
+    return has_float64(xp, x) and library(x) != "ndonnx"
+
+
 def has_fast_float64_cosine(x: Array) -> bool:
     """
     Whether float64 cosines are the fast way to float32 ones that are rounded once.
 
-    They are on torch on a CPU, and where a compiler keeps them in registers (its float32 cosines may be wrong by two
-    units); NumPy's take twenty times as long as its float32 ones, and many a GPU has few units for them.
+    They are on torch on a CPU, and where its compiler keeps them in registers (whose float32 cosines may be wrong by
+    two units); NumPy's take twenty times as long as its float32 ones, and many a GPU has few units for them.
     """
-    return is_compiling(x) or (_is_torch(x) and x.device.type == "cpu")
+    return _is_torch(x) and (is_compiling(x) or x.device.type == "cpu")
 
 
 def cast(xp: Any, x: Array, dtype: Any) -> Array:
@@ -236,9 +241,9 @@ _SETTLING, _SETTLED = threading.Lock(), list[bool]()
 
 
 def is_compiling(x: Array) -> bool:
-    """Whether torch.compile or torch.export is tracing `x`: intermediate arrays cost nothing, memory has no address."""
+    """Whether torch.compile, torch.export or ndonnx is tracing `x`, for code that may not let integers overflow."""
     if not _is_torch(x):
-        return False
+        return library(x) == "ndonnx"
     import torch
 
     return torch.compiler.is_compiling()
@@ -400,6 +405,19 @@ def running_sum(xp: Any, x: Array) -> Array:
     if _is_torch(x):  # by its own name: array-api-compat's makes torch.compile warn
         return x.cumsum(-1, dtype=x.dtype)
     return xp.cumulative_sum(x, axis=-1, dtype=x.dtype)
+
+
+def folded(xp: Any, x: X, axes: int, /, *lengths: int) -> X:
+    """Return `x` with its last axes, so many, made into axes of these lengths; those before may be of any length."""
+    before = x.shape[: x.ndim - axes]
+    if not any(n is None for n in before):
+        return xp.reshape(x, (*before, *lengths))  # type: ignore[no-any-return]  # of any library
+    import ndonnx
+    from spox.opset.ai.onnx import v21 as onnx
+
+    # In ONNX a length of 0 stands for the one that is there.
+    shape = onnx.const([0] * len(before) + list(lengths))
+    return ndonnx.asarray(onnx.reshape(x.unwrap_spox(), shape))  # type: ignore[return-value]  # x is of ndonnx
 
 
 def concatenated(xp: Any, parts: list[Array]) -> Array:

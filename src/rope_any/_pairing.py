@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
+from rope_any import _array
+
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
@@ -46,5 +48,4 @@ def split(x: Any, pairing: Pairing, start: int, pairs: int) -> tuple[Any, Any]:
 
 def join(xp: Any, first: Any, second: Any, pairing: Pairing) -> Any:
     """Return pairs, each half ``(..., pairs)``, as features ``(..., 2 * pairs)``."""
-    *batch, pairs = first.shape
-    return xp.reshape(xp.stack([first, second], axis=_STACKED[pairing]), (*batch, 2 * pairs))
+    return _array.folded(xp, xp.stack([first, second], axis=_STACKED[pairing]), 2, 2 * first.shape[-1])

@@ -231,7 +231,8 @@ class Rope:
         axis = integer("seq_axis", seq_axis)
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
-        if queries > keys:
+        shorter = queries != keys  # lengths that are not known while ndonnx traces must be the same
+        if shorter and queries > keys:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
         if isinstance(positions, Table):
@@ -241,7 +242,7 @@ class Rope:
         else:
             like = q if _array.compute_dtype(xp, q) == xp.float64 else k
             of_queries = of_keys = self._table_of(xp, k, k_axis, positions, like=like)
-        if queries != keys:
+        if shorter:
             of_queries = _last(of_queries, queries, keys)
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
@@ -399,7 +400,7 @@ class Rope:
         # new·W − old·W_source: the table of both, side by side on the axes of both
         move = turns((*self._turns.rows, *(tuple(-f for f in row) for row in source._turns.rows)))  # noqa: SLF001  # another Rope's
         factor, how = self.attention_factor / source.attention_factor, self._how()
-        if _array.dtype_name(keys.dtype) == "float32" and _array.has_float64(xp, keys):
+        if _array.dtype_name(keys.dtype) == "float32" and _array.has_float64_cosine(xp, keys):
             how = how._replace(wide=True)
         made = table(beside(xp, *places), move, attention_factor=factor, dtype=how.dtype(xp, keys), like=keys)
         cos, sin = _aligned(xp, made, "keys", keys, axis)

@@ -217,7 +217,7 @@ def _in_blocks(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None
     features, part = 2 * cos.shape[-1], how._replace(start=0, blocks=1)
 
     def cut(some: Array) -> Array:
-        return xp.reshape(some, (*some.shape[:-1], how.blocks, some.shape[-1] // how.blocks))
+        return _array.folded(xp, some, 1, how.blocks, some.shape[-1] // how.blocks)
 
     def turned(target: Array | None) -> Array:
         return turn(xp, (cut(_turning(x, how, features)),), cut(cos), cut(sin), part, outs=(target,))[0]
@@ -227,7 +227,7 @@ def _in_blocks(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None
         turned(cut(_turning(out, how, features)))  # which is a view
         return out
     alone = turned(None)
-    result: X = _put_back(xp, x, xp.reshape(alone, (*alone.shape[:-2], features)), how)
+    result: X = _put_back(xp, x, _array.folded(xp, alone, 2, features), how)
     return result if out is None else _assigned(out, result)
 
 

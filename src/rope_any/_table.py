@@ -255,7 +255,7 @@ def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | No
         found = any(a is not None and _array.dtype_name(a.dtype) == "float64" for a in deciding)
         dtype = xp.float64 if found else xp.float32
     dtype = _array.floating_dtype(xp, dtype)
-    if _array.dtype_name(dtype) == "float64" and not _array.has_float64(xp, home):
+    if _array.dtype_name(dtype) == "float64" and not _array.has_float64_cosine(xp, home):
         msg = f"dtype must not be float64 on {_array.library(home)} here, which has no float64 cosine; give float32"
         raise ValueError(msg)
     return dtype
