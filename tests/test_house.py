@@ -33,6 +33,7 @@ ROOMS = [
     "_rope",
     "config",
     "weights",
+    "onnx",
     "_safetensors",
     "testing._exact",
     "testing._wrong",
@@ -44,8 +45,8 @@ ROOMS = [
     "cli",
 ]
 MATH_ONLY = {"_frequencies", "scaling", "axes"}
-KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients"}
-LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict"}
+KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients", "onnx"}
+LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict", "ndonnx"}
 
 
 def imports(tree):
@@ -122,6 +123,7 @@ def test_the_tests_above_can_fail():
 
 
 MODULES = {"axes", "bending", "config", "positions", "scaling", "testing", "weights"}
+MODULES = {"axes", "bending", "config", "onnx", "positions", "scaling", "weights"}
 
 
 def test_the_public_face():

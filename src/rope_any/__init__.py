@@ -12,6 +12,7 @@ Examples
 """
 
 from rope_any import axes, bending, config, positions, scaling, testing, weights
+from rope_any import axes, bending, config, onnx, positions, scaling, weights
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
@@ -27,6 +28,7 @@ __all__ = [
     "config",
     "cos_sin",
     "frequencies",
+    "onnx",
     "positions",
     "rotate",
     "scaling",

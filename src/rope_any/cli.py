@@ -1,5 +1,7 @@
 """The command line: ``rope-any check``, ``verify``, ``rotate``, ``convert``, ``inspect`` and ``diff``."""
 
+"""The command line: ``rope-any check``, ``rotate``, ``convert``, ``inspect``, ``diff`` and ``export``."""
+
 import importlib
 import json
 import math
@@ -23,6 +25,9 @@ import numpy as np
 from rope_any import Rope, __version__, _safetensors, frequencies
 from rope_any._array import Array, floating_dtype, namespace
 from rope_any._engines import ENGINES, ROOTS, Engine, find, version
+from rope_any import Rope, __version__, _safetensors, frequencies, onnx
+from rope_any._array import Array, namespace
+from rope_any._engines import ENGINES, Engine, find, version
 from rope_any._frequencies import shown
 from rope_any._pairing import as_pairing
 from rope_any.config import Explanation, drift, explain, wavelengths
@@ -742,6 +747,59 @@ def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
         "facts": {name: pair for name, pair in values.items() if pair[0] != pair[1]},
         "drift": drifts,
     }
+
+
+# --- export -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def export(
+    file: ConfigFile,
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.", show_default=False)],
+    *,
+    layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
+    sequence_length: Length = None,
+    pairing: PairingOf = None,
+    dtype: Annotated[str, typer.Option(help="Of queries and keys: float32, float16 or bfloat16.")] = "float32",
+    operator_length: Annotated[
+        int | None,
+        typer.Option(help="Use the operator RotaryEmbedding, with a table for so many tokens.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the rotation of a model as an ONNX model."""
+    told = _explained(file, layer_type, sequence_length, pairing)
+    try:
+        rope, head_dim = _only(told)
+        _require_free([output], overwrite=overwrite)
+        model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)  # type: ignore[arg-type]  # it says which there are
+        with _whole([output]) as (part,):
+            part.write_bytes(model.SerializeToString())
+    except (ModuleNotFoundError, OSError, TypeError, ValueError) as error:
+        typer.echo(f"rope-any: {error}", err=True)
+        raise typer.Exit(2) from None
+    shapes = {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    opset = model.opset_import[0].version
+    if as_json:
+        _echo_json({"file": str(output), "opset": opset, "dtype": dtype, "shapes": shapes})
+        return
+    for name, shape in shapes.items():
+        typer.echo(f"{name}: ({', '.join(map(str, shape))})")
+    typer.echo(f"{output}: {rope}, {dtype}, opset {opset}")
+
+
+def _only(told: tuple[Explanation, ...]) -> tuple[Rope, int]:
+    """Return the one rotation of a config and the width of its head, or say why there is not one."""
+    found = {(one.rope, one.facts["head_dim"].value): _title(one) for one in told if one.rope is not None}
+    if len(found) != 1:
+        got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"
+        msg = f"the config must have one rotation; got {got}"
+        raise ValueError(msg)
+    return next(iter(found))
 
 
 def main() -> None:

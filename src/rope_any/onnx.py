@@ -1,28 +1,27 @@
 """
 ONNX: a `Rope` -> a model that turns queries and keys.
 
-The source that runs on arrays is run once on what ndonnx traces, and what it does is the model.
+The source that turns arrays is run once on values of a graph (ndonnx's), and what it does to them is the model.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any import _array
 from rope_any._frequencies import as_rows, integer, shown
 from rope_any._rope import Rope
 from rope_any._table import tokens
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
 
 __all__ = ["export"]
 
 Var: TypeAlias = Any
 """A value of the graph that is being built."""
 
-DTYPES = ("float32", "float16", "bfloat16")
-_LARGEST = 2**31 - 2**20  # bytes of a file of ONNX, and what is left for all but tables
+_DTYPES = ("float32", "float16", "bfloat16")
+_LARGEST = 2**31 - 2**20  # bytes: a file of ONNX ends at 2 GiB, and something is left for all but tables
 
 
 def export(
@@ -39,22 +38,22 @@ def export(
     Parameters
     ----------
     rope : Rope
-        The rotation, with any pairing, start, blocks and number of axes.
+        The rotation, of any pairing, start, blocks and number of axes.
     head_dim : int, optional
-        How many features a head has; by default as many as turn, with those before `start`.
+        How many features a head has; by default those that turn, and those before `start`.
     dtype : {"float32", "float16", "bfloat16"}, optional
         Of the queries and keys that go in and come out.
     operator_length : int, optional
-        In tokens. Let the standard operator ``RotaryEmbedding`` turn, by our tables of the positions from 0 to
-        ``operator_length - 1``, which become a part of the model. By default no operator is used that a runtime may
-        lack, angles are made from the positions, and there is no limit.
+        In tokens. Let the standard operator ``RotaryEmbedding`` turn, for runtimes that have a kernel for it, by a
+        table of the positions from 0 to ``operator_length - 1`` that is part of the model. By default the model makes
+        its table from the positions, whichever they are, by elementary operators.
 
     Returns
     -------
     onnx.ModelProto
-        Inputs ``q``, ``(batch, heads, seq, head_dim)``, ``k``, ``(batch, kv_heads, seq, head_dim)``, and ``positions``,
-        int64, ``(batch, seq)``, or with frequencies of n rows ``(batch, seq, n)``; outputs ``q_turned`` and
-        ``k_turned``. All lengths but those of the last axes of q and k, and n, are open.
+        Its inputs are ``q``, ``(batch, heads, seq, head_dim)``, ``k``, ``(batch, kv_heads, seq, head_dim)``, and
+        ``positions``, int64, ``(batch, seq)``, or with frequencies of n rows ``(batch, seq, n)``; its outputs
+        ``q_turned`` and ``k_turned``. Only head_dim and n are fixed.
 
     Raises
     ------
@@ -63,15 +62,16 @@ def export(
     TypeError
         If an argument is of another kind.
     ValueError
-        If `head_dim` is less than what turns, the dtype is none of the three, `operator_length` is not positive or
-        too long for a file, or the operator can't do what the rotation asks: one axis, ``start=0`` and one block.
+        If `head_dim` is less than what turns, the dtype is none of the three, `operator_length` is not positive, or too
+        long for a file; or if it is given for a rotation of several axes or blocks, or whose start is not 0, which the
+        operator doesn't know.
 
     Notes
     -----
-    What is computed is what `Rope` computes: tables within 1.2e-7 of the exact ones at any integer position below 2³¹ in
-    magnitude, with a runtime whose float32 cosine is right to half a unit, and features turned in float32. The model
-    needs float64, for six operations on the positions; its opset is 21. That of the operator is 23; it turns in the
-    dtype of the queries, by tables rounded to that dtype.
+    The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, and features are turned in
+    float32, whatever the dtype. It takes a few float64 operations on the positions, and a float32 cosine that is as
+    good as that of ONNX Runtime on a CPU. The opset is 21. The operator is of opset 23, and is given tables of the
+    dtype of the queries: those of half precision err by up to half a unit of that precision.
 
     Examples
     --------
@@ -88,30 +88,37 @@ def export(
     least = rope.start + 2 * len(rows[0])
     features = least if head_dim is None else integer("head_dim", head_dim)
     if features < least:
-        msg = f"head_dim must be at least {least}, which start and pairs ask for; got {features}"
+        msg = f"head_dim must be at least {least}, the features that turn and those before them; got {features}"
         raise ValueError(msg)
-    if dtype not in DTYPES:
-        msg = f"dtype must be one of {', '.join(DTYPES)}; got {shown(dtype)}"
-        raise ValueError(msg)
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        msg = f"dtype must be one of {', '.join(_DTYPES)}; got {shown(dtype)}"
+        raise (ValueError if isinstance(dtype, str) else TypeError)(msg)
+    length = None if operator_length is None else tokens("operator_length", operator_length, least=1)
+    spox = _spox()
+    axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
+
+    def argument(dtype: str, *shape: str | int) -> Var:
+        return spox.argument(spox.Tensor(np.dtype(dtype), shape))
+
+    q, k = (argument(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
+    positions = argument("int64", "batch", "seq", *axes)
+    turned = _traced(rope, q, k, positions) if length is None else _by_operator(rope, length, q, k, positions)
+    outputs = dict(zip(("q_turned", "k_turned"), turned, strict=True))
+    model: ModelProto = spox.build({"q": q, "k": k, "positions": positions}, outputs)
+    model.doc_string = repr(rope)
+    _store_apart(model.graph)
+    return model
+
+
+def _spox() -> Any:
+    """Return the module that builds graphs, or say what brings it."""
     try:
         import ndonnx  # noqa: F401  # does it come up?
         import spox
     except ModuleNotFoundError as error:
         msg = f'export needs {error.name}, which is missing; install it by: pip install "rope-any[onnx]"'
         raise ModuleNotFoundError(msg, name=error.name) from None
-    of_axes = () if rows is not rope.frequencies else (len(rows),)
-    inputs = {
-        "q": spox.argument(spox.Tensor(np.dtype(dtype), ("batch", "heads", "seq", features))),
-        "k": spox.argument(spox.Tensor(np.dtype(dtype), ("batch", "kv_heads", "seq", features))),
-        "positions": spox.argument(spox.Tensor(np.int64, ("batch", "seq", *of_axes))),
-    }
-    if operator_length is None:
-        turned = _traced(rope, **inputs)
-    else:
-        turned = _by_operator(rope, tokens("operator_length", operator_length, least=1), **inputs)
-    model = spox.build(inputs, dict(zip(("q_turned", "k_turned"), turned, strict=True)))
-    model.doc_string = repr(rope)
-    return model
+    return spox
 
 
 def _traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
@@ -119,23 +126,38 @@ def _traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
     import ndonnx
     from spox.opset.ai.onnx import v21 as onnx
 
+    def cast(x: Var, dtype: Any) -> Var:
+        return x if x.unwrap_tensor().dtype == dtype else onnx.cast(x, to=dtype)
+
     dtype = q.unwrap_tensor().dtype
-    arrays = (ndonnx.asarray(onnx.cast(x, to=np.float32)) for x in (q, k))
-    return tuple(onnx.cast(x.unwrap_spox(), to=dtype) for x in rope(*arrays, ndonnx.asarray(positions)))
+    q, k = (ndonnx.asarray(cast(x, np.float32)) for x in (q, k))
+    return tuple(cast(x.unwrap_spox(), dtype) for x in rope(q, k, ndonnx.asarray(positions)))
 
 
-def _by_operator(rope: Rope, length: int, /, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
+def _by_operator(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
     """Turn by the standard operator and a table of the positions below `length`."""
     from spox.opset.ai.onnx import v23 as onnx
 
-    rows = as_rows(rope.frequencies)
-    if rope.start or rope.blocks != 1 or rows is rope.frequencies:
-        msg = f"operator_length must be None unless rope has one axis, start=0 and one block; got {rope}"
+    dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)
+    if rope.start or rope.blocks != 1 or not isinstance(rope.frequencies[0], float):
+        msg = f"operator_length must be None unless rope has one axis, one block and start=0; got {length} for {rope}"
         raise ValueError(msg)
-    dtype, pairs = q.unwrap_tensor().dtype, len(rows[0])
     if (size := 2 * length * pairs * dtype.itemsize) > _LARGEST:
-        msg = f"operator_length must make tables of less than 2 GiB; got {length}, which makes {size / 2**30:.1f} GiB"
+        msg = f"operator_length must make tables of less than 2 GiB; got {length}, which makes {size / 2**30:.3g} GiB"
         raise ValueError(msg)
     cos, sin = (onnx.const(part.astype(dtype)) for part in rope.table(np.arange(length)))
     options = {"interleaved": int(rope.pairing == "interleaved"), "rotary_embedding_dim": 2 * pairs}
     return tuple(onnx.rotary_embedding(x, cos, sin, positions, **options) for x in (q, k))
+
+
+def _store_apart(graph: "GraphProto") -> None:
+    """Make constants of nodes initializers: fewer nodes, and large ones can be kept outside of the file."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        if node.op_type == "Constant":
+            value = node.attribute[0].t
+            value.name = node.output[0]
+            graph.initializer.append(value)
+        else:
+            graph.node.append(node)
