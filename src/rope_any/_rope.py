@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from rope_any import _array, _config, _recipe
 from rope_any._array import Array, X
-from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer
+from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, check_table, turn
 from rope_any._table import (
@@ -231,7 +231,7 @@ class Rope:
         axis = integer("seq_axis", seq_axis)
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
-        shorter = queries != keys  # lengths that are not known while ndonnx traces must be the same
+        shorter = queries != keys  # of lengths that are open, both None, the same is assumed
         if shorter and queries > keys:
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
@@ -450,11 +450,14 @@ class Rope:
         return self.table(each, like=like)
 
 
-def _each(xp: Any, x: Array, positions: Positions | None, tokens: int, axes: int | None) -> Positions:
+def _each(xp: Any, x: Array, positions: Positions | None, tokens: int | None, axes: int | None) -> Positions:
     """Return the positions of tokens one by one, on all axes, where the first stands for all."""
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (_array.is_array(number) and number.ndim == 0):
         return number  # then they are positions
+    if tokens is None:
+        msg = f"positions must be given one by one where the length along seq_axis is open; got {shown(number)}"
+        raise ValueError(msg)
     along = consecutive(number, tokens, like=x)
     return along if axes is None else xp.stack([along] * axes, axis=-1)
 

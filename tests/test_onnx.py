@@ -1,0 +1,418 @@
+"""ONNX models of a Rope, run by ONNX Runtime and by onnx's own evaluator, which know nothing of rope_any."""
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+
+import hypothesis.strategies as st
+import ml_dtypes
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+
+import rope_any as ra
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+ndx = pytest.importorskip("ndonnx", reason="ndonnx is not installed")
+reference = pytest.importorskip("onnx.reference", reason="onnx is not installed")
+
+F = ra.frequencies(16, base=500_000.0)
+WIDE = ra.frequencies(128, base=500_000.0)
+PAIRINGS = ("half", "interleaved")
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+FAR = 2**31 - 1
+
+# What is asked of Rope beside the pairing, and the head_dim.
+KINDS = {
+    "whole": (F, {}, None),
+    "partial": (F, {}, 24),
+    "from 4 on": (F, {"start": 4}, None),
+    "in the middle": (F, {"start": 3}, 22),
+    "scaled": (F, {"attention_factor": 1.3}, None),
+    "one pair": ((1.0,), {}, None),
+    "one axis with a row": ((F,), {}, None),
+    "three axes": (ra.axes.chunked(F, (2, 3, 3)), {}, None),
+    "two axes in blocks": (ra.axes.chunked(F, (4, 4)), {"blocks": 2}, None),
+    "blocks in the middle": (ra.axes.chunked(F, (4, 4)), {"blocks": 2, "start": 2, "attention_factor": 0.7}, 20),
+}
+# Those that the standard operator can do.
+PLAIN = ("whole", "partial", "scaled", "one pair")
+
+
+def a_rope(kind, pairing):
+    frequencies, options, head_dim = KINDS[kind]
+    return ra.Rope(frequencies, pairing=pairing, **options), head_dim
+
+
+@cache
+def exported(kind, pairing, dtype="float32", operator_length=None):
+    """Return a rope, its model, checked, and what runs the model."""
+    rope, head_dim = a_rope(kind, pairing)
+    model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
+    onnx.checker.check_model(model, full_check=True)
+    return rope, model, session(model)
+
+
+def session(model):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(model.SerializeToString(), options)
+
+
+def run(session, q, k, positions):
+    """Return q and k turned, of any of the three dtypes."""
+    if q.dtype != ml_dtypes.bfloat16:
+        return session.run(None, {"q": q, "k": k, "positions": positions})
+    value, number = ort.OrtValue.ortvalue_from_numpy_with_onnx_type, onnx.TensorProto.BFLOAT16
+    feed = {name: value(x.view(np.uint16), number) for name, x in (("q", q), ("k", k))}
+    binding = session.io_binding()
+    for name, x in feed.items():
+        binding.bind_ortvalue_input(name, x)
+    binding.bind_cpu_input("positions", positions)
+    outputs = [np.empty(x.shape, x.dtype) for x in (q, k)]
+    for output, x in zip(session.get_outputs(), outputs, strict=True):
+        binding.bind_output(output.name, "cpu", 0, number, x.shape, x.ctypes.data)
+    session.run_with_iobinding(binding)
+    return outputs
+
+
+def data(session, rng, lengths, dtype="float32", *, below=2**20, least=-(2**20)):
+    """Return q, k and positions for a model, of batch, heads, kv_heads and seq."""
+    batch, heads, kv_heads, seq = lengths
+    head_dim, axes = session.get_inputs()[0].shape[-1], session.get_inputs()[2].shape[2:]
+    q, k = (rng.standard_normal((batch, n, seq, head_dim)).astype(DTYPES[dtype]) for n in (heads, kv_heads))
+    return q, k, rng.integers(least, below, (batch, seq, *axes))
+
+
+def agree(got, want, atol):
+    for ours, theirs in zip(got, want, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), atol=atol, rtol=0)
+
+
+LENGTHS = st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3), st.integers(0, 9))
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_model_turns_all_shapes_as_the_source_does(kind, pairing):
+    rope, _, turn = exported(kind, pairing)
+
+    @settings(max_examples=12)
+    @given(LENGTHS, st.integers(0, 2**32 - 1))
+    def of(lengths, seed):
+        q, k, positions = data(turn, np.random.default_rng(seed), lengths)
+        agree(run(turn, q, k, positions), rope(q, k, positions), 1e-6)
+
+    of()
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["in the middle", "two axes in blocks"])
+def test_half_precision_is_turned_in_float32(kind, dtype, pairing, rng):
+    rope, _, turn = exported(kind, pairing, dtype)
+    q, k, positions = data(turn, rng, (2, 4, 2, 5), dtype)
+    # one rounding of what is right to float32: now and then it falls to the other side, a unit of 4 apart
+    agree(run(turn, q, k, positions), rope(q, k, positions), 4 * float(ml_dtypes.finfo(DTYPES[dtype]).eps))
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize(("start", "features"), [(0, 16), (0, 20), (4, 20)])
+def test_it_is_the_paper_s_rotation(start, features, pairing, rng):
+    rope = ra.Rope(F, pairing=pairing, start=start, attention_factor=1.25)
+    turn = session(ra.onnx.export(rope, head_dim=features))
+    q, k, _ = data(turn, rng, (2, 2, 1, 3))
+    positions = np.asarray([[0, 131_072, 1_048_576], [-5, FAR, -FAR]])
+    for got, x in zip(run(turn, q, k, positions), (q, k), strict=True):
+        options = {"pairing": pairing, "start": start, "attention_factor": 1.25}
+        want = oracle.rotate(x, positions[:, None], F, **options)
+        np.testing.assert_allclose(got, want, atol=1.5e-6, rtol=0)
+
+
+def table_of(turn, rope, positions, dtype="float32"):
+    """Return what a model multiplies with: first members that are 1 become cosines, second members sines."""
+    x = np.zeros((1, 1, len(positions), 2 * len(rope.frequencies)), dtype=DTYPES[dtype])
+    pairs = np.arange(len(rope.frequencies))
+    first, second = (pairs, pairs + len(pairs)) if rope.pairing == "half" else (2 * pairs, 2 * pairs + 1)
+    x[..., first] = 1
+    got = run(turn, x, x, np.asarray(positions)[None])[0][0, 0]
+    return got[:, first], got[:, second]
+
+
+def error(got, want):
+    return max(np.max(np.abs(a.astype(np.float64) - b)) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("optimized", [True, False])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_tables_are_exact_at_any_position(pairing, optimized):
+    rope = ra.Rope(WIDE, pairing=pairing)
+    options = ort.SessionOptions()
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    turn = ort.InferenceSession(ra.onnx.export(rope).SerializeToString(), options)
+    positions, *exact = anywhere()
+    assert error(table_of(turn, rope, positions), exact) <= 1.2e-7
+
+
+@cache
+def anywhere():
+    """Return positions, and their exact cosines and sines."""
+    rng = np.random.default_rng(0)
+    ends = [0, 1, -1, 1_048_576, 2**24 + 1, FAR, -FAR]
+    positions = np.asarray([*ends, *rng.integers(0, 2**20, 20), *rng.integers(-FAR, FAR, 20)])
+    return positions, *oracle.cos_sin(positions, WIDE)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1.2e-7), ("float16", 2.0**-11)])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_the_table_of_the_operator_is_ours_rounded(pairing, dtype, bound):
+    rope, positions = ra.Rope(F, pairing=pairing), [0, 1, 2, 131_071, 262_143]
+    turn = session(ra.onnx.export(rope, operator_length=262_144, dtype=dtype))
+    assert error(table_of(turn, rope, positions, dtype), oracle.cos_sin(positions, F)) <= bound
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float16", 1e-2)])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("kind", PLAIN)
+def test_the_operator_turns_as_the_source_does(kind, pairing, dtype, atol, rng):
+    rope, model, turn = exported(kind, pairing, dtype, 100)
+    assert [node.op_type for node in model.graph.node if node.op_type != "Identity"] == ["RotaryEmbedding"] * 2
+    for lengths in ((1, 4, 2, 7), (3, 2, 1, 1), (2, 3, 3, 5)):
+        q, k, positions = data(turn, rng, lengths, dtype, least=0, below=100)
+        agree(run(turn, q, k, positions), rope(q, k, positions), atol)
+
+
+@pytest.mark.parametrize("position", [-1, 100])
+def test_the_operator_has_no_other_positions_than_those_of_its_table(position, rng):
+    _, _, turn = exported("whole", "half", "float32", 100)
+    q, k, _ = data(turn, rng, (1, 1, 1, 1))
+    with pytest.raises(Exception, match="out of range"):
+        run(turn, q, k, np.asarray([[position]]))
+
+
+@pytest.mark.parametrize("operator_length", [None, 50])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_another_evaluator_says_the_same(dtype, operator_length, rng):
+    rope, head_dim = a_rope("partial", "interleaved")
+    model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
+    onnx.checker.check_model(model, full_check=True)
+    q, k, positions = data(exported("partial", "interleaved")[2], rng, (2, 3, 1, 4), dtype, least=0, below=50)
+    got = reference.ReferenceEvaluator(model).run(None, {"q": q, "k": k, "positions": positions})
+    atol = 1e-6 if dtype == "float32" else 8 * float(ml_dtypes.finfo(DTYPES[dtype]).eps)
+    agree(got, rope(q, k, positions), atol)
+
+
+@pytest.mark.parametrize("operator_length", [None, 100])
+def test_lengths_are_open_and_have_names(operator_length):
+    _, model, _ = exported("partial", "half", "float32", operator_length)
+    shapes = {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    q, k = ["batch", "heads", "seq", 24], ["batch", "kv_heads", "seq", 24]
+    assert shapes == {"q": q, "k": k, "positions": ["batch", "seq"], "q_turned": q, "k_turned": k}
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 23 if operator_length else 21)]
+    assert model.doc_string == repr(a_rope("partial", "half")[0])
+    assert "Constant" not in {node.op_type for node in model.graph.node}
+
+
+def test_positions_of_one_row_are_for_the_whole_batch(rng):
+    rope, _, turn = exported("whole", "half")
+    q, k, positions = data(turn, rng, (3, 2, 1, 5))
+    agree(run(turn, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
+
+
+def test_there_is_no_second_formula(monkeypatch, rng):
+    rope, _, turn = exported("whole", "interleaved")
+    q, k, positions = data(turn, rng, (1, 2, 2, 3))
+    monkeypatch.setattr(ra._rotate, "_line", lambda a, b, c, s: a * c + b * s)
+    backwards = session(ra.onnx.export(rope))
+    monkeypatch.undo()
+    table = rope.table(positions)
+    agree(run(backwards, q, k, positions), rope(q, k, ra.Table(table.cos, -table.sin)), 1e-6)
+
+
+def test_large_tables_can_lie_beside_the_file(tmp_path, rng):
+    rope = ra.Rope(WIDE, pairing="half")
+    model = ra.onnx.export(rope, operator_length=1000)
+    onnx.save(model, tmp_path / "rope.onnx", save_as_external_data=True, location="rope.bin")
+    assert (tmp_path / "rope.bin").stat().st_size >= 1000 * 128 * 4
+    turn = ort.InferenceSession(tmp_path / "rope.onnx")
+    q, k, positions = data(turn, rng, (1, 2, 1, 5), least=0, below=1000)
+    agree(run(turn, q, k, positions), rope(q, k, positions), 1e-6)
+
+
+# --- arrays of ndonnx, which users may trace themselves ---------------------------------------------------------------
+
+
+def traced(function, **inputs):
+    """Return what a function of arrays does to NumPy data, of unknown lengths but 16 features, in ONNX Runtime."""
+    given = {
+        name: ndx.argument(shape=tuple(16 if n == 16 else None for n in x.shape), dtype=getattr(ndx, x.dtype.name))
+        for name, x in inputs.items()
+    }
+    model = ndx.build(given, {"out": function(*given.values())})
+    return ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
+
+
+def test_cached_keys_are_moved_in_a_graph(rng):
+    rope = ra.Rope(F, pairing="half")
+    k = rng.standard_normal((2, 3, 5, 16)).astype(np.float32)
+    old, new = np.arange(5), np.arange(5) * 7
+    got = traced(rope.reposition, k=k, old=old, new=new)
+    agree([got], [rope.reposition(k, old, new)], 1e-6)
+
+
+def test_tables_go_in_the_place_of_positions_in_a_graph(rng):
+    rope = ra.Rope(F, pairing="interleaved")
+    x = rng.standard_normal((2, 5, 16)).astype(np.float32)
+    got = traced(lambda x, p: rope.apply(x, rope.table(p), inverse=True), x=x, p=np.arange(5))
+    agree([got], [rope.apply(x, range(5), inverse=True)], 1e-6)
+
+
+def test_eager_arrays_of_ndonnx_are_turned(rng):
+    rope = ra.Rope(ra.axes.chunked(F, (4, 4)), pairing="half", blocks=2)
+    x = rng.standard_normal((2, 5, 16)).astype(np.float32)
+    agree([rope.apply(ndx.asarray(x), 3).unwrap_numpy()], [rope.apply(x, 3)], 1e-6)
+
+
+GRAPH = {name: ndx.argument(shape=("batch", "seq", 16), dtype=getattr(ndx, name)) for name in ("float32", "float64")}
+ROPE = ra.Rope(F, pairing="half")
+
+
+def export(kind="whole", **options):
+    return lambda: ra.onnx.export(a_rope(kind, "half")[0], **options)
+
+
+WRONG = {
+    "no positions": (
+        lambda: ROPE.apply(GRAPH["float32"]),
+        ValueError,
+        "positions must be given one by one .* open; got int 0",
+    ),
+    "an offset": (
+        lambda: ROPE.apply(GRAPH["float32"], 5),
+        ValueError,
+        "positions must be given one by one .* got int 5",
+    ),
+    "float64": (lambda: ROPE.apply(GRAPH["float64"], [1]), ValueError, "dtype must not be float64 on ndonnx here"),
+    "out": (
+        lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]),
+        ValueError,
+        "out must be an array that can be written; got one that ndonnx cannot write",
+    ),
+    "no rotary": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
+    "frequencies": (lambda: ra.onnx.export(F), TypeError, "rope must be a Rope; got tuple"),
+    "narrow heads": (export(head_dim=15), ValueError, "head_dim must be at least 16, .* got 15"),
+    "narrow beside start": (export("from 4 on", head_dim=19), ValueError, "head_dim must be at least 20, .* got 19"),
+    "negative head_dim": (export(head_dim=-16), ValueError, "head_dim must be at least 16, .* got -16"),
+    "float head_dim": (export(head_dim=16.0), TypeError, "head_dim must be an integer; got float 16.0"),
+    "bool head_dim": (export(head_dim=True), TypeError, "head_dim must be an integer; got bool"),
+    "dtype float64": (export(dtype="float64"), ValueError, "dtype must be one of .*; got str 'float64'"),
+    "dtype of NumPy": (export(dtype=np.float32), TypeError, "dtype must be one of .*; got type"),
+    "no length": (export(operator_length=0), ValueError, "operator_length must be from 1 to .*; got 0"),
+    "float length": (export(operator_length=1e3), TypeError, "operator_length must be an integer; got float"),
+    "bool length": (export(operator_length=True), TypeError, "operator_length must be an integer; got bool"),
+    "2 GiB": (export(operator_length=2**25), ValueError, "operator_length .* 2 GiB; got 33554432, which makes 2 GiB"),
+    **{
+        f"operator, {kind}": (
+            export(kind, operator_length=9),
+            ValueError,
+            "operator_length must be None unless rope has one axis, one block and start=0; got 9 for Rope",
+        )
+        for kind in KINDS
+        if kind not in PLAIN
+    },
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_gets_one_sentence(name):
+    call, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["ndonnx", "spox"])
+def test_without_its_extra_it_says_what_to_install(missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape(f"needs {missing}, which is missing; install it by: pip")):
+        ra.onnx.export(ROPE)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 500_000.0}
+GEMMA = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "sliding_window": 8}
+
+
+def command(*words, cwd):
+    """Return the finished process of ``rope-any export config.json words``."""
+    words = ["-c", "from rope_any.cli import main; main()", "export", "config.json", *map(str, words)]
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def config(folder, **entries):
+    (folder / "config.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder / "config.json"
+
+
+def test_a_config_becomes_a_model(tmp_path):
+    file = config(tmp_path, **LLAMA, partial_rotary_factor=0.5)
+    done = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    rope = ra.Rope.from_config(file)
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["q: (batch, heads, seq, 64)", "k: (batch, kv_heads, seq, 64)", "positions: (batch, seq)"]
+    assert lines[-1] == f"deep/rope.onnx: {rope}, float16, opset 21"
+    want = ra.onnx.export(rope, head_dim=64, dtype="float16")
+    assert onnx.load(tmp_path / "deep/rope.onnx") == want
+
+
+def test_a_model_with_the_operator_for_machines(tmp_path):
+    file = config(tmp_path, **GEMMA)
+    words = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
+    told = json.loads(command(*words, cwd=tmp_path).stdout)
+    assert (told["file"], told["dtype"], told["opset"]) == ("rope.onnx", "float32", 23)
+    assert told["shapes"]["k_turned"] == ["batch", "kv_heads", "seq", 64]
+    rope = ra.Rope.from_config(file, layer_type="full_attention")
+    assert onnx.load(tmp_path / "rope.onnx") == ra.onnx.export(rope, operator_length=30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "rope.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words", "message"),
+    [
+        (GEMMA, [], "the config must have one rotation; got several, of .*: choose by --layer-type"),
+        (LLAMA, ["--dtype", "int8"], "dtype must be one of float32, float16, bfloat16; got str 'int8'"),
+        (LLAMA, ["--operator-length", "-1"], "operator_length must be from 1 to .*; got -1"),
+        (
+            {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4, "alibi": True},
+            [],
+            "one rotation; got none",
+        ),
+        ({"model_type": "unheard"}, [], "config.json: .*model_type"),
+    ],
+)
+def test_what_the_command_refuses_leaves_nothing(entries, words, message, tmp_path):
+    config(tmp_path, **entries)
+    done = command("rope.onnx", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(f"rope-any: .*{message}.*\n", done.stderr), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_file_is_replaced_only_when_asked(tmp_path):
+    config(tmp_path, **LLAMA)
+    (tmp_path / "rope.onnx").write_text("mine", encoding="utf-8")
+    assert "rope.onnx exists" in command("rope.onnx", cwd=tmp_path).stderr
+    assert (tmp_path / "rope.onnx").read_text(encoding="utf-8") == "mine"
+    assert command("rope.onnx", "--overwrite", cwd=tmp_path).returncode == 0
+    onnx.checker.check_model(onnx.load(tmp_path / "rope.onnx"))
