@@ -301,6 +301,16 @@ WRONG = {
         ValueError,
         "positions must be given one by one .* got int 5",
     ),
+    "q open, k not": (
+        lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),
+        ValueError,
+        "q must not be longer than k; got None queries for 5 keys",
+    ),
+    "known positions for open tokens": (
+        lambda: ROPE.apply(GRAPH["float32"], ndx.asarray(np.arange(5))),
+        ValueError,
+        r"positions must be \(seq,\) .* got \(5,\)",
+    ),
     "float64": (lambda: ROPE.apply(GRAPH["float64"], [1]), ValueError, "dtype must not be float64 on ndonnx here"),
     "out": (
         lambda: ROPE.apply(GRAPH["float32"], [1], out=GRAPH["float32"]),

@@ -232,7 +232,7 @@ class Rope:
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]
         shorter = queries != keys  # of lengths that are open, both None, the same is assumed
-        if shorter and queries > keys:
+        if shorter and (queries is None or keys is None or queries > keys):
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
         if isinstance(positions, Table):
