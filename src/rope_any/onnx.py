@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any._frequencies import as_rows, integer, shown
+from rope_any._frequencies import as_rows, shown
 from rope_any._rope import Rope
 from rope_any._table import tokens
 
@@ -86,10 +86,7 @@ def export(
         raise TypeError(msg)
     rows = as_rows(rope.frequencies)
     least = rope.start + 2 * len(rows[0])
-    features = least if head_dim is None else integer("head_dim", head_dim)
-    if features < least:
-        msg = f"head_dim must be at least {least}, the features that turn and those before them; got {features}"
-        raise ValueError(msg)
+    features = least if head_dim is None else tokens("head_dim", head_dim, least=least)
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         msg = f"dtype must be one of {', '.join(_DTYPES)}; got {shown(dtype)}"
         raise (ValueError if isinstance(dtype, str) else TypeError)(msg)
