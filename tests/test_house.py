@@ -122,8 +122,7 @@ def test_the_tests_above_can_fail():
     assert libraries(bad) == {"torch", "jax"}
 
 
-MODULES = {"axes", "bending", "config", "positions", "scaling", "testing", "weights"}
-MODULES = {"axes", "bending", "config", "onnx", "positions", "scaling", "weights"}
+MODULES = {"axes", "bending", "config", "onnx", "positions", "scaling", "testing", "weights"}
 
 
 def test_the_public_face():

@@ -11,8 +11,7 @@ Examples
 >>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
 """
 
-from rope_any import axes, bending, config, positions, scaling, testing, weights
-from rope_any import axes, bending, config, onnx, positions, scaling, weights
+from rope_any import axes, bending, config, onnx, positions, scaling, testing, weights
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate

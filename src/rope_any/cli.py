@@ -1,6 +1,4 @@
-"""The command line: ``rope-any check``, ``verify``, ``rotate``, ``convert``, ``inspect`` and ``diff``."""
-
-"""The command line: ``rope-any check``, ``rotate``, ``convert``, ``inspect``, ``diff`` and ``export``."""
+"""The command line: ``rope-any check``, ``verify``, ``rotate``, ``convert``, ``inspect``, ``diff`` and ``export``."""
 
 import importlib
 import json
@@ -22,12 +20,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from rope_any import Rope, __version__, _safetensors, frequencies
+from rope_any import Rope, __version__, _safetensors, frequencies, onnx
 from rope_any._array import Array, floating_dtype, namespace
 from rope_any._engines import ENGINES, ROOTS, Engine, find, version
-from rope_any import Rope, __version__, _safetensors, frequencies, onnx
-from rope_any._array import Array, namespace
-from rope_any._engines import ENGINES, Engine, find, version
 from rope_any._frequencies import shown
 from rope_any._pairing import as_pairing
 from rope_any.config import Explanation, drift, explain, wavelengths
@@ -774,7 +769,7 @@ def export(
         rope, head_dim = _only(told)
         _require_free([output], overwrite=overwrite)
         model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)  # type: ignore[arg-type]  # it says which there are
-        with _whole([output]) as (part,):
+        with _whole([output], overwrite=overwrite) as (part,):
             part.write_bytes(model.SerializeToString())
     except (ModuleNotFoundError, OSError, TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)
