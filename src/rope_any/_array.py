@@ -48,6 +48,11 @@ def namespace(**arrays: Array) -> Any:
         elif here is not None and here != place:
             msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
             raise ValueError(msg)
+    meshes = {name: array.device_mesh for name, array in arrays.items() if is_sharded(array)}
+    for name, mesh in meshes.items():
+        if mesh != (wanted := next(iter(meshes.values()))):
+            msg = f"{next(iter(meshes))} and {name} must be on one device mesh; got {wanted} and {mesh}"
+            raise ValueError(msg)
     return xp
 
 
@@ -260,14 +265,14 @@ def is_parted(x: Array) -> bool:
     return is_sharded(x) or library(x) == "dask"
 
 
-def map_parts(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
+def map_parts(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
     """
-    Return ``function(x, *tables)``, part by part, for an x made of parts; nothing is computed or sent for it.
+    Return ``function(x, *tables, out=out)``, part by part, for an x made of parts; nothing is computed or sent for it.
 
     The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last,
-    which it sees in one piece. Parts come out as they went in.
+    which it sees in one piece. Parts come out as they went in, or are written into those of `out` (of shards alone).
     """
-    return _map_shards(function, x, *tables) if is_sharded(x) else _map_chunks(function, x, *tables)
+    return _map_shards(function, x, *tables, out=out) if is_sharded(x) else _map_chunks(function, x, *tables)
 
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
@@ -294,39 +299,75 @@ def is_sharded(x: Array) -> bool:
     return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
 
 
-def _map_shards(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
-    if any(not placed.is_replicate() and not placed.is_shard() for placed in x.placements):
-        msg = f"x must be sharded or replicated; got placements {x.placements}, whose sum is still to be made"
-        raise ValueError(msg)
-    if any(placed.is_shard(x.ndim - 1) for placed in x.placements):
-        msg = (
-            f"x must not be sharded along its features, which turn in pairs; got placements {x.placements} "
-            "(redistribute it over batch, heads or sequence)"
-        )
-        raise ValueError(msg)
-    local = [laid_out(table, range(x.ndim - table.ndim, x.ndim), like=x).to_local() for table in tables]
-    return _from_shards(function(x.to_local(), *local), x.shape, like=x)
+def layout(x: Array) -> Any:
+    """Return how a sharded tensor is spread over processes, to be compared; None for other arrays."""
+    return (x.device_mesh, x.placements) if is_sharded(x) else None
 
 
-def laid_out(a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
+def _map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None) -> Array:
+    from torch.distributed.tensor import Partial
+
+    require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
+    local = []
+    for table in tables:
+        part = laid_out("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
+        # of a table that several shards are turned by, each process has a part of the sum that is its gradient
+        both = zip(x.placements, part.placements, strict=True)
+        summed = [Partial() if of_x.is_shard() and own.is_replicate() else own for of_x, own in both]
+        local.append(part.to_local(grad_placements=summed))
+    if out is None:
+        return _from_shards(function(x.to_local(), *local), x.shape, like=x)
+    function(x.to_local(), *local, out=out.to_local())
+    return out
+
+
+def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
+    """Say that a sharded tensor must be in one piece along an axis, called `of`, and have no sums to be made."""
+    if not is_sharded(x):
+        return
+    if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
+        msg = f"{name} must be replicated or sharded in plain pieces; got placements {x.placements} (redistribute it)"
+        raise ValueError(msg)
+    if any(placed.is_shard(axis) for placed in x.placements):
+        msg = f"{name} must not be sharded along {of}; got placements {x.placements} (redistribute it)"
+        raise ValueError(msg)
+
+
+def replicated(a: Array, /, *, like: Array) -> Array:
+    """Return `a`, which every process has whole, beside a sharded tensor `like`; else as it is."""
+    if is_sharded(a) or not is_sharded(like):
+        return a
+    from torch.distributed.tensor import DTensor, Replicate
+
+    return DTensor.from_local(a, like.device_mesh, [Replicate()] * like.device_mesh.ndim, run_check=False)
+
+
+def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
     """
     Return `a` shard by shard, where `like` is sharded, and else as it is.
 
-    Its axes run along those `axes` of `like`; an axis of length 1, and one that `like` has whole, it has whole. What
-    every process has whole is cut without a word to the others.
+    Its axes run along those `axes` of `like`; an axis of another length, 1, and one that `like` has whole, it has
+    whole. What every process has whole is cut; what others would have to send is refused, by its name.
     """
     if not is_sharded(like):
         return a
-    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor import Replicate, Shard
 
-    along = {axis: i for i, axis in enumerate(axes) if a.shape[i] != 1 and axis != like.ndim - 1}
-    wanted = [
+    along = {axis: i for i, axis in enumerate(axes) if a.shape[i] == like.shape[axis] and axis != like.ndim - 1}
+    wanted = tuple(
         Shard(along[placed.dim]) if placed.is_shard() and placed.dim in along else Replicate()
         for placed in like.placements
-    ]
-    if not is_sharded(a):
-        a = DTensor.from_local(a, like.device_mesh, [Replicate()] * len(wanted), run_check=False)
-    return a if list(a.placements) == wanted else a.redistribute(placements=wanted)
+    )
+    a = replicated(a, like=like)
+    for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
+        # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
+        if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):
+            msg = (
+                f"{name} must be replicated or sharded as what it turns, {wanted}, for nothing is sent; "
+                f"got placements {a.placements} (redistribute it)"
+            )
+            raise ValueError(msg)
+    return a if a.placements == wanted else a.redistribute(placements=wanted)
 
 
 def map_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
@@ -339,9 +380,19 @@ def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
     import torch
     from torch.distributed.tensor import DTensor
 
-    size, steps = torch.Size(shape), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    local = local.contiguous()
-    return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=size, stride=steps)
+    if local.shape == like.to_local().shape and local.stride() == like.to_local().stride():
+        steps = like.stride()  # in the order in memory of what it was made of
+    else:
+        local, steps = local.contiguous(), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return DTensor.from_local(
+        local, like.device_mesh, like.placements, run_check=False, shape=torch.Size(shape), stride=steps
+    )
+
+
+def last(name: str, a: Array, count: int, /, *, axis: int) -> Array:
+    """Return the last `count` elements of `a` along an axis, counted from the back, which must be in one piece."""
+    require_whole(name, a, axis=a.ndim + axis, of="the tokens where q is shorter than k")
+    return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]
 
 
 def is_fillable(x: Array, *others: Array | None) -> bool:
@@ -505,8 +556,15 @@ def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apa
     Say that `name` cannot take a result unless `x` can.
 
     Its elements must be assignable and at addresses of their own; it must be `onto` itself (the same elements
-    at the same addresses) or not overlap it, and must not overlap the arrays of `apart`.
+    at the same addresses) or not overlap it, and must not overlap the arrays of `apart`. Of sharded tensors that is
+    said of what this process holds.
     """
+    if layout(x) != layout(onto):
+        given, wanted = (a.placements if is_sharded(a) else "a plain array" for a in (x, onto))
+        msg = f"{name} must be sharded as {onto_name} is, {wanted}; got {given}"
+        raise ValueError(msg)
+    if is_sharded(x):
+        x, onto, apart = x.to_local(), _held(onto), {other: _held(array) for other, array in apart.items()}
     if not _is_torch(x) and (compat.is_lazy_array(x) or not compat.is_writeable_array(x)):
         which = "is read-only" if library(x) == "numpy" else f"{library(x)} cannot write"
         msg = f"{name} must be an array that can be written; got one that {which}"
@@ -527,6 +585,11 @@ def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apa
         if (source := _memory(array)) is not None and _overlap(target, source):
             msg = f"{name} must not overlap {other}; got arrays that share memory"
             raise ValueError(msg)
+
+
+def _held(x: Array) -> Array:
+    """Return what this process holds of a sharded tensor; other arrays as they are."""
+    return x.to_local() if is_sharded(x) else x
 
 
 def require_not_recording(name: str, *arrays: Array) -> None:

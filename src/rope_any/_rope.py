@@ -242,8 +242,13 @@ class Rope:
         else:
             like = q if _array.compute_dtype(xp, q) == xp.float64 else k
             of_queries = of_keys = self._table_of(xp, k, k_axis, positions, like=like)
+            if _array.is_sharded(q) and (shorter or _array.layout(q) != _array.layout(k)):
+                # then a process holds other tokens of q than of k
+                at = placed(_each(xp, k, positions, keys, self._turns.axes), like=k)
+                at = _last(at, queries, keys, axis=-1 if self._turns.axes is None else -2)
+                of_queries = self._table_of(xp, q, q_axis, at, like=like)
         if shorter:
-            of_queries = _last(of_queries, queries, keys)
+            of_queries = Table(*(_last(part, queries, keys, axis=-2) for part in of_queries))
         q_table = _aligned(xp, of_queries, "q", q, q_axis)
         k_table = _aligned(xp, of_keys, "k", k, k_axis)
         how = self._how(fused=fused)
@@ -443,10 +448,7 @@ class Rope:
             raise ValueError(msg)
         each = _each(xp, x, positions, x.shape[seq], self._turns.axes)
         if _array.is_sharded(x):  # then each process makes the table of its own tokens
-            each = placed(each, like=x)
-            on_axes = () if self._turns.axes is None else (x.ndim - 1,)
-            tokens = tuple(each.shape[: each.ndim - len(on_axes)])
-            each = _array.laid_out(each, (*_axes_of(tokens, "positions", "x", x, seq), *on_axes), like=x)
+            each = _laid_out(placed(each, like=x), self, x, seq)
         return self.table(each, like=like)
 
 
@@ -469,10 +471,16 @@ def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq:
         raise TypeError(msg)
     axes, xp = rope._turns.axes, _array.namespace(x=x)  # noqa: SLF001  # of a Rope
     at = apart(_each(xp, x, positions, x.shape[seq], axes), like=x)
-    numbers = on_axes(at.numbers, axes, name=name)
-    _axes_of(tuple(numbers[0].shape), name, "keys", x, seq)
+    numbers = on_axes(_laid_out(at.numbers, rope, x, seq, positions=name, name="keys"), axes)
     rests = [None] * len(numbers) if at.rest is None else on_axes(at.rest, axes)
     return [Apart(*place) for place in zip(numbers, rests, strict=True)]
+
+
+def _laid_out(at: Array, rope: Rope, x: Array, seq: int, *, positions: str = "positions", name: str = "x") -> Array:
+    """Return positions where the tokens of x are, of which a process may hold a shard, or say that they don't fit."""
+    tokens = on_axes(at, rope._turns.axes, name=positions)[0]  # noqa: SLF001  # of a Rope
+    along = (*_axes_of(tuple(tokens.shape), positions, name, x, seq), x.ndim - 1)
+    return _array.laid_out(positions, at, along[: at.ndim], like=x)
 
 
 def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
@@ -541,11 +549,11 @@ def _axes_of(given: tuple[int, ...], positions: str, name: str, x: Array, seq: i
     return axes
 
 
-def _last(table: Table, queries: int, keys: int) -> Table:
-    """Return the rows of the last tokens of a table for all keys."""
-    if table.cos.ndim < 2 or table.cos.shape[-2] != keys:
-        return table
-    return Table(*(part[..., keys - queries :, :] for part in table))
+def _last(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
+    """Return the last of what is there for each key along an axis, as many as there are queries."""
+    if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
+        return of_keys
+    return _array.last("positions", of_keys, queries, axis=axis)
 
 
 def _pair(out: Any) -> tuple[Array | None, Array | None]:

@@ -137,6 +137,9 @@ def check(
             f"got {features} features"
         )
         raise ValueError(msg)
+    if not _array.is_sharded(x) and (_array.is_sharded(cos) or _array.is_sharded(sin)):
+        msg = f"{name} must be sharded where its table is; got a plain array (of which from_local makes a sharded one)"
+        raise TypeError(msg)
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
             wanted, got = (f"{tuple(a.shape)} {a.dtype}" for a in (x, out))
@@ -178,11 +181,8 @@ def turn(
 
         rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
         return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
-    if _array.is_parted(like):
-        turned = tuple(_array.map_parts(partial(_part, how=how), x, cos, sin) for x in arrays)
-    else:
-        turned = tuple(_whole(xp, x, cos, sin, how) for x in arrays)
-    return tuple(x if out is None else _assigned(out, x) for x, out in zip(turned, outs, strict=True))
+    alone = _in_parts if _array.is_parted(like) else _at_once
+    return tuple(alone(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
 
 
 def _alone(xp: Any, how: How, x: X, cos: Array, sin: Array) -> X:
@@ -207,7 +207,10 @@ def _pulled_back(
     return of_x, of_cos, -of_sin if how.inverse and of_sin is not None else of_sin
 
 
-def _assigned(out: X, x: X) -> X:
+def _assigned(out: X | None, x: X) -> X:
+    """Return x, in `out` if there is one."""
+    if out is None:
+        return x
     out[...] = x
     return out
 
@@ -228,7 +231,7 @@ def _in_blocks(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None
         return out
     alone = turned(None)
     result: X = _put_back(xp, x, _array.folded(xp, alone, 2, features), how)
-    return result if out is None else _assigned(out, result)
+    return _assigned(out, result)
 
 
 def _put_back(xp: Any, x: Array, turned: Array, how: How) -> Array:
@@ -262,9 +265,21 @@ def _line_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, A
 # --- members by members: what is traced, lazy, or cannot be written ---------------------------------------------------
 
 
-def _part(x: Array, cos: Array, sin: Array, *, how: How) -> Array:
+def _in_parts(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:  # noqa: ARG001  # as `_at_once`
+    """Turn an array part by part."""
+    turned: X = _array.map_parts(partial(_part, how=how), x, cos, sin, out=out)
+    return turned
+
+
+def _part(x: Array, cos: Array, sin: Array, *, how: How, out: Array | None = None) -> Array:
     """Turn one part, which is an array of a library of its own."""
-    return _alone(_array.namespace(x=x), how, x, cos, sin)
+    return turn(_array.namespace(x=x), (x,), cos, sin, how, outs=(out,))[0]
+
+
+def _at_once(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:
+    """Turn a whole array at once, and write it to where it shall be."""
+    turned: X = _whole(xp, x, cos, sin, how)
+    return _assigned(out, turned)
 
 
 def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
@@ -295,7 +310,7 @@ def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None)
         whole(x, cos, sin, out)
         return out
     turned: X = whole(x, cos, sin)
-    return turned if out is None else _assigned(out, turned)
+    return _assigned(out, turned)
 
 
 def _written(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
@@ -318,7 +333,7 @@ def _compiled(xp: Any, how: How, library: str) -> Callable[..., Array]:
 
     def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         turned = _whole(xp, x, cos, sin, how)
-        return turned if out is None else _assigned(out, turned)
+        return _assigned(out, turned)
 
     return _compilers.compiled(whole, library)
 

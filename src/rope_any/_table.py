@@ -182,12 +182,13 @@ def table(
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
     dtype = _table_dtype(xp, home, dtype, deciding=(like,) if like is not None else (given, learned))
-    if given is not None and _array.is_sharded(given):
-        if learned is not None and learned.ndim == 3:
-            msg = "positions must not be sharded where each head has frequencies; give each process its own"
-            raise ValueError(msg)
-        of_shard = partial(_of_shard, frequencies, attention_factor=factor, dtype=dtype)
-        return Table(*_array.map_shards(of_shard, given))
+    spread = next((array for array in (given, like, learned) if _array.is_sharded(array)), None)
+    if spread is not None:
+        positions = _spread(positions, frequencies, like=spread)
+        if learned is None:
+            of_shard = partial(_of_shard, frequencies, attention_factor=factor, dtype=dtype)
+            return Table(*_array.map_shards(of_shard, positions))
+        learned = _array.replicated(learned, like=spread)
     work = xp.float64 if dtype == xp.float64 else xp.float32
     _array.settle_cosines(home)
 
@@ -211,6 +212,16 @@ def table(
         pieces = [_constants(xp, rows, numbers) for rows in (frequencies.high, frequencies.low)]
         make = partial(_from_pieces, xp, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _in_parts(xp, lambda some: finished(make(some)), numbers, frequencies, dtype)
+
+
+def _spread(positions: Positions, frequencies: Turns | Array, /, *, like: Array) -> Array:
+    """Return positions beside a sharded tensor, in one piece along the axis that a product sums over."""
+    at = _array.replicated(placed(positions, like=like), like=like)
+    rows = frequencies.axes is not None if isinstance(frequencies, Turns) else frequencies.ndim > 1
+    _array.require_whole(
+        "positions", at, axis=at.ndim - 1 if rows else at.ndim, of="their last axis, which is summed over"
+    )
+    return at
 
 
 def _of_shard(frequencies: Turns | Array, positions: Array, /, *, attention_factor: float, dtype: Any) -> Table:
@@ -414,7 +425,8 @@ def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
     if not _array.is_integer(start):
         msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
         raise TypeError(msg)
-    return _array.cast(xp, start, dtype) + xp.arange(length, dtype=dtype, **place)
+    along = _array.replicated(xp.arange(length, dtype=dtype, **place), like=start)
+    return _array.cast(xp, start, dtype) + along
 
 
 def placed(positions: Positions, /, *, like: Array | None, name: str = "positions") -> Array:

@@ -1,0 +1,48 @@
+"""
+An array larger than the memory of those who turn it: Dask, chunk by chunk, on a cluster of two workers.
+
+The call computes nothing. It adds tasks to those that make the chunks, and whoever makes a chunk turns it.
+
+Run it: ``python examples/sharded_dask.py`` (pip install distributed)
+"""
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.distributed import Client, LocalCluster
+
+import rope_any as ra
+
+ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
+LIMIT = "500MB"  # of each of two workers
+
+
+def keys(tokens, heads=8, chunk=4096):
+    """Return keys ``(heads, tokens, 128)``, in chunks of a head each."""
+    return da.random.default_rng(0).standard_normal((heads, tokens, 128), dtype="float32", chunks=(1, chunk, 128))
+
+
+def main(tokens=524_288):
+    """Turn 2 GiB of keys there and back; return their size, the tasks for each chunk, and what is left of the turns."""
+    with dask.config.set({"distributed.worker.memory.terminate": 0.98}):
+        cluster = LocalCluster(2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None)
+    with cluster, Client(cluster):
+        x = keys(tokens)
+        positions = da.arange(tokens, chunks=x.chunks[1])
+        turned = ROPE.apply(x, positions)
+        if turned.chunks != x.chunks:
+            msg = f"chunks were {x.chunks} and are {turned.chunks}"
+            raise RuntimeError(msg)
+        # Lengths stay, a turn back brings the keys back, and the turn itself moves them.
+        back = ROPE.apply(turned, positions, inverse=True)
+        kept, error, moved = dask.compute(
+            abs((turned**2).sum(axis=-1) / (x**2).sum(axis=-1) - 1).max(), abs(back - x).max(), abs(turned - x).max()
+        )
+        tasks = len(dict(turned.__dask_graph__())) / x.npartitions
+        return {"GiB": x.nbytes / 2**30, "tasks": tasks, "moved": moved, "error": np.maximum(kept, error)}
+
+
+if __name__ == "__main__":
+    found = main()
+    print(f"{found['GiB']:.1f} GiB by two workers of {LIMIT}: {found['tasks']:.1f} tasks for each chunk,")
+    print(f"turned there (by up to {found['moved']:.1f}) and back, keys err by {found['error']:.1e}")

@@ -1,0 +1,58 @@
+"""
+Queries that are sharded over the devices of a JAX mesh: the compiled program sends nothing.
+
+Eight devices are made of one CPU. Positions are sharded along with the tokens, so that each device makes the table of
+its own; the mesh may leave shardings to the compiler (Auto) or have them in the types (Explicit).
+
+Run it: ``python examples/sharded_jax.py``
+"""
+
+import os
+import re
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get("XLA_FLAGS", "")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import rope_any as ra
+
+ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
+SHARDED = {
+    "batch": P("data", None, None, None),
+    "heads": P(None, ("data", "model"), None, None),
+    "batch and seq": P("data", None, "model", None),
+}
+SENDS = re.compile("all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter")
+
+
+def turn(mesh, spec):
+    """Turn a sharded array; return the largest difference from one device, and what the program sends."""
+    whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
+    x = jax.device_put(whole, NamedSharding(mesh, spec))
+    positions = jax.device_put(np.arange(64), NamedSharding(mesh, P(spec[2])))
+    program = jax.jit(ROPE.apply).lower(x, positions).compile()
+    turned = program(x, positions)
+    if not turned.sharding.is_equivalent_to(x.sharding, x.ndim):
+        msg = f"sharding was {x.sharding} and is {turned.sharding}"
+        raise RuntimeError(msg)
+    error = np.abs(np.asarray(turned) - np.asarray(ROPE.apply(jnp.asarray(whole)))).max()
+    return float(error), SENDS.findall(program.as_text())
+
+
+def main():
+    """Return for each kind of mesh, and each way to shard, the largest difference and what is sent."""
+    found = {}
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+        with jax.set_mesh(mesh):
+            found |= {f"{kind} mesh, sharded over {name}": turn(mesh, spec) for name, spec in SHARDED.items()}
+    return found
+
+
+if __name__ == "__main__":
+    for way, (error, sent) in main().items():
+        print(f"{way}: differs from one device by {error:.1e}, sends {sent or 'nothing'}")

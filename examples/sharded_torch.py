@@ -1,0 +1,92 @@
+"""
+Queries and keys that are sharded over processes (torch's DTensor): each process turns what it holds.
+
+The call is that of any tensor. Tables are made where the tokens are, the result is sharded as what came in, and a
+counter of torch finds that nothing is sent.
+
+Run it: ``python examples/sharded_torch.py`` (it starts four processes), or ``torchrun --nproc-per-node 4
+examples/sharded_torch.py``; with ``--measure`` for the time that 1, 2 and 4 processes take.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+
+import rope_any as ra
+
+ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
+SHARDED = {"batch": Shard(0), "heads": Shard(1), "seq": Shard(2)}
+
+
+def distributed(x, mesh, placement):
+    """Return a tensor that all processes have, sharded: each keeps its part."""
+    return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[placement])
+
+
+def turn(mesh, name):
+    """Turn uneven shards; return the largest difference from one process, and how often something was sent."""
+    q, k = torch.randn(3, 6, 11, 128), torch.randn(3, 2, 11, 128)
+    sharded = [distributed(x, mesh, SHARDED[name]) for x in (q, k)]
+    with CommDebugMode() as sent:
+        turned = ROPE(*sharded, 131_072)
+    errors = [(x.full_tensor() - y).abs().max() for x, y in zip(turned, ROPE(q, k, 131_072), strict=True)]
+    return float(max(errors)), sent.get_total_counts()
+
+
+def measure(mesh, tokens=8192, calls=20):
+    """Return the milliseconds of a call on a share of a sequence, the least of many: those passed, those worked."""
+    share = torch.randn(1, 32, tokens // mesh.size(), 128)
+    q = DTensor.from_local(share, mesh, [Shard(2)], run_check=False)
+    times = []
+    for _ in range(calls):
+        dist.barrier()
+        start = time.perf_counter(), time.thread_time()
+        ROPE.apply(q, 131_072, out=q)
+        times.append((time.perf_counter() - start[0], time.thread_time() - start[1]))
+    return [round(1e3 * min(some), 1) for some in zip(*times, strict=True)]
+
+
+def work(rank, ranks, store, results, *, measuring):
+    """Be one of the processes; the first writes down what all have found."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    how = {"store": dist.FileStore(store, ranks), "rank": rank, "world_size": ranks} if store else {}
+    dist.init_process_group("gloo", **how)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    found = measure(mesh) if measuring else {name: turn(mesh, name) for name in SHARDED}
+    if dist.get_rank() == 0:
+        torch.save(found, results) if results else print(found)
+    dist.destroy_process_group()
+
+
+def work_of(rank, *arguments):
+    """Call `work` as ``torch.multiprocessing`` does, without keywords."""
+    work(rank, *arguments[:-1], measuring=arguments[-1])
+
+
+def main(ranks=4, *, measuring=False):
+    """Start processes; return for each way to shard the largest difference and what was sent, or the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
+        torch.multiprocessing.spawn(work_of, (ranks, store, results, measuring), nprocs=ranks)
+        return torch.load(results)
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # started by torchrun
+        work(None, None, None, None, measuring="--measure" in sys.argv)
+    elif "--measure" in sys.argv:
+        for ranks in (1, 2, 4):
+            passed, worked = main(ranks, measuring=True)
+            print(f"{ranks} processes: {passed} ms, of which each works {worked} ms")
+    else:
+        for way, (error, sent) in main().items():
+            print(f"sharded over {way}: differs from one process by {error:.1e}, sent {sent} times")

@@ -1,0 +1,174 @@
+"""
+What eight devices of one process do for `test_sharded`: the compiled programs send nothing, and shards stay theirs.
+
+``python sharded_jax.py`` prints what failed, by the names of the cases, as JSON.
+"""
+
+import json
+import re
+import traceback
+from functools import partial
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import rope_any as ra
+from rope_any import positions as at
+
+CASES = {}
+SENDS = re.compile(r"all-reduce|all-gather|all-to-all|collective|reduce-scatter|(?<![\w-])send|recv")
+F = ra.frequencies(24)
+ROPES = {
+    "half": ra.Rope(F, pairing="half"),
+    "interleaved": ra.Rope(F, pairing="interleaved"),
+    "partial": ra.Rope(ra.frequencies(16), pairing="half", start=4, attention_factor=1.5),
+    "blocks": ra.Rope(F, pairing="half", blocks=3),
+    "axes": ra.Rope((F, F[::-1]), pairing="interleaved"),
+}
+SHAPE = (8, 8, 16, 24)
+LAYOUTS = {
+    "batch": P("one", None, None, None),
+    "heads": P(None, "one", None, None),
+    "seq": P(None, None, "one", None),
+    "batch and seq": P("one", None, "two", None),
+    "heads and seq": P(None, "one", "two", None),
+    "seq twice": P(None, None, ("one", "two"), None),
+}
+KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+
+
+def case(*parameters):
+    """Enter a function under its name and each parameter."""
+
+    def enter(function):
+        for parameter in parameters:
+            CASES[f"{function.__name__.replace('_', ' ')}: {', '.join(parameter)}"] = partial(function, *parameter)
+        return function
+
+    return enter
+
+
+def mesh_of(kind, layout):
+    shape = (4, 2) if "two" in str(LAYOUTS[layout]) else (8, 1)
+    return jax.make_mesh(shape, ("one", "two"), axis_types=(KINDS[kind],) * 2)
+
+
+def put(mesh, x, *spec):
+    return jax.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def random(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def all_positions(mesh, layout, rope):
+    """Yield everything that may stand for positions: the sharded form and the whole one."""
+    batch, _, seq, _ = LAYOUTS[layout]
+    count = 1 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
+    ends = () if count == 1 else (count,)
+    each = np.arange(16 * count, dtype=np.int32).reshape(16, *ends) * 101
+    rows = each + 7 * np.arange(8, dtype=np.int32).reshape(8, *([1] * each.ndim))
+    yield None, None
+    yield 1000, 1000
+    yield each.tolist(), each
+    yield put(mesh, each), each
+    yield put(mesh, each, seq), each
+    yield put(mesh, rows, batch, seq), rows
+    yield rope.table(put(mesh, each, seq)), each
+    yield rope.table(each.tolist(), like=put(mesh, each)), each
+
+
+def require_silent(function, *arrays):
+    compiled = jax.jit(function).lower(*arrays).compile()
+    assert not SENDS.search(compiled.as_text())
+    return compiled(*arrays)
+
+
+def agree(got, wanted, x):
+    assert got.sharding.is_equivalent_to(x.sharding, x.ndim), got.sharding
+    np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=0, atol=2e-6)
+
+
+def compare(kind, rope, layout, forms):
+    """Compare some of the forms that positions have, eager and compiled."""
+    mesh, whole = mesh_of(kind, layout), random(*SHAPE)
+    with jax.set_mesh(mesh):
+        x = put(mesh, whole, *LAYOUTS[layout])
+        for given, plain in list(all_positions(mesh, layout, rope))[forms]:
+            wanted = rope.apply(jnp.asarray(whole), plain if plain is None else jnp.asarray(plain))
+            agree(rope.apply(x, given), wanted, x)
+            if isinstance(given, jax.Array | ra.Table):
+                agree(require_silent(rope.apply, x, given), wanted, x)
+            else:
+                agree(require_silent(lambda x, given=given: rope.apply(x, given), x), wanted, x)
+
+
+@case(*product(KINDS, ["batch and seq"]))
+def positions(kind, layout):
+    compare(kind, ROPES["half"], layout, slice(None))
+
+
+@case(*product(KINDS, LAYOUTS))
+def layouts(kind, layout):
+    compare(kind, ROPES["interleaved"], layout, slice(5, 6))
+
+
+@case(*product(KINDS, ["partial", "blocks", "axes"], ["heads and seq"]))
+def recipes(kind, name, layout):
+    compare(kind, ROPES[name], layout, slice(5, 6))
+
+
+@case(["auto"])
+def what_is_sent_is_seen(kind):
+    x = put(mesh_of(kind, "seq"), random(*SHAPE), None, None, None, "one")
+    try:
+        require_silent(ROPES["half"].apply, x)
+    except AssertionError:
+        return
+    raise AssertionError
+
+
+@case(*product(KINDS, ["batch and seq", "heads and seq"]))
+def gradients(kind, layout):
+    mesh, rope, whole = mesh_of(kind, layout), ROPES["half"], random(*SHAPE)
+    with jax.set_mesh(mesh):
+        x = put(mesh, whole, *LAYOUTS[layout])
+        got = require_silent(lambda x, g: jax.vjp(rope.apply, x)[1](g)[0], x, x)
+    agree(got, rope.apply(jnp.asarray(whole), inverse=True), x)
+
+
+@case(*product(KINDS, ("zigzag", "chunks")))
+def shard_map(kind, order):
+    """Each device counts where its own tokens stand."""
+    mesh, rope, whole, zigzag = mesh_of(kind, "seq"), ROPES["half"], random(*SHAPE), order == "zigzag"
+    held = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
+
+    def turned(part):
+        return rope.apply(part, at.shard(16, 8, jax.lax.axis_index("one"), zigzag=zigzag))
+
+    with jax.set_mesh(mesh):
+        x = put(mesh, whole[:, :, held], *LAYOUTS["seq"])
+        got = require_silent(
+            jax.shard_map(turned, mesh=mesh, in_specs=P(None, None, "one"), out_specs=x.sharding.spec), x
+        )
+    agree(got, rope.apply(jnp.asarray(whole[:, :, held]), jnp.asarray(held)), x)
+
+
+def main():
+    """Run all cases."""
+    assert jax.device_count() == 8
+    failed = {}
+    for name, run in CASES.items():
+        try:
+            run()
+        except Exception:  # noqa: BLE001  # told to pytest, by name
+            failed[name] = traceback.format_exc()
+    print(json.dumps(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,493 @@
+"""
+What each rank does for `test_sharded`: the same calls on sharded and on whole tensors, and nothing may be sent.
+
+``python sharded_torch.py RANK RANKS STORE`` prints what failed, by the names of the cases, as JSON.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import re
+import sys
+import traceback
+from functools import partial
+from itertools import product
+
+import torch
+import torch.distributed as dist
+from torch._dynamo.backends.common import aot_autograd
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+
+import rope_any as ra
+
+CASES = {}
+F = ra.frequencies(24)
+ROPES = {
+    "half": ra.Rope(F, pairing="half"),
+    "interleaved": ra.Rope(F, pairing="interleaved"),
+    "partial": ra.Rope(ra.frequencies(16), pairing="half", start=4, attention_factor=1.5),
+    "partial, interleaved": ra.Rope(ra.frequencies(10), pairing="interleaved", start=6),
+    "blocks": ra.Rope(F, pairing="half", blocks=3),
+    "axes": ra.Rope((F, F[::-1]), pairing="interleaved"),
+}
+EVEN, UNEVEN, FEW = (2, 4, 8, 24), (3, 5, 7, 24), (1, 1, 3, 24)
+BATCH, HEADS, SEQ, WHOLE = Shard(0), Shard(1), Shard(2), Replicate()
+LINES = {"batch": (BATCH,), "heads": (HEADS,), "seq": (SEQ,), "replicated": (WHOLE,)}
+PLANES = {
+    "batch and heads": (BATCH, HEADS),
+    "heads and seq": (HEADS, SEQ),
+    "seq twice": (SEQ, SEQ),
+    "seq in rows": (SEQ, WHOLE),
+    "seq in columns": (WHOLE, SEQ),
+}
+LAYOUTS = {**LINES, **PLANES}
+
+
+def case(*parameters):
+    """Enter a function under its name, or once for each parameter that is named."""
+
+    def enter(function):
+        name = function.__name__.replace("_", " ")
+        for parameter in parameters or [None]:
+            arguments = () if parameter is None else (parameter,)
+            CASES[": ".join([name, *arguments])] = partial(function, *arguments)
+        return function
+
+    return enter
+
+
+def mesh_for(placements):
+    return MESHES[len(placements)]
+
+
+def put(x, *placements):
+    """Return a tensor that all ranks have, sharded."""
+    mesh = mesh_for(placements)
+    return DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim, run_check=False).redistribute(placements=placements)
+
+
+def random(*shape, dtype=torch.float32):
+    """Return random numbers, the same on each rank."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@contextlib.contextmanager
+def silence():
+    with CommDebugMode() as sent:
+        yield
+    assert sent.get_total_counts() == 0, sent.get_comm_counts()
+
+
+def agree(got, wanted, placements):
+    """Hold a sharded result against a whole one: its shards, its layout, and that it can be put together."""
+    assert type(got) is DTensor
+    assert got.shape == wanted.shape
+    assert got.dtype == wanted.dtype
+    assert got.placements == placements
+    own = put(wanted, *placements).to_local()
+    assert got.to_local().shape == own.shape
+    few = 16 * torch.finfo(own.dtype).eps  # torch rounds complex products of a few elements otherwise
+    torch.testing.assert_close(got.to_local(), own, rtol=few, atol=few)
+
+
+def along(placements, axes):
+    """Return how what runs along these axes of x is sharded, when x is sharded so."""
+    return tuple(Shard(axes.index(p.dim)) if p.is_shard() and p.dim in axes else Replicate() for p in placements)
+
+
+def all_positions(rope, shape, placements, seq=2):
+    """Yield everything that may stand for positions: the sharded form and the whole one."""
+    batch, tokens = shape[0], shape[seq]
+    count = 1 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
+    ends = () if count == 1 else (count,)
+    each = (torch.arange(tokens * count) * 7919 % 100_003).reshape(tokens, *ends)
+    rows = each + 1000 * torch.arange(batch).reshape(batch, *([1] * each.ndim))
+    here, there = along(placements, (seq,)), along(placements, (0, seq))
+    yield None, None
+    yield 1000, 1000
+    yield torch.tensor(1000), 1000
+    yield put(torch.tensor(1000), *[WHOLE] * len(placements)), 1000
+    yield each.tolist(), each
+    yield each, each
+    yield rows, rows
+    yield rows[:1], rows[:1]
+    yield put(each, *[WHOLE] * len(placements)), each
+    yield put(each, *here), each
+    yield put(rows, *there), rows
+    yield put(each.to(torch.float32) / 8, *here), each.to(torch.float32) / 8
+    table, like = rope.table(each), put(torch.ones(shape), *placements)
+    yield rope.table(put(each, *here)), table
+    yield rope.table(put(rows, *there)), rope.table(rows)
+    yield table, table
+    yield rope.table(each.tolist(), like=like), table
+    yield rope.table(each, like=like), table
+
+
+def compare(rope, shape, placements, seq=2, dtype=torch.float32):
+    whole = random(*shape, dtype=dtype)
+    x = put(whole, *placements)
+    for given, plain in all_positions(rope, shape, placements, seq):
+        inverse = given is plain
+        with silence():
+            got = rope.apply(x, given, seq_axis=seq, inverse=inverse)
+        agree(got, rope.apply(whole, plain, seq_axis=seq, inverse=inverse), placements)
+
+
+@case(*(f"{rope}, {layout}" for rope, layout in product(ROPES, ("seq", "batch and heads", "heads and seq"))))
+def recipe(name):
+    rope, layout = name.rsplit(", ", 1)
+    compare(ROPES[rope], UNEVEN, LAYOUTS[layout])
+
+
+@case(*LAYOUTS)
+def uneven_shards(layout):
+    compare(ROPES["half"], UNEVEN, LAYOUTS[layout])
+
+
+@case(*LAYOUTS)
+def even_shards(layout):
+    compare(ROPES["half"], EVEN, LAYOUTS[layout])
+
+
+@case(*LAYOUTS)
+def empty_shards(layout):
+    compare(ROPES["interleaved"], FEW, LAYOUTS[layout])
+
+
+@case(*LAYOUTS)
+def tokens_before_heads(layout):
+    compare(ROPES["axes"], (3, 7, 5, 24), tuple(LAYOUTS[layout]), seq=1)
+
+
+@case("bfloat16", "float16", "float64")
+def dtypes(dtype):
+    compare(ROPES["partial"], UNEVEN, (SEQ,), dtype=getattr(torch, dtype))
+
+
+@case(*LAYOUTS)
+def tables_are_sharded_as_positions(layout):
+    rope, placements = ROPES["half"], along(LAYOUTS[layout], (0, 2))
+    rows = torch.arange(21).reshape(3, 7)
+    with silence():
+        tables = rope.table(put(rows, *placements)), ra.cos_sin(put(rows, *placements), F)
+        float64 = ra.cos_sin(put(rows, *placements), F, dtype=torch.float64)
+    for table in tables:
+        for got, wanted in zip(table, rope.table(rows), strict=True):
+            agree(got, wanted, placements)  # so a process makes the rows of its own tokens alone
+    agree(float64.cos, ra.cos_sin(rows, F, dtype=torch.float64).cos, placements)
+
+
+@case()
+def tables_like_a_sharded_tensor_are_replicated():
+    like = put(random(*UNEVEN), SEQ)
+    for positions in (5, range(7), [1.5, 2.5], torch.arange(7)):
+        with silence():
+            table = ra.cos_sin(positions, F, like=like)
+        wanted = ra.cos_sin(positions, F, like=random(1))
+        agree(table.cos, wanted.cos, (WHOLE,))
+        agree(table.sin, wanted.sin, (WHOLE,))
+
+
+@case(*LAYOUTS)
+def rotate(layout):
+    placements, whole = LAYOUTS[layout], random(*UNEVEN)
+    for shape in ((7,), (3, 1, 7), (1, 5, 1), (3, 5, 7), ()):
+        cos, sin = ra.cos_sin(torch.arange(torch.Size(shape).numel()).reshape(shape), F)
+        here = along(placements, tuple(axis if n > 1 else -9 for axis, n in enumerate(shape, 3 - len(shape))))
+        wanted = ra.rotate(whole, cos, sin, pairing="half")
+        for table in ((cos, sin), (put(cos, *here), put(sin, *here)), (cos, put(sin, *here))):
+            with silence():
+                got = ra.rotate(put(whole, *placements), *table, pairing="half")
+            agree(got, wanted, placements)
+
+
+@case(*LAYOUTS)
+def in_place(layout):
+    placements, whole, rope = LAYOUTS[layout], random(*UNEVEN), ROPES["partial"]
+    for source, out in ((x := put(whole.clone(), *placements), x), (put(whole, *placements), torch.empty_like(x))):
+        memory = out.to_local().data_ptr()
+        with silence():
+            got = rope.apply(source, 9, out=out)
+        assert got is out
+        assert got.to_local().data_ptr() == memory
+        agree(out, rope.apply(whole, 9), placements)
+
+
+@case()
+def in_place_within_a_joint_projection():
+    rope, qkv = ROPES["interleaved"], random(3, 7, 3, 5, 24)
+    joint = put(qkv.clone(), Shard(3))
+    q, k, _ = joint.unbind(2)
+    with silence():
+        rope(q, k, out=(q, k), seq_axis=1)
+    wanted = [*rope(qkv[:, :, 0], qkv[:, :, 1], seq_axis=1), qkv[:, :, 2]]
+    agree(joint, torch.stack(wanted, dim=2), (Shard(3),))
+
+
+@case()
+def order_in_memory_is_kept():
+    whole = random(3, 7, 5, 24).transpose(1, 2)
+    x = DTensor.from_local(whole, MESHES[1], (WHOLE,), run_check=False)
+    got = ROPES["half"].apply(x)
+    assert got.stride() == x.stride()
+    assert got.to_local().stride() == whole.stride()
+
+
+@case(*LAYOUTS)
+def queries_and_keys(layout):
+    placements, rope = LAYOUTS[layout], ROPES["half"]
+    q, k = random(3, 5, 7, 24), random(3, 4, 7, 24)  # both numbers of heads uneven somewhere
+    rows = torch.arange(21).reshape(3, 7)
+    for positions in (None, 5, rows, put(rows, *along(placements, (0, 2)))):
+        plain = rows if isinstance(positions, torch.Tensor) else positions
+        for of_keys in (placements, (WHOLE,) * len(placements)):
+            if of_keys != placements and isinstance(positions, DTensor) and any(along(placements, (0, 2))):
+                positions = rows  # noqa: PLW2901  # sharded ones would have to be sent
+            with silence():
+                got = rope(put(q, *placements), put(k, *of_keys), positions)
+            for one, wanted, laid in zip(got, rope(q, k, plain), (placements, of_keys), strict=True):
+                agree(one, wanted, laid)
+
+
+@case(*LAYOUTS)
+def queries_at_the_end_of_the_keys(layout):
+    placements, rope = LAYOUTS[layout], ROPES["axes"]
+    q, k = random(3, 5, 2, 24), random(3, 5, 7, 24)
+    each = torch.arange(14).reshape(7, 2)
+    replicated = [WHOLE] * len(placements)
+    table = rope.table(each, like=put(q, *placements))
+    for given in (None, 5, each.tolist(), each, put(each, *replicated), rope.table(each), table):
+        plain = given if given is None or isinstance(given, int) else each
+        for of_queries in (placements, replicated):
+            with silence():
+                got = rope(put(q, *of_queries), put(k, *placements), given)
+            for one, wanted, laid in zip(got, rope(q, k, plain), (of_queries, placements), strict=True):
+                agree(one, wanted, tuple(laid))
+    pair = rope.table(each[-2:]), rope.table(each)
+    agree(rope(put(q, *placements), put(k, *placements), pair)[0], rope(q, k, each)[0], placements)
+
+
+@case(*LAYOUTS)
+def reposition(layout):
+    placements = LAYOUTS[layout]
+    keys, tokens, here = random(*UNEVEN), torch.arange(7), along(placements, (2,))
+    for rope, source in ((ROPES["half"], None), (ROPES["interleaved"], ROPES["axes"])):
+        places = torch.arange(14).reshape(7, 2) if source else tokens + 90
+        wanted = rope.reposition(keys, places, tokens, source=source)
+        for old, new in ((places, tokens), (put(places, *here), range(7)), (places.tolist(), put(tokens, *here))):
+            x = put(keys.clone(), *placements)
+            with silence():
+                got = rope.reposition(x, old, new, source=source)
+                rope.reposition(x, old, new, source=source, out=x)
+            agree(got, wanted, placements)
+            agree(x, wanted, placements)
+
+
+@case(*LAYOUTS)
+def gradients(layout):
+    placements, weight = LAYOUTS[layout], random(*UNEVEN) ** 2
+    for rope in (ROPES["half"], ROPES["blocks"], ROPES["partial, interleaved"]):
+        whole = random(*UNEVEN).requires_grad_()
+        (wanted,) = torch.autograd.grad(rope.apply(whole, 7), whole, weight)
+        x = put(whole.detach(), *placements).requires_grad_()
+        with silence():
+            rope.apply(x, 7).backward(put(weight, *placements))
+        agree(x.grad, wanted, placements)
+
+
+@case(*LAYOUTS)
+def gradients_of_a_learned_table(layout):
+    placements, whole, weight = LAYOUTS[layout], random(*UNEVEN), random(*UNEVEN) ** 2
+    for shape in ((7,), (5, 1), (3, 1, 7)):
+        angles = random(*shape, 12)
+        plain = [part.requires_grad_() for part in (angles.cos(), angles.sin())]
+        wanted = torch.autograd.grad(ra.rotate(whole, *plain, pairing="half"), plain, weight)
+        for put_table in (lambda part: part, lambda part: put(part, *[WHOLE] * len(placements))):
+            learned = [put_table(part.detach()).requires_grad_() for part in plain]
+            turned = ra.rotate(put(whole, *placements), *learned, pairing="half")
+            for got, of_one in zip(torch.autograd.grad(turned, learned, put(weight, *placements)), wanted, strict=True):
+                torch.testing.assert_close(got.full_tensor() if isinstance(got, DTensor) else got, of_one)
+
+
+@case(*LAYOUTS)
+def gradients_of_learned_frequencies(layout):
+    placements, whole, weight = LAYOUTS[layout], random(*UNEVEN), random(*UNEVEN) ** 2
+    for frequencies in (torch.tensor(F), torch.tensor([F, F[::-1]]), random(5, 2, 12)):
+        axes = () if frequencies.ndim == 1 else (2,)
+        positions = torch.arange(7 * (2 if axes else 1)).reshape(7, *axes)
+
+        def turned(x, positions, frequencies):
+            cos, sin = ra.cos_sin(positions, frequencies)
+            return ra.rotate(x, cos, sin, pairing="half")
+
+        plain = frequencies.clone().requires_grad_()
+        result = turned(whole, positions, plain)
+        (wanted,) = torch.autograd.grad(result, plain, weight)
+        replicated = [WHOLE] * len(placements)
+        here = put(positions, *along(placements, (2,)))
+        for at, learned in (
+            (here, frequencies.clone()),
+            (here, put(frequencies, *replicated)),
+            (positions, put(frequencies, *replicated)),
+            (positions, frequencies.clone()),
+        ):
+            learned.requires_grad_()
+            with silence():
+                got = turned(put(whole, *placements), at, learned)
+            agree(got, result.detach(), placements)
+            (of_learned,) = torch.autograd.grad(got, learned, put(weight, *placements))
+            of_learned = of_learned.full_tensor() if isinstance(of_learned, DTensor) else of_learned
+            torch.testing.assert_close(of_learned, wanted)
+
+
+@case("seq", "batch and heads")
+def compiled(layout):
+    placements, whole, rope = LAYOUTS[layout], random(*UNEVEN), ROPES["partial"]
+    x = put(whole, *placements)
+    table = rope.table(put(torch.arange(7), *along(placements, (2,))))
+    graphs = []
+
+    def kept(graph, _):
+        graphs.append(graph.code)
+        return graph.forward
+
+    # inductor makes the same of it, in a minute
+    turned = torch.compile(
+        lambda x, table: (rope.apply(x, table), rope.apply(x, 3)),
+        fullgraph=True,
+        backend=aot_autograd(fw_compiler=kept),
+    )
+    by_table, by_number = turned(x, table)
+    assert [code.count("c10d") for code in graphs] == [0]
+    agree(by_table, rope.apply(whole), placements)
+    agree(by_number, rope.apply(whole, 3), placements)
+
+
+@case()
+def what_is_sent_is_seen():
+    try:
+        with silence():
+            put(random(*UNEVEN), SEQ).full_tensor()
+    except AssertionError:
+        return
+    raise AssertionError
+
+
+@case()
+def fused():
+    if dist.get_world_size() > 2 or dist.get_rank():
+        return  # once is enough: it takes seconds
+    whole = random(*EVEN)
+    got = ROPES["interleaved"].apply(put(whole, SEQ), 5, fused=True)  # under a counter torch compiles nothing
+    agree(got, ROPES["interleaved"].apply(whole, 5), (SEQ,))
+
+
+X = (3, 4, 8, 24)
+REFUSED = {
+    "features": (
+        lambda: ROPES["half"].apply(put(random(*X), Shard(3))),
+        ValueError,
+        r"x must not be sharded along its features, which turn in pairs; got placements \(Shard\(dim=3\),\) \(redist",
+    ),
+    "sums to be made": (
+        lambda: ROPES["half"].apply(DTensor.from_local(random(*X), MESHES[1], (Partial(),), run_check=False)),
+        ValueError,
+        "x must be replicated or sharded in plain pieces; got placements .*Partial",
+    ),
+    "two meshes": (
+        lambda: ROPES["half"].apply(put(random(*X), SEQ), put(torch.arange(8), WHOLE, Shard(0))),
+        ValueError,
+        "positions and like must be on one device mesh; got",
+    ),
+    "two meshes of queries and keys": (
+        lambda: ROPES["half"](put(random(*X), SEQ), put(random(*X), WHOLE, SEQ)),
+        ValueError,
+        "q and k must be on one device mesh; got",
+    ),
+    "a plain tensor by a sharded table": (
+        lambda: ROPES["half"].apply(random(*X), put(torch.arange(8), WHOLE)),
+        TypeError,
+        "x must be sharded where its table is; got a plain array",
+    ),
+    "positions sharded otherwise": (
+        lambda: ROPES["half"].apply(put(random(*X), HEADS), put(torch.arange(8), Shard(0))),
+        ValueError,
+        "positions must be replicated or sharded as what it turns, .* nothing is sent; got placements .*redistribute",
+    ),
+    "a table sharded otherwise": (
+        lambda: ROPES["half"].apply(put(random(*X), HEADS), ROPES["half"].table(put(torch.arange(8), Shard(0)))),
+        ValueError,
+        "a table must be replicated or sharded as what it turns",
+    ),
+    "a piece of a piece": (
+        lambda: ROPES["half"].apply(put(random(*X), SEQ, SEQ), put(torch.arange(8), WHOLE, Shard(0))),
+        ValueError,
+        "positions must be replicated or sharded as what it turns",
+    ),
+    "sharded axes of positions": (
+        lambda: ra.cos_sin(put(torch.ones(8, 2), Shard(1)), (F, F)),
+        ValueError,
+        "positions must not be sharded along their last axis, which is summed over; got",
+    ),
+    "the last of sharded positions": (
+        lambda: ROPES["half"](put(random(3, 4, 2, 24), SEQ), put(random(*X), SEQ), put(torch.arange(8), Shard(0))),
+        ValueError,
+        "positions must not be sharded along the tokens where q is shorter than k; got",
+    ),
+    "out that is whole": (
+        lambda: ROPES["half"].apply(put(random(*X), SEQ), out=random(*X)),
+        ValueError,
+        "out must be sharded as x is, .*; got a plain array",
+    ),
+    "out that is sharded otherwise": (
+        lambda: ROPES["half"].apply(put(random(*X), SEQ), out=put(random(*X), HEADS)),
+        ValueError,
+        "out must be sharded as x is, .*; got .*Shard",
+    ),
+    "out that overlaps": (
+        lambda: ROPES["half"].apply((x := put(random(3, 4, 8, 25), SEQ))[..., 1:], out=x[..., :-1]),
+        ValueError,
+        "out must be x itself or not overlap it",
+    ),
+    "out with gradients": (
+        lambda: ROPES["half"].apply(put(random(*X), SEQ), out=put(random(*X), SEQ).requires_grad_()),
+        ValueError,
+        "out must be left out while gradients are recorded",
+    ),
+}
+
+
+@case(*REFUSED)
+def refused(name):
+    call, error, words = REFUSED[name]
+    with silence():
+        try:
+            call()
+        except error as raised:
+            assert re.search(words, str(raised)), raised  # noqa: PT017  # pytest is not here
+        else:
+            raise AssertionError(name)
+
+
+def main(rank, ranks, store):
+    """Run all cases as one rank."""
+    torch.set_num_threads(1)
+    patience = dt.timedelta(seconds=120)
+    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, timeout=patience)
+    MESHES.update({1: init_device_mesh("cpu", (ranks,)), 2: init_device_mesh("cpu", (2, ranks // 2))})
+    failed = {}
+    for name, run in CASES.items():
+        try:
+            run()
+        except Exception:  # noqa: BLE001  # told to pytest, by name
+            failed[name] = traceback.format_exc()
+    dist.barrier()
+    dist.destroy_process_group()
+    print(json.dumps(failed))
+
+
+MESHES = {}
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,153 @@
+"""Arrays in many parts: every part is turned where it is, and nothing is sent or computed on the way."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+
+HERE = Path(__file__).parent
+F = ra.frequencies(24)
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def failures(*commands, patience, **environment):
+    """Run scripts beside each other, and return what each says has failed, by the names of its cases."""
+    start = time.monotonic()
+    runs = [
+        subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
+        for command in commands
+    ]
+    try:
+        results = [run.communicate(timeout=start + patience - time.monotonic()) for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
+    for run, (_, errors) in zip(runs, results, strict=True):
+        assert run.returncode == 0, errors
+    return [json.loads(output.splitlines()[-1]) for output, _ in results]
+
+
+# --- torch: one process for each rank ---------------------------------------------------------------------------------
+
+TORCH = importlib.util.find_spec("torch") and importlib.util.find_spec("torch.distributed.tensor")
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def ranks(request, tmp_path_factory):
+    store = tmp_path_factory.mktemp("ranks") / "store"
+    script = HERE / "sharded_torch.py"
+    return failures(*([script, rank, request.param, store] for rank in range(request.param)), patience=900)
+
+
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+@pytest.mark.parametrize("name", load("sharded_torch").CASES if TORCH else [])
+def test_shards_of_torch(ranks, name):
+    assert [failed[name] for failed in ranks if name in failed] == []
+
+
+# --- JAX: one process, eight devices ----------------------------------------------------------------------------------
+
+JAX = importlib.util.find_spec("jax")
+
+
+@pytest.fixture(scope="module")
+def devices():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    (failed,) = failures([HERE / "sharded_jax.py"], patience=900, **flags)
+    return failed
+
+
+@pytest.mark.skipif(not JAX, reason="jax is not installed")
+@pytest.mark.parametrize("name", load("sharded_jax").CASES if JAX else [])
+def test_shards_of_jax(devices, name):
+    assert devices.get(name) is None
+
+
+# --- Dask: chunks -----------------------------------------------------------------------------------------------------
+
+
+def forbidden(*_, **__):
+    pytest.fail("something was computed")
+
+
+CHUNKS = {
+    "batch": (1, 4, 12, 32),
+    "heads": (2, 1, 12, 32),
+    "seq": (2, 4, 5, 32),
+    "all": (1, 2, (4, 1, 7), 32),
+    "features": (2, 4, 12, (20, 12)),
+}
+
+
+@pytest.fixture
+def da():
+    return pytest.importorskip("dask.array", reason="dask is not installed")
+
+
+def positions_of(da, x):
+    yield None
+    yield 7
+    yield np.arange(12)[::-1].tolist()
+    yield da.arange(12, chunks=(x.chunks[2],))
+    yield da.arange(12, chunks=12)
+    yield da.arange(24, chunks=24).reshape(2, 12)
+    yield ra.Rope(F, pairing="half").table(da.arange(12, chunks=(x.chunks[2],)))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_chunks_of_dask(da, chunks, pairing, rng):
+    import dask
+
+    whole = rng.standard_normal((2, 4, 12, 32))
+    x, rope = da.from_array(whole, chunks=CHUNKS[chunks]), ra.Rope(F, pairing=pairing, start=3)
+    for positions in positions_of(da, x):
+        with dask.config.set(scheduler=forbidden):
+            turned = rope.apply(x, positions)
+        assert turned.chunks == x.chunks
+        plain = (
+            ra.Table(*dask.compute(*positions, scheduler="sync"))
+            if isinstance(positions, ra.Table)
+            else positions.compute(scheduler="sync")
+            if isinstance(positions, da.Array)
+            else positions
+        )
+        np.testing.assert_allclose(turned.compute(scheduler="sync"), rope.apply(whole, plain), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_tasks_for_each_chunk_of_dask(da, pairing):
+    """A task that makes a chunk of x, one that turns it, and a table for each chunk of tokens: whatever the number."""
+    rope = ra.Rope(F, pairing=pairing)
+
+    def tasks(tokens, heads):
+        x = da.zeros((1, heads, tokens, 24), chunks=(1, 1, 64, 24))
+        table = rope.table(da.arange(tokens, chunks=64), like=x)
+        return len(dict(rope.apply(x, table).__dask_graph__()))
+
+    chunks = [(tokens, heads) for tokens in (64, 640, 6400) for heads in (1, 8)]
+    counts = {(n, heads): tasks(n, heads) for n, heads in chunks}
+    of_table = (counts[640, 1] - counts[64, 1]) / 9 - 2  # for each chunk of tokens
+    assert of_table <= 40
+    for (tokens, heads), count in counts.items():
+        assert count <= tokens // 64 * (2 * heads + of_table) + 10, (tokens, heads)
