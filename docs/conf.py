@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from docutils import nodes
@@ -23,7 +24,7 @@ html_title = f"rope_any {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
-exclude_patterns = ["_build", "precision_table.md", "peers_table.md"]  # parts of precision.md and peers.md
+exclude_patterns = ["_build", "precision_table.md", "peers_table.md", "replace_table.md"]  # parts of other pages
 html_theme = "furo"
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
@@ -34,6 +35,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 myst_update_mathjax = False
 
+autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # of the edges
 autodoc_typehints = "none"  # the docstrings say more than `Any`, which is what an array's type is
 napoleon_google_docstring = False
 napoleon_use_rtype = False

@@ -43,9 +43,11 @@ ROOMS = [
     "testing.make_vectors",
     "__init__",
     "cli",
+    "integrations",
+    "integrations.transformers",
 ]
 MATH_ONLY = {"_frequencies", "scaling", "axes"}
-KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients", "onnx"}
+KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients", "onnx", "integrations.transformers"}
 LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict", "ndonnx"}
 
 
@@ -160,6 +162,12 @@ def test_docstrings_are_numpydoc(name):
     unchecked = UNCHECKED | ({"PR01"} if name in TUPLES else set())  # their fields say what they are
     faults = [fault for fault in validate(f"rope_any.{name}")["errors"] if fault[0] not in unchecked]
     assert faults == []
+
+
+def test_the_docstrings_of_the_edges_are_numpydoc():
+    pytest.importorskip("torch", reason="torch is not installed")
+    faults = validate("rope_any.integrations.transformers.replace")["errors"]
+    assert [fault for fault in faults if fault[0] not in UNCHECKED] == []
 
 
 def test_every_module_says_what_it_is():

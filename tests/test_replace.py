@@ -1,0 +1,502 @@
+"""
+`rope_any.integrations.transformers.replace` under models of many architectures, small and at random.
+
+The truth is the same model by its own code, in which every float32 is float64: see `truth`.
+"""
+
+import copy
+import io
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pytest
+
+REASON = "the models are those of transformers (5 or later), which run on torch"
+torch = pytest.importorskip("torch", reason=REASON)
+transformers = pytest.importorskip("transformers", minversion="5", reason=REASON)
+
+from rope_any.integrations import transformers as ours  # noqa: E402  # it imports torch
+from rope_any.integrations.transformers import replace  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Models as small as these spend all their time waiting for a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _as_if_many(monkeypatch):
+    """Let `rotate` turn the few elements of these models too."""
+    monkeypatch.setattr(ours, "FEW", -1)
+
+
+# --- the models -------------------------------------------------------------------------------------------------------
+
+# Of these, each config takes the keys that it has. Weights are large: attention that is almost uniform would not notice
+# a rotation.
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "vocab_size_per_layer_input": 64,
+    "hidden_size": 64,
+    "hidden_size_per_layer_input": 16,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_kv_shared_layers": 0,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "rotary_dim": 8,
+    "n_routed_experts": 4,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MLA = {"num_key_value_heads": 4, "head_dim": None}
+LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen hold the tables of all their positions
+MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+
+# Their attention turns by `rotate`; that of the three below by its own function, with exact tables.
+ALL: dict[str, dict[str, Any]] = {
+    "apertus": {},
+    "arcee": {},
+    "codegen": LONG,
+    "cohere": {},
+    "cohere2": {},
+    "deepseek_v3": MLA,
+    "diffllama": {},
+    "ernie4_5": {},
+    "eurobert": {},
+    "exaone4": {},
+    "falcon": {},
+    "gemma": {},
+    "gemma2": {},
+    "gemma3_text": {},
+    "gemma4_text": {},
+    "glm": {},
+    "glm4": {},
+    "glm4_moe": {},
+    "glm4v_text": {"rope_parameters": MROPE},
+    "gpt_neox": {},
+    "gpt_oss": {},
+    "gptj": LONG,
+    "granite": {},
+    "helium": {},
+    "hunyuan_v1_dense": {},
+    "llama": {},
+    "minicpm3": MLA,
+    "mistral": {},
+    "mixtral": {},
+    "modernbert": {},
+    "modernbert-decoder": {},
+    "nanochat": {},
+    "nemotron": {},
+    "olmo2": {},
+    "olmo3": {},
+    "persimmon": {},
+    "phi": {},
+    "phi3": {},
+    "qwen2": {},
+    "qwen2_vl_text": {"rope_parameters": MROPE},
+    "qwen3": {},
+    "qwen3_moe": {},
+    "seed_oss": {},
+    "smollm3": {},
+    "stablelm": {},
+    "starcoder2": {},
+}
+OWN: dict[str, dict[str, Any]] = {"deepseek_v2": MLA, "deepseek_v4": {}, "llama4_text": {}}
+ARCHITECTURES = ALL | OWN
+
+
+def config_of(name, **changes):
+    kind = type(transformers.AutoConfig.for_model(name))
+    default = kind().to_dict()
+    known = {key: value for key, value in SIZES.items() if key in default}
+    # Lists with one item for each layer of the default size.
+    lists = {key: None for key in ("layer_types", "mlp_layer_types") if key in default}
+    return kind(**known | lists | ARCHITECTURES.get(name, {}) | changes)
+
+
+def built(config):
+    """Return a model at random; with its language head, where it has one."""
+    config._experts_implementation = "eager"  # the others know no float64
+    causal = type(config) in transformers.AutoModelForCausalLM._model_mapping
+    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return auto.from_config(config).eval()
+
+
+def model_of(name, **changes):
+    return built(config_of(name, **changes))
+
+
+FAR = 2**17
+IDS = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(0))
+
+
+def answers(model, first=0, **options):
+    """Return the logits, or the last states of a model without a head, of tokens that stand from some position on."""
+    positions = torch.arange(first, first + IDS.shape[1]).expand(IDS.shape)
+    mask = torch.ones_like(IDS)  # else positions that don't begin at 0 might be taken for several texts
+    options = {"position_ids": positions, "attention_mask": mask, "use_cache": False} | options
+    with torch.no_grad():
+        answer = model(input_ids=IDS, **options)
+    return answer.logits if "logits" in answer else answer.last_hidden_state
+
+
+def distance(a, b):
+    """Return the largest difference, in units of the spread."""
+    return float((a.double() - b.double()).abs().max() / b.double().std())
+
+
+@contextmanager
+def all_float64():
+    """Let the code of transformers mean float64 where it says float32: in angles, norms and softmax."""
+    float32 = torch.float32
+    torch.set_default_dtype(torch.float64)
+    with (
+        mock.patch.multiple(torch, float=torch.float64, float32=torch.float64),
+        mock.patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
+        yield
+    torch.set_default_dtype(float32)
+
+
+def truth(model, first=0):
+    """Return the answers of a model by its own code, in float64 from the frequencies on."""
+    with all_float64():
+        exact = built(type(model.config)(**model.config.to_dict() | {"dtype": "float64"})).double()
+        exact.load_state_dict(model.state_dict())
+        return answers(exact, first)
+
+
+# --- the same at short positions, and right at far ones ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_logits_are_as_before_where_those_were_right_and_right_where_those_were_not(name):
+    model = model_of(name)
+    right, right_far = truth(model), truth(model, FAR)
+    assert distance(right_far, right) < 1e-9  # only distances count: so it is the truth
+    before, before_far = answers(model), answers(model, FAR)
+    noise = distance(before, right)  # of float32
+    undo = replace(model)
+    assert undo.tables
+    assert bool(undo.rotations) == (name in ALL)
+    assert distance(answers(model), before) < 4 * noise
+    assert distance(answers(model), right) < 4 * noise
+    assert distance(answers(model, FAR), right) < 4 * noise < 0.1 * distance(before_far, right)
+    undo()
+    assert torch.equal(answers(model), before)
+    assert torch.equal(answers(model, FAR), before_far)
+
+
+# The first four have no language head; DeepSeek V4 knows no static cache.
+GENERATING = sorted(ARCHITECTURES.keys() - {"eurobert", "glm4v_text", "modernbert", "qwen2_vl_text", "deepseek_v4"})
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", GENERATING)
+def test_the_same_text_is_generated(name, cache):
+    model = model_of(name, eos_token_id=None)
+    options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache, "pad_token_id": 0}
+    expected = model.generate(IDS, **options)
+    replace(model)
+    assert torch.equal(model.generate(IDS, **options), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "eager") for name in ("gemma3_text", "llama", "llama4_text", "minicpm3")),
+        pytest.param("llama", "inductor", marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_in_one_graph_it_answers_the_same(name, backend):
+    model = model_of(name)
+    before = answers(model, FAR)
+    undo = replace(model)
+    expected = answers(model, FAR)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    assert distance(answers(compiled, FAR), expected) < 1e-4 < distance(expected, before)
+    undo()
+    assert distance(answers(compiled, FAR), before) < 1e-4  # the undo is seen
+
+
+# --- what is shared, and what stays -----------------------------------------------------------------------------------
+
+
+def test_models_of_the_same_class_are_replaced_and_restored_one_by_one():
+    one, other = model_of("llama"), model_of("llama")
+    before = answers(one, FAR)
+    undo = replace(one)
+    after = answers(one, FAR)
+    assert torch.equal(answers(other, FAR), before)
+    undo_other = replace(other)
+    undo()
+    assert torch.equal(answers(one, FAR), before)
+    assert torch.equal(answers(other, FAR), after)
+    undo_other()
+    assert torch.equal(answers(other, FAR), before)
+
+
+def test_a_copy_stands_on_its_own():
+    model = model_of("llama")
+    before = answers(model, FAR)
+    undo = replace(model)
+    after, copied = answers(model, FAR), copy.deepcopy(model)
+    undo()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.zero_()
+    assert torch.equal(answers(copied, FAR), after)
+    assert not torch.equal(after, before)
+
+
+@pytest.mark.parametrize("name", ["gptj", "llama"])
+def test_a_pickled_model_keeps_its_exact_tables(name):
+    model = model_of(name)
+    replace(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert distance(answers(loaded, FAR), answers(model, FAR)) < 1e-4
+    assert answers(loaded.to(torch.bfloat16), FAR).dtype == torch.bfloat16
+
+
+def test_the_state_dict_and_the_buffers_stay():
+    model = model_of("gemma3_text")
+    before = {name: value.clone() for name, value in (model.state_dict() | dict(model.named_buffers())).items()}
+    replace(model)
+    answers(model, FAR)
+    after = model.state_dict() | dict(model.named_buffers())
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_gradients_are_those_of_before_also_where_layers_are_run_twice():
+    model = model_of("qwen3").train()
+
+    def gradient():
+        model.zero_grad()
+        model(input_ids=IDS, labels=IDS).loss.backward()
+        return model.model.layers[0].self_attn.q_proj.weight.grad.clone()
+
+    expected = gradient()
+    replace(model)
+    torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+    again = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+    model._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=again)
+    torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "starcoder2"])
+def test_a_model_of_half_precision_is_nearer_to_the_truth(name):
+    model = model_of(name)
+    with torch.no_grad():
+        for weight in model.parameters():  # else the error would be theirs
+            weight.copy_(weight.to(torch.bfloat16))
+    right = truth(model)
+    model = model.to(torch.bfloat16)
+    before = answers(model, FAR)
+    replace(model)
+    after = answers(model, FAR)
+    assert after.dtype == torch.bfloat16
+    error, error_before = ((x.double() - right).square().mean().sqrt() for x in (after, before))
+    assert error < 0.9 * error_before
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("gemma4_text", "bfloat16"), ("gemma4_text", "float32"), ("gptj", "float32"), ("llama", "bfloat16")],
+)
+def test_few_elements_are_turned_as_many_are(name, dtype, monkeypatch):
+    model = model_of(name).to(getattr(torch, dtype))
+    before = answers(model, FAR)
+    replace(model)
+    many = answers(model, FAR)
+    monkeypatch.setattr(ours, "FEW", 2**20)
+    few = answers(model, FAR)
+    assert few.dtype == many.dtype
+    assert (few - many).abs().mean() < 0.5 * (before - many).abs().mean()
+
+
+@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v4", "gpt_oss", "mixtral", "olmo2"])
+def test_a_model_of_half_precision_runs(name):
+    """With tables of float32 where attention turns by `rotate`, and of its own dtype where it does not."""
+    model = model_of(name).to(torch.bfloat16)
+    before = answers(model)
+    replace(model)
+    assert answers(model).dtype == torch.bfloat16
+    assert (answers(model) - before).square().mean().sqrt() < 0.2 * before.std()
+
+
+def test_a_model_of_float64_gets_tables_of_float64():
+    model = model_of("llama")
+    right = truth(model, FAR)
+    model = model.double()
+    replace(model)
+    cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))
+    assert cos.dtype == torch.float64
+    assert distance(answers(model, FAR), right) < 1e-5  # its norms and its softmax are float32
+
+
+# --- positions of several axes, and tables that depend on the length --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["glm4v_text", "qwen2_vl_text"])
+def test_axes_of_positions_are_told_apart(name):
+    model = model_of(name)
+    line = torch.arange(24)
+    positions = torch.stack([line, line // 4, line % 4])[:, None].expand(3, 2, 24)
+    expected = answers(model, position_ids=positions)
+    replace(model)
+    assert distance(answers(model, position_ids=positions), expected) < 1e-4
+    assert distance(answers(model), expected) > 0.1
+
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0 + 0.1 * i for i in range(8)],
+    "long_factor": [2.0 + i for i in range(8)],
+}
+LENGTHS = {"original_max_position_embeddings": 64, "max_position_embeddings": 512}
+
+
+@pytest.mark.parametrize("length", [None, 64, 65, FAR])
+def test_longrope_goes_by_the_largest_position_or_by_the_length_given(length):
+    model = model_of("phi3", rope_parameters=LONGROPE, **LENGTHS)
+    short, long = answers(model, 40), answers(model, 41)  # the last of 24 tokens at 63, at 64
+    assert distance(long, short) > 0.1
+    replace(model, sequence_length=length)
+    assert distance(answers(model, 40), long if (length or 0) > 64 else short) < 1e-3
+    assert distance(answers(model, 41), short if length == 64 else long) < 1e-3
+
+
+def test_dynamic_tables_are_made_for_a_length():
+    model = model_of("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
+    with pytest.raises(ValueError, match=r"sequence_length must be given for rope type 'dynamic', .*; got None"):
+        replace(model)
+    trained = model.config.max_position_embeddings
+    expected = answers(model, 3 * trained - 24)  # so the length is three times as large
+    replace(model, sequence_length=3 * trained)
+    assert distance(answers(model, 3 * trained - 24), expected) < 1e-2  # their angles err
+    assert distance(answers(model, 0), expected) < 1e-2
+
+
+def test_the_tower_of_a_vision_model_is_left():
+    config = type(transformers.AutoConfig.for_model("qwen3_vl"))(
+        text_config={key: SIZES[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
+        | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
+        vision_config={"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 64},
+    )
+    model = transformers.AutoModel.from_config(config)
+    undo = replace(model)
+    assert undo.tables == ("language_model.rotary_emb",)
+    assert undo.rotations == ("language_model.layers.0.self_attn", "language_model.layers.1.self_attn")
+    assert undo.left == ("visual.rotary_pos_emb",)
+
+
+# --- what is refused, or stays ----------------------------------------------------------------------------------------
+
+
+def test_a_function_that_turns_otherwise_stays(monkeypatch):
+    modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
+    own = modeling.apply_rotary_pos_emb
+
+    def doubled(q, k, cos, sin, unsqueeze_dim=1):
+        return tuple(2 * x for x in own(q, k, cos, sin, unsqueeze_dim))
+
+    monkeypatch.setattr(modeling, "apply_rotary_pos_emb", doubled)
+    model = model_of("llama")
+    right, before = truth(model), answers(model, FAR)
+    undo = replace(model)
+    assert undo.tables
+    assert not undo.rotations
+    assert distance(answers(model, FAR), right) < 1e-4 < distance(before, right)
+
+
+def with_other_tables():
+    model = model_of("llama")
+    with torch.no_grad():
+        model.model.rotary_emb.inv_freq[-1] *= 1.01
+    return model
+
+
+def of_an_unknown_type():
+    class UnheardOfConfig(transformers.LlamaConfig):
+        model_type = "unheard_of"
+
+    return transformers.LlamaModel(UnheardOfConfig(**config_of("llama").to_dict()))
+
+
+def replaced(name):
+    model = model_of(name)
+    replace(model)
+    return model
+
+
+REFUSED = {
+    "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaRotaryEmbedding .*"),
+    "held twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
+    "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got GPT2LMHeadModel"),
+    "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got str 'unheard_of'"),
+    "other tables": (with_other_tables, ValueError, r"model must make .* config says; got a LlamaRotaryEmbedding .*"),
+    "no module": (lambda: "llama", TypeError, r"model must be a torch module; got str"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_known_is_refused_and_left_as_it_is(case):
+    make, error, sentence = REFUSED[case]
+    model = make()
+    before = [dict(vars(module)) for module in model.modules()] if case != "no module" else []
+    with pytest.raises(error, match=f"^{sentence}$"):
+        replace(model)
+    after = [dict(vars(module)) for module in model.modules()] if before else []
+    assert after == before
+
+
+def test_it_does_not_matter_what_torch_makes_by_default():
+    model = model_of("llama")
+    with torch.device("meta"):
+        undo = replace(model)
+    assert undo.rotations
+    undo()
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert replace(model).rotations
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("length", [True, 1.5, 0, -3, "8"])
+def test_a_length_must_be_a_number_of_tokens(length):
+    with pytest.raises((TypeError, ValueError), match=r"^sequence_length must .*; got "):
+        replace(model_of("llama"), sequence_length=length)
