@@ -467,7 +467,9 @@ def beside(xp: Any, *places: Apart) -> Apart:
 def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
     """Return columns as one array, each with as many axes as the longest of `like`, whose first axes are shared."""
     most = max(column.ndim for column in like)
-    full = (xp.reshape(c, (*c.shape[:-1], *(1,) * (most - c.ndim), c.shape[-1])) for c in columns)
+    full = list(columns)
+    while any(column.ndim < most for column in full):
+        full = [xp.expand_dims(column, axis=-2) if column.ndim < most else column for column in full]
     return xp.stack(xp.broadcast_arrays(*full), axis=-1)
 
 
