@@ -1,8 +1,9 @@
 """
 A soak: random calls of every kind on every library, each against arithmetic of its own, while memory is watched.
 
-``python tests/soak.py --calls 1000000 --seed 0`` counts on from ``--first``, and a call that fails says its number: the
-same seed and ``--first N --calls 1`` make it again. Exits with 1 where a call fails or memory has grown.
+``python tests/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
+same seed and ``--first N --calls 1`` make it again. An interrupt (Ctrl-C) ends it with the figures so far. Exits with 1
+where a call fails or memory has grown.
 """
 
 import argparse
@@ -13,13 +14,12 @@ import sys
 import time
 import warnings
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import oracle
 import pytest
@@ -29,7 +29,7 @@ import rope_any as ra
 
 # Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
 SHARES = {
-    "numpy": 0.87,
+    "numpy": 0.8705,
     "torch-cpu": 0.08,
     "array-api-strict": 0.012,
     "array-api-strict-device1": 0.01,
@@ -38,13 +38,13 @@ SHARES = {
     "mlx": 0.006,
     "jax": 0.002,
     "jax-x64": 0.001,
-    "dask": 0.001,
+    "dask": 0.0005,
     "numpy, fused": 0.002,
     "mlx, fused": 0.0005,
     "jax, fused": 0.0005,
 }
 # Those that compile for each shape draw from so many forms, with new numbers each time.
-FORMS = {"jax": 24, "jax-x64": 24, "numpy, fused": 8, "mlx, fused": 24, "jax, fused": 24}
+FORMS = {"jax": 12, "jax-x64": 12, "numpy, fused": 8, "mlx, fused": 12, "jax, fused": 12}
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 LEAST = {"float16": 2.0**-24, "bfloat16": 1e-37, "float32": 1e-37, "float64": 1e-300}
 FAR, TURN = 2**31 - 1, 2 * math.pi
@@ -72,7 +72,7 @@ class Case:
         return self.rng.standard_normal(shape) * self.rng.choice([1.0, 1e-3, 30.0])
 
 
-# --- arrays, however they lie in memory ---------------------------------------------------------------------------------
+# --- arrays, however they lie in memory -------------------------------------------------------------------------------
 
 
 @dataclass
@@ -96,11 +96,11 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 def laid(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
     """Return values as a view of some layout: as it comes, transposed, cut out, reversed or broadcast."""
     lib, axes = case.lib, values.ndim
-    way = case.form.choice(["plain", "plain", "transposed", "cut", "reversed", "broadcast"])
-    if not axes or (writes and (way == "broadcast" or lib.name == "mlx")):
-        way = "plain"
-    if way == "reversed" and lib.name == "torch-cpu":  # which has no negative steps
-        way = "transposed"
+    ways = ["plain", "plain", "transposed", "cut", "reversed", "broadcast"]
+    if lib.name == "torch-cpu":  # which has no negative steps
+        ways.remove("reversed")
+    plain = not axes or (writes and lib.name == "mlx")
+    way = "plain" if plain else case.form.choice(ways[:-1] if writes else ways)
     order = case.form.sample(range(axes), axes)
     steps = [case.form.choice((1, 1, 2)) for _ in range(axes)]
     margins = [case.form.randrange(2) for _ in range(axes)]
@@ -135,7 +135,7 @@ def laid(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) ->
     return View(seen(put, lib.xp), put, seen(host_base, np), host_base, is_view)
 
 
-# --- recipes and positions ----------------------------------------------------------------------------------------------
+# --- recipes and positions --------------------------------------------------------------------------------------------
 
 
 def recipe(case: Case, *, fastest: float = 65_536.0) -> tuple[Any, list[list[float]]]:
@@ -223,12 +223,10 @@ def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
     return np.moveaxis(whole, -2, seq)
 
 
-# --- what is called, and what it should return --------------------------------------------------------------------------
+# --- what is called, and what it should return ------------------------------------------------------------------------
 
 
-def wrong(  # noqa: PLR0917  # all there is to a comparison
-    lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str
-) -> float:
+def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str) -> float:
     """Return how much of its bound the error is, having seen that it is an array like x."""
     assert type(got) is type(like.array), type(got)
     assert got.dtype == like.array.dtype, got.dtype
@@ -242,9 +240,7 @@ def wrong(  # noqa: PLR0917  # all there is to a comparison
     return worst
 
 
-def turned(  # noqa: PLR0917
-    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int
-) -> np.ndarray:
+def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int) -> np.ndarray:
     if blocks == 1:
         return oracle.turned(x, cos, sin, pairing=pairing, start=start)
     out, part, pairs = np.array(x), 2 * cos.shape[-1] // blocks, cos.shape[-1] // blocks
@@ -254,7 +250,7 @@ def turned(  # noqa: PLR0917
     return out
 
 
-def expected(  # noqa: PLR0917
+def expected(
     x: np.ndarray, table: Table, pairing: str, start: int, blocks: int, unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return x turned, and by how much it may err before it is rounded to the dtype of x."""
@@ -459,7 +455,7 @@ def call_reposition(case: Case) -> float:
 CALLS = {call_rope: 0.5, call_rotate: 0.3, call_table: 0.15, call_reposition: 0.05}
 
 
-# --- the soak -----------------------------------------------------------------------------------------------------------
+# --- the soak ---------------------------------------------------------------------------------------------------------
 
 
 def installed() -> dict[str, float]:
@@ -512,7 +508,7 @@ def soak(calls: int, seed: int, first: int = 0, done: Any = lambda *_: None) -> 
     """Make random calls; raise at the first that is wrong, with its number."""
     shares, begin = installed(), time.perf_counter()
     report = Report(Counter(), dict.fromkeys(shares, 0.0), [], 0.0)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), suppress(KeyboardInterrupt):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)  # no float16 in Numba
         for number in range(first, first + calls):
@@ -541,7 +537,8 @@ def main() -> None:
     asked = parser.parse_args()
     with _progress("soak", asked.calls) as done:
         report = soak(asked.calls, asked.seed, asked.first, done)
-    print(f"{asked.calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
+    calls = report.calls.total()  # fewer where it was interrupted
+    print(f"{calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
     for name, worst in report.worst.items():
         kinds = {
             kind.removeprefix("call_"): n for (library, kind), n in sorted(report.calls.items()) if library == name
@@ -550,7 +547,7 @@ def main() -> None:
         print(f"{name}: {sum(kinds.values())} calls ({shown}), largest error {worst:.2f} of its bound")
     if report.memory:
         print(f"memory: {report.memory[0]:.0f} MiB at first, then grown by {report.grown():.1f} MiB")
-    sys.exit(asked.calls >= 100_000 and report.grown() > 16)
+    sys.exit(calls >= 100_000 and report.grown() > 16)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def test_inverse_and_a_short_q(files):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("rotate q.npy --pairing neox -o out", 'pairing must be "half" or "interleaved"; got \'neox\''),
+        ("rotate q.npy --pairing neox -o out", 'pairing must be "half" or "interleaved"; got str \'neox\''),
         ("rotate none.npy --pairing half -o out", "No such file"),
         ("rotate q.npy --pairing half -o .", "q.npy exists"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),

@@ -1457,7 +1457,7 @@ BAD = {
     "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be between 2 and 4096"),
     "a number too long to be shown": (
         SIZES | {"head_dim": 10**5000},
-        "head_dim must be between 2 and 4096 features; got int",
+        "head_dim must be an integer that 64 bits hold",
     ),
     "no sizes": (SIZES, "head_dim must be given, or hidden_size to derive it; got neither"),
     "no heads": (SIZES | {"hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
@@ -1522,10 +1522,11 @@ BAD = {
         "rope_scaling.factor must be a real number; got list",
     ),
     "a base nested too deeply": (LLAMA | {"rope_theta": DEEP}, "rope_theta.0. must be a real number; got list"),
-    "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-300}, "frequencies must be at most 65536"),
+    "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-50}, "frequencies must be at most 65536"),
+    "a base beyond use": (LLAMA | {"rope_theta": 1e-300}, "rope_theta must be from 1e-100 to 1e100; got 1e-300"),
     "a ramp beyond floats": (
         LLAMA | {"rope_scaling": YARN | {"beta_slow": 1e-323, "original_max_position_embeddings": 1e300}},
-        "frequencies that a float can hold",
+        "original_max_position_embeddings must be from 1e-100 to 1e100; got 1e.300",
     ),
     "a list": ([], "config must be a dict, a path to a config.json or an object with to_dict"),
     "nothing": (None, "config must be a dict"),
@@ -1779,3 +1780,8 @@ print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transf
 """
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_model_of_no_layers_is_refused():
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and .* got int 0"):
+        config.layers(LLAMA | {"num_hidden_layers": 0})

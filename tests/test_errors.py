@@ -29,6 +29,12 @@ def temperature(**options):
     return ra.bending.temperature(TABLE, P, **{"beta": 0.1, "original_length": 8192, **options})
 
 
+def _endless():
+    inside = []
+    inside.append(inside)
+    return inside
+
+
 W = np.ones((8, 3))
 
 
@@ -60,7 +66,13 @@ CASES = {
     "negative base": (lambda: ra.frequencies(8, base=-1e4), ValueError, "base .* got -10000"),
     "base NaN": (lambda: ra.frequencies(8, base=NAN), ValueError, "base .* got nan"),
     "base infinite": (lambda: ra.frequencies(8, base=INF), ValueError, "base .* got inf"),
-    "base tiny": (lambda: ra.frequencies(128, base=5e-324), ValueError, "base is too small .* got 5e-324"),
+    "base tiny": (
+        lambda: ra.frequencies(128, base=5e-324),
+        ValueError,
+        "base must be from 1e-100 to 1e100; got 5e-324",
+    ),
+    "rotary_dim endless": (lambda: ra.frequencies(2**40), ValueError, "rotary_dim .* from 2 to 1048576; got"),
+    "rotary_dim beyond 64 bits": (lambda: ra.frequencies(10**5000), ValueError, "rotary_dim .* that 64 bits hold"),
     "base beyond floats": (lambda: ra.frequencies(8, base=10**5000), ValueError, "base .* got one beyond 1e308"),
     "base a string": (
         lambda: ra.frequencies(8, base="1e4"),
@@ -124,9 +136,9 @@ CASES = {
     "unknown pairing": (
         lambda: ra.Rope(F, pairing="neox"),
         ValueError,
-        "pairing must be \"half\" or .* got 'neox'",
+        "pairing must be \"half\" or .* got str 'neox'",
     ),
-    "pairing a bool": (lambda: ra.Rope(F, pairing=True), TypeError, "pairing must be .* got True"),
+    "pairing a bool": (lambda: ra.Rope(F, pairing=True), TypeError, "pairing must be .* got bool True"),
     "negative start": (
         lambda: ra.Rope(F, pairing="half", start=-1),
         ValueError,
@@ -168,8 +180,14 @@ CASES = {
     "NaN in a list": (lambda: ra.cos_sin([NAN], F, like=X), ValueError, "positions .* got nan"),
     "a set": (lambda: ra.cos_sin({1}, F, like=X), TypeError, "positions .* got set"),
     "list of arrays": (lambda: ra.cos_sin([P, P], F, like=X), TypeError, "positions .* got ndarray"),
-    "beyond floats": (lambda: ROPE.apply(X, 10**5000), ValueError, "positions .* got one beyond 1e308"),
+    "beyond floats": (lambda: ROPE.apply(X, 10**5000), ValueError, "positions must be an integer that 64 bits hold"),
     "far too far back": (lambda: ra.cos_sin([0, -(2**60)], F, like=X), ValueError, f"positions .* got -{2**60}"),
+    "positions within themselves": (
+        lambda: ra.cos_sin(_endless(), F, like=X),
+        ValueError,
+        "positions .* sequences within more than 64 others",
+    ),
+    "just too far": (lambda: ra.cos_sin([2**53 + 1], F, like=X), ValueError, f"positions .* got {2**53 + 1}"),
     "far too far": (lambda: ra.cos_sin([2**60], F, like=X), ValueError, f"positions .* got {2**60}"),
     "bool array": (lambda: ra.cos_sin(P > 1, F), TypeError, "positions .* array of bool"),
     "complex array": (lambda: ra.cos_sin(P + 1j, F), TypeError, "positions .* array of complex128"),
@@ -191,6 +209,7 @@ CASES = {
     "dtype complex": (lambda: ra.cos_sin(P, F, dtype=np.complex64), TypeError, "dtype .* got complex64"),
     "dtype NumPy has not": (lambda: ra.cos_sin(P, F, dtype="bfloat16"), TypeError, "dtype .* got bfloat16"),
     "like a list": (lambda: ra.cos_sin(P, F, like=[1.0]), TypeError, "like must be an array .* got list"),
+    "dtype a long number": (lambda: ra.cos_sin(P, F, dtype=10**5000), TypeError, "dtype must be .* got int"),
     # rotate
     "x a list": (lambda: rotate([1.0] * 8), TypeError, "x must be an array .* got list"),
     "x a number": (lambda: rotate(1.0), TypeError, "x must be an array .* got float"),
@@ -247,7 +266,7 @@ CASES = {
     "rotate unknown pairing": (
         lambda: rotate(pairing="halves"),
         ValueError,
-        "pairing must be .* got 'halves'",
+        "pairing must be .* got str 'halves'",
     ),
     # out
     "out of another shape": (
@@ -377,7 +396,17 @@ CASES = {
         "centre must be an integer; got float",
     ),
     "centre beyond 32 bits": (lambda: ra.bending.xpos(TABLE, P, centre=2**31), ValueError, f"centre .* got {2**31}"),
-    "centre beyond floats": (lambda: ra.bending.xpos(TABLE, P, centre=10**5000), ValueError, "centre .* beyond 1e308"),
+    "centre beyond floats": (lambda: ra.bending.xpos(TABLE, P, centre=10**5000), ValueError, "centre .* beyond them"),
+    "scale_base below a token": (
+        lambda: ra.bending.xpos(TABLE, P, centre=0, scale_base=0.5),
+        ValueError,
+        "scale_base must be at least one token; got 0.5",
+    ),
+    "a table of two shapes": (
+        lambda: ra.bending.xpos(ra.Table(COS[:, :2], SIN), P, centre=0),
+        ValueError,
+        "cos and sin must have one shape",
+    ),
     "scale_base 0": (lambda: ra.bending.xpos(TABLE, P, centre=0, scale_base=0), ValueError, "scale_base .* got 0"),
     "gamma negative": (lambda: ra.bending.xpos(TABLE, P, centre=0, gamma=-1.0), ValueError, "gamma .* got -1.0"),
     "arrays for a table": (lambda: ra.bending.xpos((COS, SIN), P, centre=0), TypeError, "table must be .* got tuple"),
@@ -415,6 +444,7 @@ CASES = {
         r"coefficients .* got \(1, 2, 4, 4\)",
     ),
     "fewer pairs than coefficients": (lambda: fope(pairs=3), ValueError, r"coefficients .* pairs=3; got \(4, 4\)"),
+    "pairs without end": (lambda: fope(pairs=2**31), ValueError, "pairs must be at most 524288; got 2147483648"),
     "pairs a float": (lambda: fope(pairs=8.0), TypeError, "pairs must be an integer; got float 8.0"),
     "fope of one token": (lambda: fope(table=ra.Table(COS[0], SIN[0])), ValueError, r"table must be .* got \(4,\)"),
     "fope by head twice": (
@@ -444,7 +474,7 @@ CASES = {
     "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
     "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
     "head_dim beyond all": (lambda: convert(head_dim=10**9), ValueError, "head_dim, .* at most 1048576; got int 10*$"),
-    "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got 'neox'"),
+    "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got str 'neox'"),
     "target no name": (lambda: convert(target=None), TypeError, "target must be .* got None"),
     "rotary_dim beyond the head": (lambda: convert(rotary_dim=6), ValueError, "rotary_dim .* from 2 to 4; got 6"),
     "rotary_dim odd in a head": (lambda: convert(rotary_dim=3), ValueError, "rotary_dim must be even .* got 3"),
@@ -468,7 +498,11 @@ CASES = {
         ValueError,
         r"names must be patterns that match a tensor; got '\*.wk.\*', which matches none",
     ),
-    "a name without its axis": (lambda: convert_state(names={"*": None}), TypeError, "axis must be an integer"),
+    "a name without its axis": (
+        lambda: convert_state(names={"*": None}),
+        TypeError,
+        "the axis of .* in names must be an integer",
+    ),
     # packed, padded and sharded sequences, grids
     "packed: no like": (lambda: at.packed([0, 3]), TypeError, "like must be an array .* got NoneType"),
     "packed: a word": (

@@ -221,6 +221,7 @@ def test_scores_equal_those_of_the_dense_matrix(name, pairing, rng):
 LISTS = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
 WRONG = {
     "factor 0": (lambda: scaling.linear(F, 0.0), ValueError, "factor must be positive and finite; got 0.0"),
+    "factor of YaRN": (lambda: scaling.yarn(F, 0, base=1e4, original_length=1), ValueError, "factor must be positive"),
     "factor NaN": (lambda: scaling.ntk(F, math.nan), ValueError, "factor .* got nan"),
     "factor a string": (lambda: scaling.linear(F, "4"), TypeError, "factor must be a real number; got str '4'"),
     "factor a bool": (lambda: scaling.linear(F, True), TypeError, "factor must be a real number; got bool"),

@@ -200,8 +200,7 @@ def test_transformers_numbers_streams_so(name, side, seed):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("seed", range(20))
 def test_transformers_lets_time_advance_in_qwen_omni(side, seed):
-    import torch
-
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng(seed)
     rows = [random_stream(rng) for _ in range(3)]
     ids = {"image_token_id": 101, "video_token_id": 102, "audio_token_id": 103}

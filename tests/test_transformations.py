@@ -260,6 +260,16 @@ def test_jax_table_is_a_pytree(jax, rope):
 # --- dask -------------------------------------------------------------------------------------------------
 
 
+def test_dask_with_empty_chunks_in_an_axis_of_one(rng, rope):
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    x = rng.uniform(-1, 1, (4, 6, 20)).astype("f4")
+    p = np.arange(24).reshape(4, 6)
+    lazy = da.from_array(p, chunks=2)[1:3:2]
+    assert lazy.chunks[0] == (1, 0)
+    got = rope.apply(da.from_array(x, chunks=2), lazy)
+    np.testing.assert_array_equal(got.compute(), rope.apply(x, p[1:3:2]))
+
+
 def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask")

@@ -146,12 +146,16 @@ def _numpy_name(dtype: Any) -> str:
 
 def floating_dtype(xp: Any, dtype: Any) -> Any:
     """Return the library's own dtype for one of the four, whoever's it is or by its name."""
-    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    try:
+        name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
+        name = ""
     if name in FLOATING and hasattr(xp, name):
         return getattr(xp, name)
     if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
         return dtype  # NumPy's and ml_dtypes', for libraries that take them and don't name them
-    msg = f"dtype must be one of {', '.join(FLOATING)}, and one that the library has; got {name}"
+    got = name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__
+    msg = f"dtype must be one of {', '.join(FLOATING)}, and one that the library has; got {got}"
     raise TypeError(msg)
 
 
@@ -282,7 +286,8 @@ def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Arr
     axes = tuple(range(x.ndim))
     arguments: list[Any] = [x.rechunk({feature: -1}), axes]
     for table in tables:
-        arguments += [table.rechunk({table.ndim - 1: -1}), (*axes[x.ndim - table.ndim : feature], pair)]
+        whole = {axis: -1 for axis, n in enumerate(table.shape) if n == 1 or axis == table.ndim - 1}  # 1 may be 1 + 0
+        arguments += [table.rechunk(whole), (*axes[x.ndim - table.ndim : feature], pair)]
     turned = da.blockwise(  # type: ignore[no-untyped-call]  # Dask is typed in part
         function,
         axes,
@@ -613,7 +618,7 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
         return array_api_compat.torch
     try:
         return compat.array_namespace(*arrays.values())
-    except TypeError:
+    except Exception:  # noqa: BLE001  # of any kind: what looks like an array may raise what it likes
         found = ", ".join(f"{name} of {library(array)}" for name, array in arrays.items())
         msg = f"{' and '.join(arrays)} must come from one array library; got {found}"
         raise TypeError(msg) from None

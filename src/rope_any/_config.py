@@ -107,10 +107,10 @@ def fail(message: str) -> NoReturn:
 
 
 def _same(a: object, b: object) -> bool:
-    """Whether two values of a config are equal, which those nested too deeply are not."""
+    """Whether two values of a config are equal, which those nested too deeply, and arrays in them, are not."""
     try:
         return bool(a == b)
-    except RecursionError:
+    except (RecursionError, RuntimeError, ValueError):
         return False
 
 

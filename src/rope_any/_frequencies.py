@@ -12,6 +12,8 @@ Frequencies: TypeAlias = Row | tuple[Row, ...]
 
 # Far above any frequency in use; below it a table keeps its bounds (see `_table`).
 _LARGEST = 2.0**16
+# Features of one head, or of heads side by side: above any in use, and soon listed.
+LONGEST = 2**20
 
 
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
@@ -35,7 +37,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     TypeError
         If `rotary_dim` is not an integer or `base` is not a real number.
     ValueError
-        If `rotary_dim` is odd or not positive, or `base` is not positive and finite.
+        If `rotary_dim` is odd, not positive or beyond 2²⁰, or `base` is not positive and finite.
 
     Notes
     -----
@@ -49,16 +51,12 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     (1.0, 0.1, 0.01, 0.001)
     """
     dim = integer("rotary_dim", rotary_dim)
-    if dim < 2 or dim % 2:
-        msg = f"rotary_dim must be even and at least 2; got {dim}"
+    if not 2 <= dim <= LONGEST or dim % 2:
+        msg = f"rotary_dim must be even and from 2 to {LONGEST}; got {dim}"
         raise ValueError(msg)
     b = positive("base", base)
-    try:
-        # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
-        return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
-    except OverflowError:
-        msg = f"base is too small for frequencies that a float can hold; got {base}"
-        raise ValueError(msg) from None
+    # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
+    return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
 
 
 def integer(name: str, value: object) -> int:
@@ -66,7 +64,11 @@ def integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         msg = f"{name} must be an integer; got {shown(value)}"
         raise TypeError(msg)
-    return int(value)
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        msg = f"{name} must be an integer that 64 bits hold; got one beyond them"  # which may be too long to be shown
+        raise ValueError(msg)
+    return number
 
 
 def flag(name: str, value: object) -> bool:
@@ -90,10 +92,13 @@ def real(name: str, value: object) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """Return `value` as a float, or say that `name` must be positive and finite."""
+    """Return `value` as a float, or say that `name` must be positive, finite, and such that a few have a product."""
     number = real(name, value)
     if not 0 < number < math.inf:
         msg = f"{name} must be positive and finite; got {number}"
+        raise ValueError(msg)
+    if not 1e-100 <= number <= 1e100:
+        msg = f"{name} must be from 1e-100 to 1e100; got {number}"
         raise ValueError(msg)
     return number
 

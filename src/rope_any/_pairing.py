@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from rope_any import _array
+from rope_any._frequencies import shown
 
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
@@ -18,7 +19,7 @@ def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it names a pairing, or say which there are."""
     if not isinstance(value, str) or value not in _STEPS:
         known = " or ".join(f'"{name}"' for name in _STEPS)
-        msg = f"{name} must be {known}; got {value!r}"
+        msg = f"{name} must be {known}; got {shown(value)}"
         raise (ValueError if isinstance(value, str) else TypeError)(msg)
     return value  # type: ignore[return-value]  # a key of _STEPS is a Pairing
 

@@ -311,11 +311,8 @@ def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple
     """Return the frequencies and the attention factor that a scheme makes."""
     d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
-    try:
-        plain = frequencies(even, base=base.value ** (even / d))
-        row, factor = scheme.bend(plain, {key: fact.value for key, fact in values.items()})
-    except ArithmeticError:
-        fail(f"{base.source} and its scaling must give frequencies that a float can hold; got base {base.value}")
+    plain = frequencies(even, base=base.value ** (even / d))
+    row, factor = scheme.bend(plain, {key: fact.value for key, fact in values.items()})
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 

@@ -8,7 +8,7 @@ from rope_any import _array, _config, _recipe
 from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer, shown
 from rope_any._pairing import Pairing, as_pairing
-from rope_any._rotate import How, check, check_table, turn
+from rope_any._rotate import How, check, turn
 from rope_any._table import (
     Apart,
     BentTable,
@@ -17,6 +17,7 @@ from rope_any._table import (
     Turns,
     apart,
     beside,
+    check_table,
     consecutive,
     on_axes,
     placed,

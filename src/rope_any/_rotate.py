@@ -9,6 +9,7 @@ from rope_any import _array, _compilers
 from rope_any._array import Array, X
 from rope_any._frequencies import flag, integer
 from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
+from rope_any._table import check_table
 
 
 class How(NamedTuple):
@@ -99,15 +100,6 @@ def rotate(
         msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {table}"
         raise ValueError(msg)
     return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
-
-
-def check_table(cos: Array, sin: Array) -> None:
-    """Refuse what is no table."""
-    _array.require_floating("cos", cos)
-    _array.require_floating("sin", sin)
-    if cos.shape != sin.shape or cos.ndim == 0:
-        msg = f"cos and sin must have one shape (..., pairs); got {tuple(cos.shape)} and {tuple(sin.shape)}"
-        raise ValueError(msg)
 
 
 def check(

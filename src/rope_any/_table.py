@@ -50,6 +50,15 @@ class BentTable(Table):
     __slots__ = ()
 
 
+def check_table(cos: Array, sin: Array) -> None:
+    """Refuse what is no table."""
+    _array.require_floating("cos", cos)
+    _array.require_floating("sin", sin)
+    if cos.shape != sin.shape or cos.ndim == 0:
+        msg = f"cos and sin must have one shape (..., pairs); got {tuple(cos.shape)} and {tuple(sin.shape)}"
+        raise ValueError(msg)
+
+
 class Apart(NamedTuple):
     """Positions that are arrays of one shape already."""
 
@@ -121,8 +130,8 @@ def cos_sin(
     Notes
     -----
     Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
-    below 2³¹ in magnitude, on every library; at real positions up to 2²⁴, 2.5e-7 where the library has float64
-    and 2e-6 (for frequencies up to 2π) where it has none. A float64 table: 1e-15 (1 + abs(angle)). Beyond these
+    below 2³¹ in magnitude, on every library; at real positions up to 2²⁴ and frequencies up to 2π, 2.5e-7 where the
+    library has float64 and 2e-6 where it has none. A float64 table: 1e-15 (1 + abs(angle)). Beyond these
     positions the error grows in proportion to them where the library has float64; where it has none, positions of an
     array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
 
@@ -527,8 +536,7 @@ def tokens(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
     """Return an int that 32 bits hold, or say that `name` must be one."""
     number = integer(name, value)
     if not least <= number < 2**31:
-        got = number if abs(number) < 1e308 else "one beyond 1e308"  # too long to be shown
-        msg = f"{name} must be from {least} to {2**31 - 1}; got {got}"
+        msg = f"{name} must be from {least} to {2**31 - 1}; got {number}"
         raise ValueError(msg)
     return number
 
@@ -536,10 +544,13 @@ def tokens(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
 _WANTED = "positions must be an array, an int, a range or a sequence of finite numbers"
 
 
-def _leaves(positions: Any) -> tuple[list[float], tuple[int, ...]]:
+def _leaves(positions: Any, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
     """Return the numbers of a number or of nested sequences in one list, and their shape."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
-        parts = [([number], ()) if _is_plain(number) else _leaves(number) for number in positions]
+        if not deepest:
+            msg = f"{_WANTED}; got sequences within more than 64 others"
+            raise ValueError(msg)
+        parts = [([number], ()) if _is_plain(number) else _leaves(number, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
             msg = f"{_WANTED}; got rows of different lengths"
@@ -564,6 +575,6 @@ def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one 
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:
-            got = position if abs(position) < 1e308 else "one beyond 1e308"  # too long to be shown
+            got = position if abs(position) < 2**64 else "one beyond 64 bits"  # which may be too long to be shown
             msg = f"positions must not exceed {limit} in magnitude here; got {got}"
             raise ValueError(msg)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rope_any._frequencies import Row, as_row, integer, positive, shown
+from rope_any._frequencies import LONGEST, Row, as_row, integer, positive, shown
 
 __all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
 
@@ -210,7 +210,8 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     TypeError
         If an argument is of another kind.
     ValueError
-        If `rotary_dim` is no positive multiple of 4, `heads` is not positive, or `base` is not positive and finite.
+        If `rotary_dim` is no positive multiple of 4, `heads` is not positive, they make more than 2²⁰ features, or
+        `base` is not positive and finite.
 
     Notes
     -----
@@ -230,11 +231,11 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     (6, 196, 32)
     """
     dim, n, b = integer("rotary_dim", rotary_dim), integer("heads", heads), positive("base", base)
-    if dim < 4 or dim % 4:
-        msg = f"rotary_dim must be a positive multiple of 4; got {dim}"
+    if not 4 <= dim <= LONGEST or dim % 4:
+        msg = f"rotary_dim must be a multiple of 4 from 4 to {LONGEST}; got {dim}"
         raise ValueError(msg)
-    if n < 1:
-        msg = f"heads must be positive; got {n}"
+    if not 1 <= n <= LONGEST // dim:
+        msg = f"heads must be from 1 to {LONGEST // dim} for a rotary_dim of {dim}; got {n}"
         raise ValueError(msg)
     if not callable(getattr(rng, "random", None)):
         msg = f"rng must have a method random(), as random.Random has; got {shown(rng)}"

@@ -11,8 +11,8 @@ from typing import Any
 
 from rope_any import _array
 from rope_any._array import Array
-from rope_any._frequencies import integer, positive, real
-from rope_any._table import BentTable, Positions, Table, as_numbers, tokens
+from rope_any._frequencies import LONGEST, integer, positive, real
+from rope_any._table import BentTable, Positions, Table, as_numbers, check_table, tokens
 
 __all__ = ["fope", "temperature", "xpos"]
 
@@ -78,6 +78,9 @@ def xpos(
     """
     xp, whole, part = _numbers(table, positions)
     c, b, g = tokens("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
+    if b < 1:
+        msg = f"scale_base must be at least one token; got {b}"
+        raise ValueError(msg)
     n = table.cos.shape[-1]
     # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
     rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
@@ -150,6 +153,7 @@ def fope(
     _require_table(table)
     named = {"cos_coefficients": cos_coefficients, "sin_coefficients": sin_coefficients}
     xp = _array.namespace(cos=table.cos, sin=table.sin, **named)
+    check_table(*table)
     for name, array in named.items():
         _array.require_floating(name, array)
     shape, kept, n = tuple(cos_coefficients.shape), table.cos.shape[-1], integer("pairs", pairs)
@@ -166,6 +170,9 @@ def fope(
         raise ValueError(msg)
     if table.cos.ndim not in (2, 3):
         msg = f"table must be (seq, kept) or (batch, seq, kept); got {tuple(table.cos.shape)}"
+        raise ValueError(msg)
+    if n > LONGEST // 2:
+        msg = f"pairs must be at most {LONGEST // 2}; got {n}"
         raise ValueError(msg)
     if real("sine_padding", sine_padding) not in (0, 1):
         msg = f"sine_padding must be 0.0 or 1.0; got {sine_padding}"
@@ -268,6 +275,7 @@ def _numbers(table: Table, positions: Positions) -> tuple[Any, Array, Array | No
     _require_table(table)
     given = {"positions": positions} if _array.is_array(positions) else {}
     xp = _array.namespace(cos=table.cos, sin=table.sin, **given)
+    check_table(*table)
     whole, part = as_numbers(xp, table.cos, positions, wide=_array.has_float64(xp, table.cos))
     if whole.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)

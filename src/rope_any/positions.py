@@ -373,7 +373,7 @@ def grid(
         msg = "positions must have at least one axis; got none"
         raise ValueError(msg)
     sizes = _window(window, [axis.shape[0] for axis in axes])
-    if order not in ("rows", "columns"):
+    if not isinstance(order, str) or order not in ("rows", "columns"):
         msg = f"order must be 'rows' or 'columns'; got {shown(order)}"
         raise ValueError(msg)
     reals = [axis.dtype for axis in axes if not _array.is_integer(axis)]

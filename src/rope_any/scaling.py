@@ -9,7 +9,7 @@ the scaled and the plain host frequencies.
 import math
 from collections.abc import Sequence
 
-from rope_any._frequencies import Row, as_row, positive, real
+from rope_any._frequencies import Row, as_row, flag, positive, real, shown
 
 __all__ = [
     "dynamic_ntk",
@@ -238,7 +238,7 @@ def yarn(
         return d * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(b))
 
     low, high = index(fast), index(slow)
-    if truncate:
+    if flag("truncate", truncate):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, d - 1)
     if low == high:
@@ -349,6 +349,10 @@ def longrope(
     """
     row = as_row(frequencies)
     lists = {"short_factor": short_factor, "long_factor": long_factor}
+    for name, factors in lists.items():
+        if not isinstance(factors, tuple | list):
+            msg = f"{name} must be a tuple or a list of numbers; got {shown(factors)}"
+            raise TypeError(msg)
     divisors = {name: tuple(positive(name, factor) for factor in factors) for name, factors in lists.items()}
     for name, factors in divisors.items():
         if len(factors) != len(row):
@@ -466,7 +470,8 @@ def resonance(frequencies: Sequence[float], /) -> Row:
     """
     # λ = 2π/f,  f' = 2π/round(λ);  a pair that turns more than once per token keeps a wavelength of one
     return tuple(
-        math.copysign(2 * math.pi / max(round(2 * math.pi / abs(f)), 1), f) if f else f for f in as_row(frequencies)
+        math.copysign(2 * math.pi / max(round(2 * math.pi / abs(f)), 1), f) if abs(f) > 1e-300 else f
+        for f in as_row(frequencies)
     )
 
 
@@ -507,9 +512,9 @@ def yarn_attention_factor(
     def m(c: float) -> float:
         return 0.1 * c * math.log(s) + 1 if s > 1 else 1.0
 
-    if mscale and mscale_all_dim:
-        return m(positive("mscale", mscale)) / m(positive("mscale_all_dim", mscale_all_dim))
-    return m(1)
+    given = {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
+    scales = [real(name, scale) and positive(name, scale) for name, scale in given.items() if scale is not None]
+    return m(scales[0]) / m(scales[1]) if len(scales) == 2 and all(scales) else m(1)
 
 
 def longrope_attention_factor(factor: float, /, *, original_length: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from rope_any import _array
 from rope_any._array import X
-from rope_any._frequencies import integer, shown
+from rope_any._frequencies import LONGEST, integer, shown
 from rope_any._pairing import Pairing, as_pairing, members
 
 __all__ = ["convert", "convert_state_dict"]
@@ -38,7 +38,6 @@ _OF_OUTPUT = re.compile(r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|
 _OF_INPUT = re.compile(r"lora_A\b.*|(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
 _NUMBER = re.compile(r"(?:^|\.)\d+\.")
 
-_LONGEST = 2**20  # features of a run of heads: above any in use, and soon listed
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
@@ -221,8 +220,8 @@ def order_of(
         msg = f"{name} must be even and from 2 to {dim - first}; got {turned}"
         raise ValueError(msg)
     some, of = _heads(heads)
-    if of * dim > _LONGEST:
-        msg = f"head_dim, times n for heads of m of n, must be at most {_LONGEST}; got {shown(of * dim)}"
+    if of * dim > LONGEST:
+        msg = f"head_dim, times n for heads of m of n, must be at most {LONGEST}; got {shown(of * dim)}"
         raise ValueError(msg)
     order = list(range(of * dim))
     for head in range(some):
@@ -297,7 +296,7 @@ def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
             raise ValueError(msg)
     axes: dict[str, int] = {}
     for pattern, axis in (NAMES if names is None else names).items():
-        number = integer("axis", axis)
+        number = integer(f"the axis of {pattern!r} in names", axis)
         axes |= {name: number for name in shapes if name not in axes and fnmatchcase(name, pattern)}
     if not axes:
         msg = "names must be given: the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"

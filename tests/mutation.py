@@ -1,0 +1,269 @@
+"""
+Mutation testing: whether some test fails when a line of the library is changed.
+
+``python tests/mutation.py --sample 200 --seed 0`` changes one place at a time, in the functions of `ROOMS`, and runs the
+tests of the room until one fails: those that need NumPy, or array-api-strict without float64. Without ``--sample`` it
+changes every place. The tests are collected once. Each mutant is a fork of that process, in which a function has been
+given other code, so that all who have imported it run that. (mutmut 3 puts a layer around every function, which Numba
+doesn't compile.)
+
+What is changed: an operator for its neighbour, a comparison for the other side or its end, a number for the next, a
+condition for its opposite, ``and`` for ``or``, a string for another, a returned value for None. Not changed: texts of
+errors, docstrings, types, defaults, decorators, and what stands outside of functions.
+"""
+
+import argparse
+import ast
+import importlib
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import pytest
+
+import rope_any
+
+TESTS = Path(__file__).parent
+# One without float64 is there: its tables are made in another way.
+WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
+CONFIG = ("test_config", "test_errors")
+ROOMS = {
+    "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
+    "_rotate": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused"),
+    "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
+    "scaling": ("test_scaling", "test_errors"),
+    "_config": CONFIG,
+    "_recipe": CONFIG,
+    "_schemes": CONFIG,
+}
+SECONDS = 600  # for one mutant; more is an endless loop, which is seen
+
+NEIGHBOURS: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+class Mutant(NamedTuple):
+    """One change: where, what, and the code of the function with it."""
+
+    room: str
+    function: str
+    line: int
+    change: str
+    code: CodeType
+
+
+def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
+    """Yield functions that change a node like this one, in place or into the one that they return."""
+    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in NEIGHBOURS:
+        yield lambda n: setattr(n, "op", NEIGHBOURS[type(n.op)]())
+    if isinstance(node, ast.Compare):
+        for i in range(len(node.ops)):
+            yield lambda n, i=i: n.ops.__setitem__(i, NEIGHBOURS[type(n.ops[i])]())
+    if isinstance(node, ast.UnaryOp):
+        yield lambda n: n.operand
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))
+    if isinstance(node, ast.Return) and ast.unparse(node) not in {"return", "return None"}:
+        yield lambda n: setattr(n, "value", ast.Constant(None))
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield lambda n: ast.Constant(not n.value)
+        elif isinstance(node.value, int | float):
+            yield lambda n: ast.Constant(n.value + 1)
+        elif isinstance(node.value, str):
+            yield lambda n: ast.Constant(n.value + "x")
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a statement says what is wrong, or what a function does."""
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "msg"
+    if isinstance(node, ast.Expr):
+        call = node.value
+        named = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fail"
+        return named or isinstance(call, ast.Constant)
+    return isinstance(node, ast.JoinedStr | ast.Raise)
+
+
+def places(node: ast.AST, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all nodes of a function that may be changed."""
+    yield path
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "defaults", "kw_defaults"}:
+            continue
+        for step, child in (
+            [((name, i), c) for i, c in enumerate(value)] if isinstance(value, list) else [((name,), value)]
+        ):
+            if isinstance(child, ast.AST) and not is_text(child):
+                yield from places(child, (*path, step))
+
+
+def at(node: Any, path: tuple[Any, ...]) -> Any:
+    for name, *index in path:
+        node = getattr(node, name)
+        node = node[index[0]] if index else node
+    return node
+
+
+def put(root: Any, path: tuple[Any, ...], node: ast.AST) -> None:
+    *above, (name, *index) = path
+    parent = at(root, tuple(above))
+    if index:
+        getattr(parent, name)[index[0]] = node
+    else:
+        setattr(parent, name, node)
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the names of functions and methods, and their paths."""
+    for i, node in enumerate(tree.body):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, (("body", i),)
+        if isinstance(node, ast.ClassDef):
+            for j, inner in enumerate(node.body):
+                if isinstance(inner, ast.FunctionDef):
+                    yield f"{node.name}.{inner.name}", (("body", i), ("body", j))
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from codes(constant)
+
+
+def mutants(room: str) -> Iterator[Callable[[], Mutant]]:
+    """Yield what makes each mutant of a room."""
+    file = Path(rope_any.__file__).with_name(f"{room}.py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for name, path in functions(tree):
+        for place in places(at(tree, path)):
+            if not place:
+                continue
+            for i in range(len(list(changes(at(tree, (*path, *place)))))):
+                yield lambda place=(*path, *place), name=name, i=i: _made(room, file, tree, name, place, i)
+
+
+def _made(room: str, file: Path, tree: ast.Module, name: str, place: tuple[Any, ...], i: int) -> Mutant:
+    changed = deepcopy(tree)
+    node = at(changed, place)
+    before = ast.unparse(node)
+    new = list(changes(node))[i](node)
+    if new is not None:
+        put(changed, place, new)
+    after = ast.unparse(at(changed, place))
+    compiled = compile(ast.fix_missing_locations(changed), str(file), "exec")
+    code = next(code for code in codes(compiled) if code.co_qualname == name)
+    first = lambda text: text.partition("\n")[0]  # noqa: E731
+    return Mutant(room, name, node.lineno, f"{first(before)}  ->  {first(after)}", code)
+
+
+def apply(mutant: Mutant) -> None:
+    """Give a function the code of a mutant, for all who have it."""
+    target: Any = importlib.import_module(f"rope_any.{mutant.room}")
+    for name in mutant.function.split("."):
+        target = vars(target)[name]
+    while not isinstance(target, FunctionType):
+        target = target.__wrapped__  # of a cache, or a static method
+    target.__code__ = mutant.code
+
+
+class Loop:
+    """A plugin of pytest that runs the tests once for each mutant."""
+
+    def __init__(self, wanted: list[Callable[[], Mutant]]) -> None:
+        self.wanted, self.survivors, self.failed, self.tells = wanted, list[Mutant](), False, False
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.failed |= report.failed
+        if self.tells and report.failed:
+            print(report.nodeid, report.longreprtext, file=sys.__stdout__, flush=True)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {
+            room: [i for file in files for i in session.items if i.path.stem == file] for room, files in ROOMS.items()
+        }
+        if self.fork(lambda: setattr(self, "tells", True), session.items):
+            pytest.exit("a test fails without a change", 2)
+        for number, make in enumerate(self.wanted):
+            mutant = make()
+            killed = self.fork(lambda mutant=mutant: apply(mutant), items[mutant.room])
+            if not killed:
+                self.survivors.append(mutant)
+            print(
+                f"{number + 1}/{len(self.wanted)} {'killed' if killed else 'SURVIVED'}"
+                f" {mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}",
+                file=sys.__stdout__,
+                flush=True,
+            )
+        return True
+
+    def fork(self, prepare: Callable[[], None], items: list[Any]) -> bool:
+        """Run tests in a fork until one fails; return whether one has, or the fork was ended."""
+        child = os.fork()
+        if not child:
+            prepare()
+            signal.alarm(SECONDS)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    break
+            os._exit(self.failed)
+        return os.waitpid(child, 0)[1] != 0
+
+
+def main() -> None:
+    """Run what the command line asks for; exit with 1 where less than nine of ten are killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    asked = parser.parse_args()
+    everything = [make for room in asked.rooms for make in mutants(room)]
+    wanted = everything
+    if asked.sample:
+        wanted = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))
+    loop = Loop(wanted)
+    files = dict.fromkeys(str(TESTS / f"{file}.py") for room in asked.rooms for file in ROOMS[room])
+    without = " and ".join(f"not {library}" for library in WITHOUT)
+    status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
+    if status:
+        sys.exit(status)
+    killed = len(wanted) - len(loop.survivors)
+    print(f"{killed} of {len(wanted)} killed ({killed / len(wanted):.1%}), of {len(everything)} that can be made")
+    for mutant in loop.survivors:
+        print(f"survived: {mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}")
+    sys.exit(killed < 0.9 * len(wanted))
+
+
+if __name__ == "__main__":
+    main()

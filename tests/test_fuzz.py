@@ -1,0 +1,403 @@
+"""Wrong use at random: whatever stands for an argument, what comes out is a result or an error that names it."""
+
+import array
+import inspect
+import linecache
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import LIBRARIES
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rope_any as ra
+from rope_any import axes, bending, config, positions, scaling, weights
+
+SOURCE = str(Path(ra.__file__).parent)
+NAN, INF = float("nan"), float("inf")
+F = ra.frequencies(8)
+X = np.ones((2, 3, 8), np.float32)
+P = np.arange(3)
+COS, SIN = TABLE = ra.cos_sin(P, F)
+ROPE = ra.Rope(F, pairing="half")
+GRID = ra.Rope(axes.chunked(F, [1, 3]), pairing="interleaved", start=0)
+LLAMA = {
+    "model_type": "llama",
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 131_072,
+    "rope_theta": 500_000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+YARN = {
+    "model_type": "qwen2",
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 1024,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+    },
+}
+SECTIONED = {
+    "model_type": "qwen2_vl",
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
+}
+OF_FREQUENCIES = {"original_length": 8192, "factor": 8.0}
+CALLS = {
+    "frequencies": (ra.frequencies, (8,), {"base": 1e4}),
+    "cos_sin": (ra.cos_sin, (P, F), {"attention_factor": 1.0, "dtype": np.float32, "like": X}),
+    "cos_sin of rows": (ra.cos_sin, ([[1, 2]], (F, F)), {"like": X}),
+    "cos_sin, learned": (ra.cos_sin, (P, np.asarray(F)), {}),
+    "rotate": (
+        ra.rotate,
+        (X, COS, SIN),
+        {"pairing": "half", "inverse": False, "start": 0, "out": np.empty_like(X), "fused": False},
+    ),
+    "Rope": (ra.Rope, (F,), {"pairing": "half", "attention_factor": 1.0, "start": 0, "blocks": 1}),
+    "Rope()": (
+        ROPE.__call__,
+        (X, X, P),
+        {"seq_axis": -2, "out": (np.empty_like(X), np.empty_like(X)), "fused": False},
+    ),
+    "Rope(), of two axes": (GRID.__call__, (X, X, [[1, 2], [1, 3], [1, 4]]), {}),
+    "Rope.apply": (
+        ROPE.apply,
+        (X, TABLE),
+        {"seq_axis": 1, "inverse": False, "out": np.empty_like(X), "fused": False},
+    ),
+    "Rope.apply, of two axes": (GRID.apply, (X, 5), {}),
+    "Rope.table": (ROPE.table, (P,), {"like": X, "dtype": np.float32}),
+    "Rope.reposition": (
+        ROPE.reposition,
+        (X, P, 0),
+        {"source": ROPE, "seq_axis": -2, "out": np.empty_like(X)},
+    ),
+    "from_config": (ra.Rope.from_config, (LLAMA,), {"layer_type": None, "sequence_length": 4096, "pairing": "half"}),
+    "from_config, yarn": (ra.Rope.from_config, (YARN,), {}),
+    "layers": (config.layers, (LLAMA,), {"sequence_length": 4096, "pairing": "half"}),
+    "layers, with sections": (config.layers, (SECTIONED,), {}),
+    "explain": (config.explain, (YARN,), {"layer_type": None, "sequence_length": 4096, "pairing": "half"}),
+    "modernize": (config.modernize, (LLAMA,), {}),
+    "wavelengths": (config.wavelengths, (ROPE,), {}),
+    "drift": (config.drift, (ROPE, ROPE, 100.0), {}),
+    "linear": (scaling.linear, (F, 2.0), {}),
+    "ntk": (scaling.ntk, (F, 2.0), {}),
+    "dynamic_ntk": (scaling.dynamic_ntk, (F, 2.0), {"length": 8192, "trained_length": 4096}),
+    "ntk_by_parts": (scaling.ntk_by_parts, (F, 2.0), {"original_length": 4096, "alpha": 1.0, "beta": 32.0}),
+    "yarn": (
+        scaling.yarn,
+        (F, 2.0),
+        {"base": 1e4, "original_length": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
+    ),
+    "dynamic_yarn": (
+        scaling.dynamic_yarn,
+        (F,),
+        {"base": 1e4, "length": 8192, "original_length": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
+    ),
+    "longrope": (
+        scaling.longrope,
+        (F,),
+        {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_length": 4096, "length": 8192},
+    ),
+    "llama3": (
+        scaling.llama3,
+        (F, 8.0),
+        {"original_length": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    ),
+    "proportional": (scaling.proportional, (F, 0.5), {}),
+    "resonance": (scaling.resonance, (F,), {}),
+    "yarn_attention_factor": (scaling.yarn_attention_factor, (4.0,), {"mscale": 1.0, "mscale_all_dim": 0.5}),
+    "longrope_attention_factor": (scaling.longrope_attention_factor, (4.0,), {"original_length": 4096}),
+    "axial": (axes.axial, (F, F), {}),
+    "chunked": (axes.chunked, (F, [1, 3]), {}),
+    "strided": (axes.strided, (F, [2, 2]), {}),
+    "alternating": (axes.alternating, (F, 2), {}),
+    "mixed": (axes.mixed, (8,), {"heads": 2, "rng": np.random.default_rng(0), "base": 10.0}),
+    "xpos": (bending.xpos, (TABLE, P), {"centre": 0, "scale_base": 512.0, "gamma": 0.4}),
+    "fope": (bending.fope, (TABLE, np.eye(4), np.eye(4)), {"pairs": 8, "sine_padding": 0.0}),
+    "temperature": (bending.temperature, (TABLE, P), {"beta": 0.1, "original_length": 8192, "offset": 0}),
+    "packed": (positions.packed, ([0, 3, 5], 6), {"like": X}),
+    "padded": (positions.padded, (np.ones((2, 3), int),), {}),
+    "from_starts": (positions.from_starts, ([0, 3], 6), {"like": X}),
+    "unrotated": (positions.unrotated, (P,), {"before": 1, "after": 2, "axes": None, "like": X}),
+    "unscaled_first": (positions.unscaled_first, (P, 2), {"like": X}),
+    "grid": (positions.grid, (2, [0.5, 1.5]), {"order": "rows", "window": [1, 1], "like": X}),
+    "centred": (positions.centred, (3,), {"step": 1.0}),
+    "scaled": (positions.scaled, (3, 7.0), {}),
+    "normalised": (positions.normalised, (3,), {"edges": False}),
+    "frames": (positions.frames, (3,), {"fps": 2.0, "base_fps": 24.0}),
+    "shard": (positions.shard, (12, 3, 0), {"zigzag": True, "like": X}),
+    "gathered": (positions.gathered, (12, 3), {"zigzag": True, "like": X}),
+    "mrope": (positions.mrope, ([3, (1, 2, 2), 4],), {"like": X, "start": 0, "time_advances": True}),
+    "mrope_end": (positions.mrope_end, ([3, (1, 2, 2), 4],), {"start": 0, "time_advances": True}),
+    "self_extend": (positions.self_extend, (P,), {"group": 2, "window": 2, "like": X}),
+    "rerope": (positions.rerope, (P,), {"window": 2, "like": X}),
+    "leaky_rerope": (positions.leaky_rerope, (P,), {"window": 2, "factor": 2, "like": X}),
+    "dual_chunk": (positions.dual_chunk, (P,), {"chunk_size": 4, "local_size": 2, "like": X}),
+    "convert": (
+        weights.convert,
+        (np.ones((8, 3)), 4),
+        {"source": "half", "target": "interleaved", "axis": 0, "rotary_dim": 4, "start": 0, "heads": (1, 1)},
+    ),
+    "convert_state_dict": (
+        weights.convert_state_dict,
+        ({"l.0.wq.weight": np.ones((8, 3))}, 4),
+        {
+            "source": "half",
+            "target": "interleaved",
+            "names": {"l.0.wq.weight": 0},
+            "rotary_dim": 4,
+            "start": 0,
+            "heads": (1, 1),
+        },
+    ),
+}
+
+
+class OddArray:
+    """What says that it can become an array, and can't."""
+
+    shape, dtype, ndim = (3,), np.dtype(float), 1
+
+    def __array__(self, *_, **__):
+        raise RuntimeError
+
+    def __array_namespace__(self, *_, **__):
+        raise RuntimeError
+
+
+class Endless(Sequence):
+    """A sequence of itself."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, _):
+        return self
+
+
+class Whole:
+    """An object that counts."""
+
+    def __index__(self):
+        return 3
+
+    __int__ = __float__ = __index__
+
+
+class Word(str):
+    """A string that is more than one."""
+
+    __slots__ = ()
+
+
+def nested(depth):
+    inside = [1]
+    for _ in range(depth):
+        inside = [inside]
+    return inside
+
+
+def itself():
+    inside = []
+    inside.append(inside)
+    return inside
+
+
+# Sizes between 10 and 2³¹ would be asked for rightly, and take the memory that they ask for.
+NUMBERS = [0, 1, -1, 2, 3, 5, 2**31, -(2**31), 2**63, 2**64, 10**400, -(10**400), 10**5000]
+REALS = [0.0, -0.0, 0.5, 1.5, -2.0, 5e-324, 1e-300, 1e308, -1e308, NAN, INF, -INF, 1j]
+KINDS = [
+    *(None, True, False, "", "half", "rows", "0", "x" * 999, "\n\0", Word("half"), b"half", bytearray(b"x"), Ellipsis),
+    *(
+        [],
+        (),
+        [[]],
+        ((),),
+        [1],
+        [1.0] * 4,
+        [NAN],
+        [INF, 1],
+        ["1"],
+        [None],
+        [True],
+        [[1], [1, 2]],
+        (1, 2, 3),
+        [[1, 2, 3]] * 3,
+    ),
+    *(
+        {},
+        {1},
+        {"a": 1},
+        {1: 2},
+        {"rope_type": []},
+        object(),
+        object,
+        len,
+        range(3),
+        range(0),
+        range(5, 0, -1),
+        slice(3),
+    ),
+    *(
+        Fraction(1, 3),
+        Decimal("1.5"),
+        Decimal("NaN"),
+        Whole(),
+        OddArray(),
+        Endless(),
+        nested(50),
+        nested(5000),
+        itself(),
+    ),
+    *(
+        array.array("d", [1.0]),
+        memoryview(b"abc"),
+        SimpleNamespace(shape=(3,), dtype="f4"),
+        Path("no/such/file"),
+        iter([1]),
+    ),
+    *(ROPE, GRID, TABLE, ra.Table(1, 2), ra.Table(COS[:, :2], SIN), (TABLE, TABLE), ra.BentTable(COS, SIN)),
+]
+SCALARS = [
+    np.float32(2),
+    np.float64(NAN),
+    np.int64(3),
+    np.uint8(3),
+    np.bool_(True),
+    np.str_("half"),
+    np.datetime64("NaT"),
+]
+ARRAYS = [
+    *(
+        np.asarray(3),
+        np.asarray(1.5),
+        np.asarray(NAN),
+        np.zeros(0),
+        np.zeros(3),
+        np.zeros((0, 3, 8)),
+        np.ones((1,) * 7),
+    ),
+    *(X, X.astype(">f4"), X.astype(int), X > 0, X.astype(complex), X.astype(np.longdouble), X.astype(np.float16)),
+    *(X.astype(object), X.astype("U3"), X.astype("M8[s]"), np.zeros(3, "V8"), np.zeros(3, [("a", int)])),
+    *(np.full((2, 3, 8), NAN), np.asarray([0, 2**40, -1]), np.asarray([2**63], np.uint64), np.ma.ones((3, 8))),
+    *(np.broadcast_to(X[:1], X.shape), X[:, :, :0], X[::-1], np.asarray([[1, 2]]), np.ones((3, 3), np.float32)),
+]
+
+
+def foreign():
+    """Arrays of the other libraries that are installed."""
+    for name in ("torch-cpu", "jax", "dask", "array-api-strict", "mlx"):
+        try:
+            lib = next(LIBRARIES[name]())
+        except pytest.skip.Exception:
+            continue
+        yield from (lib(X), lib(P), lib(np.asarray(3)), lib(COS))
+        if name == "torch-cpu":
+            torch = lib.xp
+            yield torch.ones(3, 8).to_sparse()
+            yield torch.ones(2, 3, 8, device="meta")
+            yield torch.ones(2, 3, 8, requires_grad=True)
+            yield torch.ones(3, 8, dtype=torch.complex64)
+
+
+ODD = [*NUMBERS, *REALS, *KINDS, *SCALARS, *ARRAYS, *foreign()]
+odd = st.integers(0, len(ODD) - 1).map(ODD.__getitem__)
+
+
+def spoilt(draw, value):
+    """Return a value with something odd in its place, or in it."""
+    if isinstance(value, dict) and draw(st.booleans()):
+        key = draw(st.sampled_from(sorted(value)))
+        return {**value, key: spoilt(draw, value[key])}
+    if type(value) in {list, tuple} and value and draw(st.booleans()):
+        place = draw(st.integers(0, len(value) - 1))
+        return type(value)(spoilt(draw, part) if i == place else part for i, part in enumerate(value))
+    return draw(odd)
+
+
+def is_ours(error):
+    """Whether an error was raised by a line of ours that says so, or by the signature of a function."""
+    last, frames = error.__traceback__, 0
+    while last.tb_next is not None:
+        last, frames = last.tb_next, frames + 1
+    name = last.tb_frame.f_code.co_filename
+    return frames == 0 or (
+        name.startswith(SOURCE) and linecache.getline(name, last.tb_lineno).lstrip().startswith("raise")
+    )
+
+
+# What messages may name beside the arguments of the function: what these hold, and what they are made into.
+WORDS = "frequencies|positions|pairing|cos|sin|x |q |k |keys|old|new|out|table|base|factor|head_dim|num_hidden_layers"
+
+
+def keys(value):
+    """Return the names in a mapping, and in those that it holds."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+        for part in value.values():
+            yield from keys(part)
+
+
+def names(function, arguments):
+    """Return what a message may name, as a pattern."""
+    own = {key for given in arguments for key in keys(given) if key}
+    return "|".join([WORDS, *inspect.signature(function).parameters, *map(re.escape, own)])
+
+
+@st.composite
+def wrong_calls(draw, name):
+    function, arguments, options = CALLS[name]
+    arguments, options = list(arguments), dict(options)
+    places = [*range(len(arguments)), *options]
+    for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=2, unique=True)):
+        if isinstance(place, int):
+            arguments[place] = spoilt(draw, arguments[place])
+        else:
+            options[place] = spoilt(draw, options[place])
+    return function, arguments, options
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_calls_are_good_before_they_are_spoilt(name):
+    function, arguments, options = CALLS[name]
+    function(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_only_errors_that_name_an_argument_come_out(name, data):
+    function, arguments, options = data.draw(wrong_calls(name))
+    try:
+        function(*arguments, **options)
+    except RuntimeWarning:
+        assert name == "xpos"  # whose scales leave their range far from the centre, as it says
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        assert is_ours(error), message
+        assert re.search(names(function, [*arguments, *options.values()]), message), message
+        assert "\n" not in message and len(message) < 400, message

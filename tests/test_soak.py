@@ -1,0 +1,60 @@
+"""A short soak; and that a soak sees what is wrong."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import soak
+
+import rope_any as ra
+
+NUMPY = {"numpy": 1.0}
+
+
+def test_random_calls_are_right():
+    report = soak.soak(1500, seed=20_260_401)
+    assert report.calls.total() == 1500
+    assert {kind for _, kind in report.calls} == {call.__name__ for call in soak.CALLS}
+    assert len({name for name, _ in report.calls}) > 1 or soak.installed() == NUMPY
+
+
+def of_numpy(seed, count=100):
+    for number in range(count):
+        soak.one(seed, number, NUMPY)
+
+
+def turned_a_little(self, x, *args, **options):
+    return APPLY(dataclasses.replace(self, attention_factor=self.attention_factor * (1 + 1e-5)), x, *args, **options)
+
+
+def writing_into_x(self, x, *args, **options):
+    got = APPLY(self, x, *args, **options)
+    if x.size and x.flags.writeable:
+        x[...] = 0
+    return got
+
+
+def forgetting_out(self, x, *args, **options):
+    return APPLY(self, x, *args, **{**options, "out": None})
+
+
+def returning_another(*args, **options):
+    return np.array(APPLY(*args, **options), dtype=np.float32)
+
+
+APPLY = ra.Rope.apply
+
+
+@pytest.mark.parametrize("wrong", [turned_a_little, writing_into_x, forgetting_out, returning_another])
+def test_what_is_wrong_is_seen(monkeypatch, wrong):
+    monkeypatch.setattr(ra.Rope, "apply", wrong)
+    with pytest.raises(AssertionError):
+        of_numpy(seed=0)
+
+
+def test_growth_is_from_the_second_tenth_to_the_last():
+    assert soak.Report({}, {}, [100.0, 500.0, *[510.0] * 17, 515.0, 517.0], 0.0).grown() == 516 - 510
+
+
+def test_the_same_number_is_the_same_call():
+    assert soak.one(3, 14, NUMPY) == soak.one(3, 14, NUMPY)
