@@ -1,7 +1,7 @@
 """
 Mutation testing: whether some test fails when a line of the library is changed.
 
-``python tests/mutation.py --sample 200 --seed 0`` changes one place at a time, in the functions of `ROOMS`, and runs the
+``python tests/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
 tests of the room until one fails: those that need NumPy, or array-api-strict without float64. Without ``--sample`` it
 changes every place. The tests are collected once. Each mutant is a fork of that process, in which a function has been
 given other code, so that all who have imported it run that. (mutmut 3 puts a layer around every function, which Numba

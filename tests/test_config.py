@@ -1655,7 +1655,7 @@ def test_a_file_of_100_megabytes_is_not_read(tmp_path):
 
 
 def test_absurd_numbers_of_layers():
-    with pytest.raises(ValueError, match="num_hidden_layers must be between 1 and 1024; got int 1000000000000"):
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and 1024; got int 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers(LLAMA)
@@ -1785,3 +1785,11 @@ print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transf
 def test_a_model_of_no_layers_is_refused():
     with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and .* got int 0"):
         config.layers(LLAMA | {"num_hidden_layers": 0})
+
+
+def test_the_widest_head_is_read():
+    assert len(Rope.from_config({"model_type": "llama", "head_dim": 4096}).frequencies) == 2048
+
+
+def test_a_model_of_one_layer_has_one():
+    assert config.layers(LLAMA | {"num_hidden_layers": 1}) == [Rope.from_config(LLAMA)]
