@@ -14,6 +14,8 @@ SOURCE = Path(ra.__file__).parent
 # Each room may import those above it, no others.
 ROOMS = [
     "_array",
+    "_parts",
+    "_memory",
     "_engines",
     "_compilers",
     "_gradients",
@@ -35,6 +37,7 @@ ROOMS = [
     "weights",
     "onnx",
     "_safetensors",
+    "_files",
     "testing._exact",
     "testing._wrong",
     "testing.vectors",
@@ -47,7 +50,10 @@ ROOMS = [
     "integrations.transformers",
 ]
 MATH_ONLY = {"_frequencies", "scaling", "axes"}
-KNOW_LIBRARIES = {"_array", "_compilers", "_engines", "_gradients", "onnx", "integrations.transformers"}
+KNOW_LIBRARIES = {"_array", "_parts", "_memory", "_compilers", "_engines", "_gradients"} | {
+    "onnx",
+    "integrations.transformers",
+}
 LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict", "ndonnx"}
 
 

@@ -1,21 +1,17 @@
 """
-What an array can do: its library, its device, its dtypes, whether it can be written, where its memory is.
+What an array can do: its library, its device, its dtypes, its schedule.
 
-Libraries are named here and in `_engines`, and nowhere else: all other code asks for a capability.
+Libraries are named here and in the few rooms that docs/design.md lists: all other code asks for a capability.
 """
 
 import math
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import array_api_compat as compat
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Array: TypeAlias = Any
 """An array of any library that speaks the Python array API."""
@@ -62,7 +58,7 @@ def _namespace_at_sight(*arrays: Array) -> Any:
     for x in arrays:
         if type(x) is not kind:
             return None
-    if _is_ndarray(arrays[0]):
+    if is_ndarray(arrays[0]):
         import array_api_compat.numpy
 
         return array_api_compat.numpy
@@ -83,7 +79,7 @@ def is_array(x: object) -> TypeGuard[Array]:
     """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
     if isinstance(x, int | float | str | range | tuple | list | None):
         return False  # known at sight, and without a word to torch.compile
-    return _is_ndarray(x) or _is_torch(x) or (compat.is_array_api_obj(x) and not _is_numpy_scalar(x))
+    return is_ndarray(x) or is_torch(x) or (compat.is_array_api_obj(x) and not _is_numpy_scalar(x))
 
 
 def require_array(name: str, x: object) -> None:
@@ -94,16 +90,16 @@ def require_array(name: str, x: object) -> None:
     if _is_masked(x):
         msg = f"{name} must be a plain array; got {type(x).__name__}, whose mask would be lost"
         raise TypeError(msg)
-    if _is_torch(x) and (x.is_nested or str(x.layout) != "torch.strided"):
+    if is_torch(x) and (x.is_nested or str(x.layout) != "torch.strided"):
         msg = f"{name} must be a dense array; got a {'nested' if x.is_nested else x.layout} tensor"
         raise TypeError(msg)
 
 
 def library(x: Array) -> str:
     """Return the name of the library that `x` comes from."""
-    if _is_torch(x):
+    if is_torch(x):
         return "torch"
-    if _is_ndarray(x):
+    if is_ndarray(x):
         return "numpy"
     for name, is_of in _LIBRARIES.items():
         if is_of(x):
@@ -212,7 +208,7 @@ def has_fast_float64_cosine(x: Array) -> bool:
     They are on torch on a CPU, and where its compiler keeps them in registers (whose float32 cosines may be wrong by
     two units); NumPy's take twenty times as long as its float32 ones, and many a GPU has few units for them.
     """
-    return _is_torch(x) and (is_compiling(x) or x.device.type == "cpu")
+    return is_torch(x) and (is_compiling(x) or x.device.type == "cpu")
 
 
 def cast(xp: Any, x: Array, dtype: Any) -> Array:
@@ -227,7 +223,7 @@ def settle_cosines(x: Array) -> None:
     MKL chooses a kernel at the first call of each function, and where several threads make that call together one of
     them may be given the wrong one, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
     """
-    if not _is_torch(x) or is_compiling(x) or not x.is_cpu:
+    if not is_torch(x) or is_compiling(x) or not x.is_cpu:
         return
     with _SETTLING:
         if not _SETTLED:
@@ -251,11 +247,16 @@ _SETTLING, _SETTLED = threading.Lock(), list[bool]()
 
 def is_compiling(x: Array) -> bool:
     """Whether torch.compile, torch.export or ndonnx is tracing `x`, for code that may not let integers overflow."""
-    if not _is_torch(x):
+    if not is_torch(x):
         return library(x) == "ndonnx"
     import torch
 
     return torch.compiler.is_compiling()
+
+
+def is_sharded(x: Array) -> bool:
+    """Whether `x` is a tensor whose shards are held by several processes (torch's DTensor)."""
+    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
 
 
 def are_plain_tensors(*tensors: Array) -> bool:
@@ -264,149 +265,13 @@ def are_plain_tensors(*tensors: Array) -> bool:
     return all(type(x) in plain and x.device.type != "meta" for x in tensors) and not _is_transformed(*tensors)
 
 
-def is_parted(x: Array) -> bool:
-    """Whether `x` is made of parts, arrays of their own: chunks of a lazy array, or shards of several processes."""
-    return is_sharded(x) or library(x) == "dask"
-
-
-def map_parts(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """
-    Return ``function(x, *tables, out=out)``, part by part, for an x made of parts; nothing is computed or sent for it.
-
-    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last,
-    which it sees in one piece. Parts come out as they went in, or are written into those of `out` (of shards alone).
-    """
-    return _map_shards(function, x, *tables, out=out) if is_sharded(x) else _map_chunks(function, x, *tables)
-
-
-def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
-    import dask.array as da
-
-    feature, pair = x.ndim - 1, x.ndim  # names of axes: those of x by number, and one that the tables end in
-    axes = tuple(range(x.ndim))
-    arguments: list[Any] = [x.rechunk({feature: -1}), axes]
-    for table in tables:
-        whole = {axis: -1 for axis, n in enumerate(table.shape) if n == 1 or axis == table.ndim - 1}  # 1 may be 1 + 0
-        arguments += [table.rechunk(whole), (*axes[x.ndim - table.ndim : feature], pair)]
-    turned = da.blockwise(  # type: ignore[no-untyped-call]  # Dask is typed in part
-        function,
-        axes,
-        *arguments,
-        dtype=x.dtype,
-        meta=x._meta,  # noqa: SLF001
-        concatenate=True,
-    )
-    return turned.rechunk(x.chunks)
-
-
-def is_sharded(x: Array) -> bool:
-    """Whether `x` is a tensor whose shards are held by several processes (torch's DTensor)."""
-    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
-
-
-def layout(x: Array) -> Any:
-    """Return how a sharded tensor is spread over processes, to be compared; None for other arrays."""
-    return (x.device_mesh, x.placements) if is_sharded(x) else None
-
-
-def _map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None) -> Array:
-    from torch.distributed.tensor import Partial
-
-    require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
-    local = []
-    for table in tables:
-        part = laid_out("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
-        # of a table that several shards are turned by, each process has a part of the sum that is its gradient
-        both = zip(x.placements, part.placements, strict=True)
-        summed = [Partial() if of_x.is_shard() and own.is_replicate() else own for of_x, own in both]
-        local.append(part.to_local(grad_placements=summed))
-    if out is None:
-        return _from_shards(function(x.to_local(), *local), x.shape, like=x)
-    function(x.to_local(), *local, out=out.to_local())
-    return out
-
-
-def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
-    """Say that a sharded tensor must be in one piece along an axis, called `of`, and have no sums to be made."""
-    if not is_sharded(x):
-        return
-    if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
-        msg = f"{name} must be replicated or sharded in plain pieces; got placements {x.placements} (redistribute it)"
-        raise ValueError(msg)
-    if any(placed.is_shard(axis) for placed in x.placements):
-        msg = f"{name} must not be sharded along {of}; got placements {x.placements} (redistribute it)"
-        raise ValueError(msg)
-
-
-def replicated(a: Array, /, *, like: Array) -> Array:
-    """Return `a`, which every process has whole, beside a sharded tensor `like`; else as it is."""
-    if is_sharded(a) or not is_sharded(like):
-        return a
-    from torch.distributed.tensor import DTensor, Replicate
-
-    return DTensor.from_local(a, like.device_mesh, [Replicate()] * like.device_mesh.ndim, run_check=False)
-
-
-def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
-    """
-    Return `a` shard by shard, where `like` is sharded, and else as it is.
-
-    Its axes run along those `axes` of `like`; an axis of another length, 1, and one that `like` has whole, it has
-    whole. What every process has whole is cut; what others would have to send is refused, by its name.
-    """
-    if not is_sharded(like):
-        return a
-    from torch.distributed.tensor import Replicate, Shard
-
-    along = {axis: i for i, axis in enumerate(axes) if a.shape[i] == like.shape[axis] and axis != like.ndim - 1}
-    wanted = tuple(
-        Shard(along[placed.dim]) if placed.is_shard() and placed.dim in along else Replicate()
-        for placed in like.placements
-    )
-    a = replicated(a, like=like)
-    for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
-        # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
-        if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):
-            msg = (
-                f"{name} must be replicated or sharded as what it turns, {wanted}, for nothing is sent; "
-                f"got placements {a.placements} (redistribute it)"
-            )
-            raise ValueError(msg)
-    return a if a.placements == wanted else a.redistribute(placements=wanted)
-
-
-def map_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
-    """Return arrays made shard by shard of a sharded x: of its leading axes, and a last one that is in one piece."""
-    parts = function(x.to_local())
-    return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
-
-
-def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
-    import torch
-    from torch.distributed.tensor import DTensor
-
-    if local.shape == like.to_local().shape and local.stride() == like.to_local().stride():
-        steps = like.stride()  # in the order in memory of what it was made of
-    else:
-        local, steps = local.contiguous(), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return DTensor.from_local(
-        local, like.device_mesh, like.placements, run_check=False, shape=torch.Size(shape), stride=steps
-    )
-
-
-def last(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """Return the last `count` elements of `a` along an axis, counted from the back, which must be in one piece."""
-    require_whole(name, a, axis=a.ndim + axis, of="the tokens where q is shorter than k")
-    return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]
-
-
 def is_fillable(x: Array, *others: Array | None) -> bool:
     """
     Whether a result like `x` may be written piece by piece, by operations that take ``out=``.
 
     So it is in the memory of a CPU, where nothing traces, transforms or records the arrays.
     """
-    if _is_torch(x):
+    if is_torch(x):
         return not is_compiling(x) and _is_idle(x, *others)
     return library(x) == "numpy"
 
@@ -441,7 +306,7 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 def is_recorded(*arrays: Array) -> bool:
     """Whether gradients through arrays are recorded, and nothing else is done to them."""
-    if not _is_torch(arrays[0]) or is_compiling(arrays[0]):
+    if not is_torch(arrays[0]) or is_compiling(arrays[0]):
         return False
     torch, plain = sys.modules["torch"], _plain_types()
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
@@ -458,7 +323,7 @@ def count_at_or_below(xp: Any, bounds: Array, values: Array) -> Array:
 
 def running_sum(xp: Any, x: Array) -> Array:
     """Return the sums of integers so far along the last axis, in their own dtype."""
-    if _is_torch(x):  # by its own name: array-api-compat's makes torch.compile warn
+    if is_torch(x):  # by its own name: array-api-compat's makes torch.compile warn
         return x.cumsum(-1, dtype=x.dtype)
     return xp.cumulative_sum(x, axis=-1, dtype=x.dtype)
 
@@ -478,7 +343,7 @@ def folded(xp: Any, x: X, axes: int, /, *lengths: int) -> X:
 
 def concatenated(xp: Any, parts: list[Array]) -> Array:
     """Return parts of the features as one array."""
-    if _is_torch(parts[0]):
+    if is_torch(parts[0]):
         import torch
 
         return torch.cat(parts, dim=-1)  # batched gradients know no other name of it
@@ -501,7 +366,7 @@ def are_few(*arrays: Array) -> bool:
 def halves_swapped(x: Array) -> Array:
     """Return the second half of the features of a fillable array, then the first, by what takes it the least time."""
     middle = x.shape[-1] // 2
-    if _is_torch(x):
+    if is_torch(x):
         return x.roll(middle, -1)
     import numpy as np
 
@@ -510,12 +375,12 @@ def halves_swapped(x: Array) -> Array:
 
 def module(x: Array) -> Any:
     """Return the library of a fillable array itself, whose operations take ``out=``."""
-    return sys.modules["torch" if _is_torch(x) else "numpy"]
+    return sys.modules["torch" if is_torch(x) else "numpy"]
 
 
 def empty_like(x: Array) -> Array:
     """Return an array like one that can be written, with nothing in it yet; a fillable one in its order in memory."""
-    if _is_torch(x):
+    if is_torch(x):
         import torch
 
         return torch.empty_like(x, requires_grad=False)
@@ -528,12 +393,12 @@ def empty_like(x: Array) -> Array:
 
 def strides(x: Array) -> tuple[int, ...]:
     """Return the steps in memory along the axes of a fillable array."""
-    return tuple(x.stride()) if _is_torch(x) else tuple(x.strides)
+    return tuple(x.stride()) if is_torch(x) else tuple(x.strides)
 
 
 def block_size(x: Array) -> int:
     """Return how many elements of a fillable array to turn at a time: what the caches of its cores hold."""
-    if not _is_torch(x):
+    if not is_torch(x):
         return 2**15
     import torch
 
@@ -544,7 +409,7 @@ def as_complex(x: Array) -> Array | None:
     """Return a fillable array's pairs of features as complex numbers, in the same memory; None if they can't be."""
     if dtype_name(x.dtype) not in {"float32", "float64"} or x.shape[-1] == 0:
         return None
-    if _is_torch(x):
+    if is_torch(x):
         import torch
 
         placed = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
@@ -556,50 +421,9 @@ def as_complex(x: Array) -> Array | None:
     return x.view("complex64" if x.itemsize == 4 else "complex128")
 
 
-def require_writable(name: str, x: Array, /, *, onto: Array, onto_name: str, apart: dict[str, Array]) -> None:
-    """
-    Say that `name` cannot take a result unless `x` can.
-
-    Its elements must be assignable and at addresses of their own; it must be `onto` itself (the same elements
-    at the same addresses) or not overlap it, and must not overlap the arrays of `apart`. Of sharded tensors that is
-    said of what this process holds.
-    """
-    if layout(x) != layout(onto):
-        given, wanted = (a.placements if is_sharded(a) else "a plain array" for a in (x, onto))
-        msg = f"{name} must be sharded as {onto_name} is, {wanted}; got {given}"
-        raise ValueError(msg)
-    if is_sharded(x):
-        x, onto, apart = x.to_local(), _held(onto), {other: _held(array) for other, array in apart.items()}
-    if not _is_torch(x) and (compat.is_lazy_array(x) or not compat.is_writeable_array(x)):
-        which = "is read-only" if library(x) == "numpy" else f"{library(x)} cannot write"
-        msg = f"{name} must be an array that can be written; got one that {which}"
-        raise ValueError(msg)
-    if _plainly_apart(x, onto, *apart.values()):
-        return
-    target = _memory(x)
-    if target is None:
-        return
-    if _folds(target):
-        msg = f"{name} must have an address for each element; got a broadcast or self-overlapping view"
-        raise ValueError(msg)
-    source = _memory(onto)
-    if source is not None and not _identical(target, source) and _overlap(target, source):
-        msg = f"{name} must be {onto_name} itself or not overlap it; got a view that overlaps it in part"
-        raise ValueError(msg)
-    for other, array in apart.items():
-        if (source := _memory(array)) is not None and _overlap(target, source):
-            msg = f"{name} must not overlap {other}; got arrays that share memory"
-            raise ValueError(msg)
-
-
-def _held(x: Array) -> Array:
-    """Return what this process holds of a sharded tensor; other arrays as they are."""
-    return x.to_local() if is_sharded(x) else x
-
-
 def require_not_recording(name: str, *arrays: Array) -> None:
     """Say that `name` cannot be written into while gradients are recorded through the arrays."""
-    if not all(_is_torch(array) for array in arrays):
+    if not all(is_torch(array) for array in arrays):
         return
     import torch
 
@@ -612,7 +436,7 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
     for name, array in arrays.items():
         require_array(name, array)
     # torch first and by hand: array_namespace memoises in a way that torch.compile warns about at every call.
-    if all(_is_torch(array) for array in arrays.values()):
+    if all(is_torch(array) for array in arrays.values()):
         import array_api_compat.torch
 
         return array_api_compat.torch
@@ -626,7 +450,7 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
 
 # Importing this library imports neither NumPy nor torch: an object of their classes is there only if they are.
 # Most are known by where their class is from, and without `sys.modules`, of which torch.compile would take a copy.
-def _is_ndarray(x: object) -> bool:
+def is_ndarray(x: object) -> bool:
     kind = type(x)
     return kind.__module__ == "numpy" and kind.__name__ == "ndarray"
 
@@ -641,7 +465,7 @@ def _is_masked(x: object) -> bool:
     return numpy is not None and isinstance(x, numpy.ma.MaskedArray)
 
 
-def _is_torch(x: object) -> bool:
+def is_torch(x: object) -> bool:
     kind = type(x)
     if kind.__module__ == "torch":
         import torch
@@ -665,76 +489,3 @@ def _place(x: Array) -> Any:
 
 def _shown(place: Any) -> str:
     return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
-
-
-def _plainly_apart(x: Array, onto: Array, *apart: Array) -> bool:
-    """Whether arrays are dense, and `x` is `onto` or beside it and beside those of `apart`: the most usual case."""
-    here, there, *others = map(_span, (x, onto, *apart))
-    if here is None or there is None:
-        return False
-    start, end = here
-    beside = (other is not None and (other[1] <= start or end <= other[0]) for other in others)
-    return (here == there or there[1] <= start or end <= there[0]) and all(beside)
-
-
-def _span(x: Array) -> tuple[int, int] | None:
-    """Return the first address of a dense array, and the one behind it; None for others."""
-    if _is_ndarray(x):
-        start = x.__array_interface__["data"][0]
-        return (start, start + x.nbytes) if x.flags.c_contiguous else None
-    if _is_torch(x) and not is_compiling(x) and x.is_contiguous():
-        try:
-            start = x.data_ptr()
-        except RuntimeError:
-            return None
-        return start, start + x.numel() * x.element_size()
-    return None
-
-
-def _memory(x: Array) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at the addresses of `x`, never to be read; None where they cannot be known."""
-    import numpy as np
-
-    name = library(x)
-    if name == "numpy":
-        return np.asarray(x)
-    if name == "torch" and not is_compiling(x):
-        try:
-            pointer = x.data_ptr()
-        except RuntimeError:  # a wrapper of vmap, grad or a fake tensor
-            return None
-        size = x.element_size()
-        strides = tuple(size * step for step in x.stride())
-    elif name == "cupy":
-        pointer, size, strides = x.data.ptr, x.itemsize, x.strides
-    else:
-        return None
-    interface = {"version": 3, "data": (pointer, False), "typestr": f"|V{size}", "shape": tuple(x.shape)}
-    return np.asarray(SimpleNamespace(__array_interface__={**interface, "strides": strides})) if pointer else None
-
-
-def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays have each element at the same address."""
-    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
-
-
-def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays share an address; yes where finding out would take too long."""
-    import numpy as np
-
-    try:
-        return np.shares_memory(a, b, max_work=1_000_000)  # type: ignore[arg-type]  # any limit will do
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _folds(x: "np.ndarray[Any, Any]") -> bool:
-    """Whether elements of `x` may share memory: its strides, from small to large, don't step over each other."""
-    extent = x.itemsize
-    for step, length in sorted(
-        (abs(step), length) for step, length in zip(x.strides, x.shape, strict=True) if length > 1
-    ):
-        if step < extent:
-            return x.size > 0
-        extent = step * (length - 1) + extent
-    return False

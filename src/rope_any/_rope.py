@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
 from typing import Any, TypeGuard
 
-from rope_any import _array, _config, _recipe
+from rope_any import _array, _config, _parts, _recipe
 from rope_any._array import Array, X
 from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer, shown
 from rope_any._pairing import Pairing, as_pairing
@@ -243,7 +243,7 @@ class Rope:
         else:
             like = q if _array.compute_dtype(xp, q) == xp.float64 else k
             of_queries = of_keys = self._table_of(xp, k, k_axis, positions, like=like)
-            if _array.is_sharded(q) and (shorter or _array.layout(q) != _array.layout(k)):
+            if _array.is_sharded(q) and (shorter or _parts.layout(q) != _parts.layout(k)):
                 # then a process holds other tokens of q than of k
                 at = placed(_each(xp, k, positions, keys, self._turns.axes), like=k)
                 at = _last(at, queries, keys, axis=-1 if self._turns.axes is None else -2)
@@ -481,7 +481,7 @@ def _laid_out(at: Array, rope: Rope, x: Array, seq: int, *, positions: str = "po
     """Return positions where the tokens of x are, of which a process may hold a shard, or say that they don't fit."""
     tokens = on_axes(at, rope._turns.axes, name=positions)[0]  # noqa: SLF001  # of a Rope
     along = (*_axes_of(tuple(tokens.shape), positions, name, x, seq), x.ndim - 1)
-    return _array.laid_out(positions, at, along[: at.ndim], like=x)
+    return _parts.laid_out(positions, at, along[: at.ndim], like=x)
 
 
 def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
@@ -554,7 +554,7 @@ def _last(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
     """Return the last of what is there for each key along an axis, as many as there are queries."""
     if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
         return of_keys
-    return _array.last("positions", of_keys, queries, axis=axis)
+    return _parts.last("positions", of_keys, queries, axis=axis)
 
 
 def _pair(out: Any) -> tuple[Array | None, Array | None]:

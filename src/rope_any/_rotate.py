@@ -5,7 +5,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
-from rope_any import _array, _compilers
+from rope_any import _array, _compilers, _memory, _parts
 from rope_any._array import Array, X
 from rope_any._frequencies import flag, integer
 from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
@@ -138,7 +138,7 @@ def check(
             msg = f"out must have the shape and dtype of {name}, {wanted}; got {got}"
             raise ValueError(msg)
         _array.require_not_recording("out", x, cos, sin, out)
-        _array.require_writable("out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
+        _memory.require_writable("out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -152,9 +152,9 @@ def turn(
 ) -> tuple[X, ...]:
     """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
     like = arrays[0]
-    if how.blocks > 1 and not _array.is_parted(like):
+    if how.blocks > 1 and not _parts.is_parted(like):
         return tuple(_in_blocks(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
-    if how.fused and not _array.is_compiling(like) and not _array.is_parted(like):
+    if how.fused and not _array.is_compiling(like) and not _parts.is_parted(like):
         reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
         if reason is None:
             return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
@@ -173,7 +173,7 @@ def turn(
 
         rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
         return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
-    alone = _in_parts if _array.is_parted(like) else _at_once
+    alone = _in_parts if _parts.is_parted(like) else _at_once
     return tuple(alone(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
 
 
@@ -259,7 +259,7 @@ def _line_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, A
 
 def _in_parts(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:  # noqa: ARG001  # as `_at_once`
     """Turn an array part by part."""
-    turned: X = _array.map_parts(partial(_part, how=how), x, cos, sin, out=out)
+    turned: X = _parts.map_parts(partial(_part, how=how), x, cos, sin, out=out)
     return turned
 
 

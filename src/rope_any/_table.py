@@ -16,7 +16,7 @@ from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any import _array
+from rope_any import _array, _parts
 from rope_any._array import Array
 from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows, integer
 from rope_any._frequencies import attention_factor as checked_factor
@@ -196,8 +196,8 @@ def table(
         positions = _spread(positions, frequencies, like=spread)
         if learned is None:
             of_shard = partial(_of_shard, frequencies, attention_factor=factor, dtype=dtype)
-            return Table(*_array.map_shards(of_shard, positions))
-        learned = _array.replicated(learned, like=spread)
+            return Table(*_parts.map_shards(of_shard, positions))
+        learned = _parts.replicated(learned, like=spread)
     work = xp.float64 if dtype == xp.float64 else xp.float32
     _array.settle_cosines(home)
 
@@ -225,9 +225,9 @@ def table(
 
 def _spread(positions: Positions, frequencies: Turns | Array, /, *, like: Array) -> Array:
     """Return positions beside a sharded tensor, in one piece along the axis that a product sums over."""
-    at = _array.replicated(placed(positions, like=like), like=like)
+    at = _parts.replicated(placed(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, Turns) else frequencies.ndim > 1
-    _array.require_whole(
+    _parts.require_whole(
         "positions", at, axis=at.ndim - 1 if rows else at.ndim, of="their last axis, which is summed over"
     )
     return at
@@ -434,7 +434,7 @@ def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
     if not _array.is_integer(start):
         msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
         raise TypeError(msg)
-    along = _array.replicated(xp.arange(length, dtype=dtype, **place), like=start)
+    along = _parts.replicated(xp.arange(length, dtype=dtype, **place), like=start)
     return _array.cast(xp, start, dtype) + along
 
 

@@ -3,16 +3,12 @@
 import importlib
 import json
 import math
-import os
 import re
 import shutil
-import signal
 import sys
-import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,7 +16,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from rope_any import Rope, __version__, _safetensors, frequencies, onnx
+from rope_any import Rope, __version__, _files, _safetensors, frequencies, onnx
 from rope_any._array import Array, floating_dtype, namespace
 from rope_any._engines import ENGINES, ROOTS, Engine, find, version
 from rope_any._frequencies import shown
@@ -314,7 +310,7 @@ def rotate(
             else:
                 q, k = arrays
                 turned = rope(q, k, where, seq_axis=seq_axis)
-            with _whole(targets, overwrite=overwrite) as parts:
+            with _files.whole(targets, overwrite=overwrite) as parts:
                 for part, array in zip(parts, turned, strict=True):
                     np.save(part, array)
     except (OSError, TypeError, ValueError) as error:
@@ -333,28 +329,8 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     if len(set(targets)) < len(targets):
         msg = f"results would overwrite each other: both are called {targets[0].name}"
         raise ValueError(msg)
-    _require_free(targets, overwrite=overwrite)
+    _files.require_free(targets, overwrite=overwrite)
     return targets
-
-
-def _require_free(targets: list[Path], *, overwrite: bool) -> None:
-    """Say that nothing may stand where files of one folder are to go, or with `overwrite` nothing but files."""
-    if not (place := _nearest(targets[0].parent)).is_dir():
-        msg = f"{place} must be a folder, to write to; got a file"
-        raise ValueError(msg)
-    for target in targets:
-        if target.exists() and not target.is_file():
-            kind = "a directory" if target.is_dir() else "a device or a pipe"
-            msg = f"{target} must be a file that can be replaced; got {kind}"
-            raise ValueError(msg)
-        if os.path.lexists(target) and not overwrite:
-            msg = f"{target} exists; choose another place, or --overwrite"
-            raise ValueError(msg)
-
-
-def _nearest(folder: Path) -> Path:
-    """Return a folder, or the first above it that is there."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
@@ -378,57 +354,6 @@ def _positions(text: str) -> Any:
         msg = f"positions must be an integer or a .npy file; got {text}"
         raise ValueError(msg)
     return np.asarray(_load(Path(text)))
-
-
-@contextmanager
-def _whole(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
-    """Give files of one folder to write to, which take their places when all are whole; else all is as it was."""
-    folder = targets[0].parent
-    with _leaving(), tempfile.TemporaryDirectory(dir=_nearest(folder), prefix=".rope-any-") as scratch:
-        new, old = Path(scratch) / "new", Path(scratch) / "old"
-        new.mkdir()
-        old.mkdir()
-        parts = [new / target.name for target in targets]
-        yield parts
-        _require_free(targets, overwrite=overwrite)  # the work took its time
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = [(target, old / target.name) for target in targets if os.path.lexists(target)]
-        _move([*aside, *zip(parts, targets, strict=True)])
-
-
-def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Move files from place to place, all of them, or on any failure none."""
-    with ExitStack() as back:
-        for old, new in moves:
-            back.callback(_move_back, old, new)  # before it is moved: Ctrl-C may come at once
-            old.replace(new)
-        back.pop_all()
-
-
-def _move_back(old: Path, new: Path) -> None:
-    if not os.path.lexists(old):
-        new.replace(old)
-
-
-@contextmanager
-def _leaving() -> Iterator[None]:
-    """Leave by an exception, which cleans up, where a signal would end the process at once."""
-
-    def leave(number: int, _: object) -> None:
-        for one in caught:
-            signal.signal(one, signal.SIG_IGN)  # a second one would cut the cleaning short
-        raise SystemExit(128 + number)
-
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    main = threading.current_thread() is threading.main_thread()  # which alone may say what signals do
-    caught = [one for one in numbers if main and signal.getsignal(one) == signal.SIG_DFL]  # nohup ignores SIGHUP
-    for one in caught:
-        signal.signal(one, leave)
-    try:
-        yield
-    finally:
-        for one in caught:
-            signal.signal(one, signal.SIG_DFL)
 
 
 # --- convert ----------------------------------------------------------------------------------------------
@@ -480,12 +405,12 @@ def convert(
         found = _safetensors.tensors(first)
         files = list(dict.fromkeys([*found, first]))  # with the index
         targets = [output] if files == [source] else [output / file.name for file in files]
-        _require_apart(targets, files)
-        _require_free(targets, overwrite=overwrite)
+        _files.require_apart(targets, files)
+        _files.require_free(targets, overwrite=overwrite)
         shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
         axes = chosen(shapes, order, names=_names(name, axis))
         total = sum(file.stat().st_size for file in found)
-        with _whole(targets, overwrite=overwrite) as parts, _progress("convert", total) as step:
+        with _files.whole(targets, overwrite=overwrite) as parts, _progress("convert", total) as step:
             for file, part in zip(files, parts, strict=True):
                 if file in found:
                     _safetensors.copy(file, part, axes=axes, order=order, step=step)
@@ -518,15 +443,6 @@ def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | Non
         msg = f"--axis must come with --name; got {axis} alone"
         raise ValueError(msg)
     return dict.fromkeys(patterns, axis or 0) if patterns else None
-
-
-def _require_apart(targets: list[Path], sources: list[Path]) -> None:
-    """Say that nothing may be written over what is read, under any of its names."""
-    for target in targets:
-        for source in sources:
-            if target.exists() and target.samefile(source):
-                msg = f"OUT must not be IN, which is never touched; got {target} for {source}"
-                raise ValueError(msg)
 
 
 # --- inspect, diff ----------------------------------------------------------------------------------------
@@ -767,9 +683,9 @@ def export(
     told = _explained(file, layer_type, sequence_length, pairing)
     try:
         rope, head_dim = _only(told)
-        _require_free([output], overwrite=overwrite)
+        _files.require_free([output], overwrite=overwrite)
         model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)  # type: ignore[arg-type]  # it says which there are
-        with _whole([output], overwrite=overwrite) as (part,):
+        with _files.whole([output], overwrite=overwrite) as (part,):
             part.write_bytes(model.SerializeToString())
     except (ModuleNotFoundError, OSError, TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)

@@ -1,0 +1,89 @@
+"""Files that are written whole or not at all: what stood in their place is as it was until all of them are there."""
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+
+def require_free(targets: list[Path], *, overwrite: bool) -> None:
+    """Say that nothing may stand where files of one folder are to go, or with `overwrite` nothing but files."""
+    if not (place := _nearest(targets[0].parent)).is_dir():
+        msg = f"{place} must be a folder, to write to; got a file"
+        raise ValueError(msg)
+    for target in targets:
+        if target.exists() and not target.is_file():
+            kind = "a directory" if target.is_dir() else "a device or a pipe"
+            msg = f"{target} must be a file that can be replaced; got {kind}"
+            raise ValueError(msg)
+        if os.path.lexists(target) and not overwrite:
+            msg = f"{target} exists; choose another place, or --overwrite"
+            raise ValueError(msg)
+
+
+def require_apart(targets: list[Path], sources: list[Path]) -> None:
+    """Say that nothing may be written over what is read, under any of its names."""
+    for target in targets:
+        for source in sources:
+            if target.exists() and target.samefile(source):
+                msg = f"OUT must not be IN, which is never touched; got {target} for {source}"
+                raise ValueError(msg)
+
+
+@contextmanager
+def whole(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
+    """Give files of one folder to write to, which take their places when all are whole; else all is as it was."""
+    folder = targets[0].parent
+    with _leaving(), tempfile.TemporaryDirectory(dir=_nearest(folder), prefix=".rope-any-") as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        old.mkdir()
+        parts = [new / target.name for target in targets]
+        yield parts
+        require_free(targets, overwrite=overwrite)  # the work took its time
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = [(target, old / target.name) for target in targets if os.path.lexists(target)]
+        _move([*aside, *zip(parts, targets, strict=True)])
+
+
+def _move(moves: list[tuple[Path, Path]]) -> None:
+    """Move files from place to place, all of them, or on any failure none."""
+    with ExitStack() as back:
+        for old, new in moves:
+            back.callback(_move_back, old, new)  # before it is moved: Ctrl-C may come at once
+            old.replace(new)
+        back.pop_all()
+
+
+def _move_back(old: Path, new: Path) -> None:
+    if not os.path.lexists(old):
+        new.replace(old)
+
+
+@contextmanager
+def _leaving() -> Iterator[None]:
+    """Leave by an exception, which cleans up, where a signal would end the process at once."""
+
+    def leave(number: int, _: object) -> None:
+        for one in caught:
+            signal.signal(one, signal.SIG_IGN)  # a second one would cut the cleaning short
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    main = threading.current_thread() is threading.main_thread()  # which alone may say what signals do
+    caught = [one for one in numbers if main and signal.getsignal(one) == signal.SIG_DFL]  # nohup ignores SIGHUP
+    for one in caught:
+        signal.signal(one, leave)
+    try:
+        yield
+    finally:
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return a folder, or the first above it that is there."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
