@@ -154,6 +154,7 @@ DOCUMENTED = [
     "Rope.__call__",
     "Rope.apply",
     "Rope.from_config",
+    "Rope.reposition",
     "Rope.table",
     "Table",
     "BentTable",

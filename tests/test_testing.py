@@ -455,10 +455,10 @@ CASE = cases()["plain"]
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
+        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got str \'neox\''),
         ({"pairing": 1}, TypeError, "pairing must be"),
         ({"head_dim": 32.0}, TypeError, "head_dim must be an integer; got float 32.0"),
-        ({"head_dim": 31}, ValueError, "rotary_dim must be even and at least 2; got 31"),
+        ({"head_dim": 31}, ValueError, "rotary_dim must be even and from 2 to 1048576; got 31"),
         ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from start 0 on; got 32"),
         ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
         ({"start": -2}, ValueError, "head_dim must hold 34 features"),

@@ -11,7 +11,9 @@ Examples
 >>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
 """
 
-from rope_any import axes, bending, config, onnx, positions, scaling, testing, weights
+from types import ModuleType as _Module
+
+from rope_any import axes, bending, config, positions, scaling, weights
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
@@ -35,3 +37,13 @@ __all__ = [
     "weights",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _Module:
+    """Import what needs NumPy where it is asked for: the library itself doesn't."""
+    if name not in {"onnx", "testing"}:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    import importlib
+
+    return importlib.import_module(f"{__name__}.{name}")
