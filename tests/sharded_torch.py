@@ -408,7 +408,26 @@ REFUSED = {
     "a plain tensor by a sharded table": (
         lambda: ROPES["half"].apply(random(*X), put(torch.arange(8), WHOLE)),
         TypeError,
-        "x must be sharded where its table is; got a plain array",
+        "x must be sharded where its positions or its table are; got a plain array",
+    ),
+    "plain queries and sharded keys": (
+        lambda: ROPES["half"](random(*X), put(random(*X), SEQ)),
+        TypeError,
+        "q and k must both be sharded or both plain tensors; got a plain q and a sharded k",
+    ),
+    "another cut than torch's": (
+        lambda: ROPES["half"].apply(
+            DTensor.from_local(
+                random(3, 4, 3 if dist.get_rank() else 5, 24),
+                MESHES[1],
+                (SEQ,),
+                run_check=False,
+                shape=torch.Size((3, 4, 5 + 3 * (dist.get_world_size() - 1), 24)),
+                stride=(1, 1, 1, 1),
+            )
+        ),
+        ValueError,
+        "x must be cut as torch's distribute_tensor cuts it, into a shard of shape .* got",
     ),
     "positions sharded otherwise": (
         lambda: ROPES["half"].apply(put(random(*X), HEADS), put(torch.arange(8), Shard(0))),

@@ -61,6 +61,7 @@ def _map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: A
     from torch.distributed.tensor import Partial
 
     require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
+    _require_own_cut("x", x)
     local = []
     for table in tables:
         part = laid_out("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
@@ -83,6 +84,22 @@ def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
         raise ValueError(msg)
     if any(placed.is_shard(axis) for placed in x.placements):
         msg = f"{name} must not be sharded along {of}; got placements {x.placements} (redistribute it)"
+        raise ValueError(msg)
+
+
+def _require_own_cut(name: str, x: Array) -> None:
+    """Say that a sharded tensor must be cut as torch cuts, or nobody knows which tokens a process holds."""
+    wanted, at = list(x.shape), x.device_mesh.get_coordinate()
+    for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
+        if placed.is_shard():
+            n = wanted[placed.dim]
+            each = -(-n // shards)
+            wanted[placed.dim] = max(min(each, n - shard * each), 0)
+    if at and tuple(x.to_local().shape) != tuple(wanted):
+        msg = (
+            f"{name} must be cut as torch's distribute_tensor cuts it, into a shard of shape {tuple(wanted)} here; "
+            f"got {tuple(x.to_local().shape)}"
+        )
         raise ValueError(msg)
 
 
@@ -112,6 +129,7 @@ def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Arr
         for placed in like.placements
     )
     a = replicated(a, like=like)
+    _require_own_cut(name, a)
     for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
         # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
         if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):

@@ -229,6 +229,10 @@ class Rope:
         q_out, k_out = _pair(out)
         outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
         xp = _array.namespace(q=q, k=k, **outs, **_arrays_of(positions))
+        if _array.is_sharded(q) != _array.is_sharded(k):
+            plain, sharded = ("k", "q") if _array.is_sharded(q) else ("q", "k")
+            msg = f"q and k must both be sharded or both plain tensors; got a plain {plain} and a sharded {sharded}"
+            raise TypeError(msg)
         axis = integer("seq_axis", seq_axis)
         q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
         queries, keys = q.shape[q_axis], k.shape[k_axis]

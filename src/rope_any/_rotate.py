@@ -130,7 +130,7 @@ def check(
         )
         raise ValueError(msg)
     if not _array.is_sharded(x) and (_array.is_sharded(cos) or _array.is_sharded(sin)):
-        msg = f"{name} must be sharded where its table is; got a plain array (of which from_local makes a sharded one)"
+        msg = f"{name} must be sharded where its positions or its table are; got a plain array (see DTensor.from_local)"
         raise TypeError(msg)
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
