@@ -4,6 +4,7 @@ import math
 import struct
 import zipfile
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
@@ -392,6 +393,99 @@ def test_features_that_pass_through_are_looked_at():
     assert check_rotary(rotary(rotary_dim=16), **asked)
 
 
+PARTLY = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
+
+
+def far(change):
+    """Return a right partial rotary that is changed at positions from 1000 on: by a function of y, x and positions."""
+
+    def after(y, x, positions):
+        return change(y, x, positions) if positions[0] >= 1000 else y
+
+    return rotary(rotary_dim=16, after=after)
+
+
+def still(y, _, __, *, be):
+    y[..., 16:] = be(y[..., 16:])
+    return y
+
+
+def written(y, x, _):
+    x[0, 0, 0] = 5
+    return y
+
+
+def counted(y, _, positions):
+    positions += 1
+    return y
+
+
+KEPT = {
+    "zeros": (partial(still, be=np.zeros_like), "passes the other features through"),
+    "none": (partial(still, be=lambda x: x * np.nan), "passes the other features through"),
+    "a bit more": (partial(still, be=lambda x: x * 1.00004), "passes the other features through"),
+    "the next number": (
+        partial(still, be=lambda x: np.nextafter(x, x.dtype.type(9))),
+        "passes the other features through",
+    ),
+    "through float16": (partial(still, be=lambda x: x.astype(np.float16)), "passes the other features through"),
+    "through bfloat16": (partial(still, be=lambda x: x.astype(BFLOAT)), "passes the other features through"),
+    "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
+    "x is written": (written, "leaves x as it was"),
+    "positions are written": (counted, "leaves positions as they were"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_must_be_kept_is_looked_at_in_every_call(name):
+    change, broken = KEPT[name]
+    report = check_rotary(far(change), **PARTLY, longest=2000)
+    assert [name for name, found in report.properties.items() if not found.holds] == [broken]
+    assert max(report.errors.values()) <= report.bound
+    assert not report.passed
+    assert str(report).endswith("\n  likely cause: not the angles, which are right; see what fails above")
+
+
+@pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
+def test_other_features_have_all_digits_of_the_dtype(dtype, through):
+    like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
+    report = check_rotary(far(partial(still, be=lambda x: x.astype(through))), **PARTLY, longest=2000, like=like)
+    assert [name for name, found in report.properties.items() if not found.holds] == [
+        "passes the other features through"
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tables_in_half_precision_fail(dtype):
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    like = np.zeros(1, dtype)
+    for pairing in ("half", "interleaved"):
+        asked = {"pairing": pairing, "head_dim": 128, "like": like}
+        good = check_rotary(rotary(pairing=pairing, head_dim=128), **asked)
+        assert good, str(good)
+        report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **asked)
+        assert not report.passed
+        assert report.causes == (f"the table in {dtype.name}",), str(report)
+
+
+def zeroed(*where):
+    def after(y, *_):
+        y[where] = 0
+        return y
+
+    return changed(after)
+
+
+@pytest.mark.parametrize("where", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
+def test_many_tokens_heads_and_rows_are_looked_at(where):
+    report = check_rotary(zeroed(*where) if isinstance(where, tuple) else zeroed(where), **PLAIN)
+    assert [name for name, found in report.properties.items() if not found.holds] == [
+        "many tokens, heads and rows as in parts"
+    ]
+    assert max(report.errors.values()) <= report.bound
+    assert not report.passed
+
+
 def test_what_is_raised_or_misshapen_is_in_the_report():
     report = check_rotary(changed(beyond), **PLAIN)
     assert not report.passed
@@ -404,6 +498,7 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
     assert set(flat.refusals.values()) == {
         "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)",
         "returned shape (3, 1, 32) for x of shape (2, 3, 1, 32)",
+        "returned shape (5, 131, 32) for x of shape (3, 5, 131, 32)",
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
     assert check_rotary(lambda *_: None, **PLAIN).errors == {}

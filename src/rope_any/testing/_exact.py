@@ -69,7 +69,11 @@ def apart(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -
     return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
 
 
-def features(*shape: int) -> Data:
-    """Return numbers ±(1 to 2) in sixteenths, which half precision holds too, from the digits of a product."""
-    digits = np.arange(1, math.prod(shape) + 1) * 40_503 % 65_537
-    return ((16 + digits % 17) / 16 * (1 - 2 * (digits // 17 % 2))).reshape(shape)
+def features(*shape: int, bits: int = 4) -> Data:
+    """Return numbers ±(1 to 2) with `bits` binary digits after the point, from the digits of a product."""
+    n = np.arange(1, math.prod(shape) + 1)
+    digits = n * 40_503 % 65_537
+    # an odd number of last places, less than a sixteenth of them: whoever rounds changes it
+    odd = np.floor(n * 0.6180339887498949 % 1 * 2.0 ** (bits - 5)) * 2 + 1 if bits > 4 else np.zeros(n.shape)
+    numbers = ((16 + digits % 17) / 16 - odd / 2**bits) * (1 - 2 * (digits // 17 % 2))
+    return np.asarray(numbers.reshape(shape))

@@ -43,7 +43,7 @@ def turned(r: Rotary, x: Data, positions: Data) -> Data:
     angle = rounded(sum(rounded(p[:, [axis]] * f[axis], r.angle_dtype) for axis in range(len(f))), r.angle_dtype)
     c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
     pairs = f.shape[-1]
-    a, b = split(x, r.pairing, r.start, pairs)
+    a, b = split(rounded(x, r.turn_dtype), r.pairing, r.start, pairs)
 
     def line(a: Data, b: Data, c: Data, s: Data) -> Data:
         return rounded(rounded(a * c, r.turn_dtype) - rounded(b * s, r.turn_dtype), r.turn_dtype)
