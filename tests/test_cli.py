@@ -410,6 +410,13 @@ def partial(x, positions):
     rope = ra.Rope(ra.frequencies(8, base=500.0), pairing="interleaved", attention_factor=1.5, start=4)
     return rope.apply(x, positions)
 
+def loud(x, positions):
+    print("turning")
+    return right(x, positions)
+
+def leaving(x, positions):
+    raise SystemExit("no GPU")
+
 number = 3
 """
 
@@ -419,6 +426,8 @@ def mine(tmp_path):
     """Return a folder with a module of rotaries, and one that can't be imported."""
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "loud.py").write_text("print('imported')\nfrom mine import loud, leaving")
+    (tmp_path / "gone.py").write_text("raise SystemExit(3)")
     return tmp_path
 
 
@@ -448,6 +457,16 @@ def test_verify_says_what_is_wrong(mine):
     assert "raised ValueError" in done.stdout
 
 
+def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
+    words = ["--pairing", "half", "--head-dim", 32, "--longest", 127, "--json"]
+    done = run("verify", "loud:loud", *words, cwd=mine)
+    assert (done.returncode, json.loads(done.stdout)["passed"]) == (0, True)
+    assert done.stderr.startswith("imported\nturning\n")
+    done = run("verify", "loud:leaving", *words, cwd=mine)
+    assert done.returncode == 1
+    assert set(json.loads(done.stdout)["refusals"].values()) == {"raised SystemExit: no GPU"}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -458,9 +477,13 @@ def test_verify_says_what_is_wrong(mine):
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
+        ("gone:f --pairing half", "gone can't be imported: SystemExit: 3"),
         ("mine:number --pairing half", "function must be callable, as function(x, positions); got int 3"),
         ("mine:right --pairing neox", 'pairing must be "half" or "interleaved"; got str \'neox\''),
-        ("mine:right --pairing half --head-dim 31", "rotary_dim must be even and from 2 to 1048576; got 31"),
+        (
+            "mine:right --pairing half --head-dim 31",
+            "head_dim must leave an even number of features from start 0 on, 2 at least; got 31",
+        ),
         ("mine:right --pairing half --longest 5", "longest must be from 127"),
         ("mine:right --pairing half --case none", "case must be one of plain, "),
         ("mine:right --pairing half --case plain --base 5", "base must not be given beside case"),

@@ -2,6 +2,7 @@
 
 import math
 import struct
+import sys
 import zipfile
 from fractions import Fraction
 from functools import partial
@@ -502,6 +503,8 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
     assert check_rotary(lambda *_: None, **PLAIN).errors == {}
+    assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
+    assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
 
 
 def test_nothing_passes_by_giving_no_numbers():
@@ -553,10 +556,24 @@ CASE = cases()["plain"]
         ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got str \'neox\''),
         ({"pairing": 1}, TypeError, "pairing must be"),
         ({"head_dim": 32.0}, TypeError, "head_dim must be an integer; got float 32.0"),
-        ({"head_dim": 31}, ValueError, "rotary_dim must be even and from 2 to 1048576; got 31"),
+        (
+            {"head_dim": 31},
+            ValueError,
+            "head_dim must leave an even number of features from start 0 on, 2 at least; got 31",
+        ),
+        (
+            {"head_dim": 0},
+            ValueError,
+            "head_dim must leave an even number of features from start 0 on, 2 at least; got 0",
+        ),
+        (
+            {"start": 32},
+            ValueError,
+            "head_dim must leave an even number of features from start 32 on, 2 at least; got 32",
+        ),
         ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from start 0 on; got 32"),
         ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
-        ({"start": -2}, ValueError, "head_dim must hold 34 features"),
+        ({"start": -1}, ValueError, "start must be from 0 to 2147483647; got -1"),
         ({"start": "0"}, TypeError, "start must be an integer"),
         ({"base": -1.0}, ValueError, "base must be positive and finite; got -1.0"),
         ({"base": math.nan}, ValueError, "base must be positive and finite; got nan"),

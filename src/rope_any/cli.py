@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -214,9 +214,10 @@ def verify(
             "longest": longest,
             "case": None if case is None else _case(case),
         }
-        function, like = _function(target), _like(library, dtype)
-        with Console(stderr=True).status(f"verifying {escape(target)}"):
-            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+        with redirect_stdout(sys.stderr):  # what the function and its module print is no part of the report
+            function, like = _function(target), _like(library, dtype)
+            with Console(stderr=True).status(f"verifying {escape(target)}"):
+                report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
     except (TypeError, ValueError) as error:
         typer.echo(f"rope-any: {error}", err=True)
         raise typer.Exit(2) from None
@@ -242,7 +243,7 @@ def _function(target: str) -> Callable[..., Any]:
     sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         msg = f"{module} can't be imported: {type(error).__name__}: {error}"
         raise ValueError(msg) from error
     for part in name.split("."):

@@ -218,9 +218,12 @@ def _job(
     longest: Any,
 ) -> _Job:
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
-    first = 0 if start is None else integer("start", start)
+    first = 0 if start is None else tokens("start", start, least=0)
+    if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
+        msg = f"head_dim must leave an even number of features from start {first} on, 2 at least; got {dim}"
+        raise ValueError(msg)
     row = _row(dim - first, rotary_dim, base, frequencies)
-    if first < 0 or first + 2 * len(row) > dim:
+    if first + 2 * len(row) > dim:
         msg = f"head_dim must hold {2 * len(row)} features that turn from start {first} on; got {dim}"
         raise ValueError(msg)
     last = LONGEST if longest is None else tokens("longest", longest, least=LEAST)
@@ -319,12 +322,13 @@ class _Subject(NamedTuple):
 
 
 def _unlike(y: Any, x: Array) -> str | None:
-    """Return what is wrong with a result, other than its numbers and their dtype."""
+    """Return what is wrong with a result, other than its numbers and whether it has the dtype of x."""
     if not _array.is_array(y) or _array.library(y) != _array.library(x):
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):
         return f"returned shape {tuple(y.shape)} for x of shape {tuple(x.shape)}"
-    return None
+    names = [_array.dtype_name(part.dtype) for part in (y, x)]
+    return f"returned {names[0]} for x of {names[1]}" if names[0].startswith("complex") else None
 
 
 def _report(job: _Job, subject: _Subject) -> Report:
