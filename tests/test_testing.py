@@ -281,6 +281,27 @@ BROKEN = {
     "from 1 on": ({"shift": 1}, {}, ["positions one too large"]),
     "from -1 on": ({"shift": -1}, {}, ["positions one too small"]),
     "base": ({"base": 500_000.0}, {}, ["other frequencies: the plain ones of base 500000"]),
+    "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: the plain ones of base 123457"]),
+    "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: the plain ones of base 10.55"]),
+    "width ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 turn"]),
+    "width ignored from a start on": ({}, PARTIAL | {"start": 16}, ["another rotary_dim, 32: features 0 to 31 turn"]),
+    "width made up": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 turn"]),
+    "a wider one": (
+        {"rotary_dim": 24, "pairing": "interleaved"},
+        PARTIAL,
+        ["the other pairing: interleaved", "another rotary_dim, 24: features 0 to 23 turn"],
+    ),
+    "a factor nobody asked for": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
+    "another factor, and float32": (
+        {"factor": 0.9, "kept": np.float32, "angles": np.float32},
+        {"attention_factor": 1.3},
+        ["an attention factor of 0.9 rather than 1.3", "angles in float32"],
+    ),
+    "powers in float32": (
+        {"head_dim": 96, "base": 5e5, "power": np.float32, "kept": np.float32, "angles": np.float32},
+        {"head_dim": 96, "base": 5e5},
+        ["angles in float32"],
+    ),
     "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: the plain ones of base 10000"]),
     "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
     "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
@@ -467,6 +488,29 @@ def test_tables_in_half_precision_fail(dtype):
         report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **asked)
         assert not report.passed
         assert report.causes == (f"the table in {dtype.name}",), str(report)
+
+
+@pytest.mark.parametrize(
+    ("change", "reach"), [(lambda p: p % 4096, 1007), (lambda p: np.minimum(p, 65_535), 10_007)], ids=["wrap", "stop"]
+)
+def test_how_far_it_is_right_is_said(change, reach):
+    report = check_rotary(lambda x, p: rotary()(x, change(p)), **PLAIN)
+    assert report.causes == (f"right up to position {reach}, wrong at {10 * (reach - 7)}",)
+    assert f"likely cause: right up to position {reach}, " in str(report)
+
+
+def test_a_table_that_differs_here_and_there_is_known():
+    def once(y, _, positions):
+        y[..., 3, 0] *= 1 + 0.01 * (positions[0] == 100)  # another last digit of a cosine in bfloat16
+        return y
+
+    assert check_rotary(rotary(table=BFLOAT, after=once), **PLAIN).causes == ("the table in bfloat16",)
+
+
+def test_properties_are_tried_where_angles_in_float32_are_fine():
+    report = check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN)
+    assert not report.passed
+    assert all(found.holds for found in report.properties.values())
 
 
 def zeroed(*where):

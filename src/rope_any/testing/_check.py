@@ -1,7 +1,7 @@
 """Any rotary, run against the exact one and through the properties that make it a rotary."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -358,10 +358,20 @@ def _report(job: _Job, subject: _Subject) -> Report:
         row, head = np.unravel_index(worst.argmax(), worst.shape)
         x, y = (np.concatenate([run[i][row, head] for run in runs]) for i in (0, 1))
         guess = causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ALIKE))
+        guess = guess or _reach(job.runs, errors, bound)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
     about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {_array.library(subject.like)}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
+
+
+def _reach(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
+    """Say how far a function is right, if it is so before it is wrong: positions may wrap or stop."""
+    right = [*takewhile(lambda name: errors[name] <= bound, errors)]
+    if not right:
+        return ()
+    wrong = list(errors)[len(right)]
+    return (f"right up to position {runs[right[-1]].positions[-1].tolist()}, wrong at {wrong}",)
 
 
 # --- properties -------------------------------------------------------------------------------------------

@@ -82,8 +82,11 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
 
     def miss(r: Rotary, rows: Any = slice(None)) -> Data:
         """Return by how much it misses each pair at most tokens."""
-        want = turned(r, x[rows], positions[rows])
-        off = apart(y[rows], want, r.out or r.pairing, start=r.start, pairs=r.frequencies.shape[-1])
+        want, pairs = turned(r, x[rows], positions[rows]), r.frequencies.shape[-1]
+        off = apart(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
+        # what should turn and doesn't as `r` has it, one by one
+        rest = sorted({*_span(right)} - {*_span(r)})
+        off = np.concatenate([off, np.abs(y[rows] - want)[:, rest]], axis=1)
         most = np.quantile(off, MOST, axis=0, method="higher")
         return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
@@ -99,6 +102,11 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
             # two that are the same rotation in other words differ in their last digits
             return next(r.said for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7)
     return ()
+
+
+def _span(r: Rotary) -> range:
+    """Return the features that turn."""
+    return range(r.start, r.start + 2 * r.frequencies.shape[-1])
 
 
 def _ulps(r: Rotary) -> range:
@@ -137,14 +145,18 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
         yield change(f"another slice: features {start} to {start + 2 * pairs - 1} turn", start=start)
     if 2 * pairs < head_dim and len(right.frequencies) == 1:
         yield _of_head(right, head_dim, pairs)
+    yield lambda r: _of_width(r, _moved(x, y))
     yield lambda r: r._replace(
         out=_other(r.pairing), said=(*r.said, f"features come out in the order {_other(r.pairing)}")
     )
     rows = [np.flatnonzero((positions == p).all(axis=1)) for p in (0, 1)]
     if len(right.frequencies) == 1 and all(map(len, rows)):
         first, second = (int(row[0]) for row in rows)
-        yield lambda r: _of_base(r, _measured(r, x, y, first, second))
+        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 3)
+        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 6)
+        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 17)
         yield lambda r: _scaled(r, _measured(r, x, y, first, second))
+    yield lambda r: _of_factor(r, x, y)
 
 
 def _other(pairing: Pairing) -> Pairing:
@@ -153,16 +165,49 @@ def _other(pairing: Pairing) -> Pairing:
 
 def _of_head(right: Rotary, head_dim: int, pairs: int) -> Change:
     """Let the exponents of a partial rotary run over the head rather than over what turns."""
-    f = right.frequencies[0]
 
     def change(r: Rotary) -> Rotary | None:
-        if pairs < 2 or not np.allclose(f, f[1] ** np.arange(pairs)):  # no plain ones
+        if not _plain(right):
             return None
         # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
         slower = right.frequencies ** (2 * pairs / head_dim)
         return r._replace(frequencies=slower, said=(*r.said, "exponents over head_dim rather than rotary_dim"))
 
     return change
+
+
+def _plain(r: Rotary) -> bool:
+    """Whether frequencies are those of a base."""
+    rows, pairs = r.frequencies.shape
+    return rows == 1 and pairs > 1 and np.allclose(r.frequencies[0], r.frequencies[0, 1] ** np.arange(pairs))
+
+
+def _moved(x: Data, y: Data) -> range:
+    """Return the features from the first to the last that isn't what it was."""
+    where = np.flatnonzero((y != x).any(axis=0))
+    return range(where[0], where[-1] + 1) if len(where) else range(0)
+
+
+def _of_width(r: Rotary, moved: range) -> Rotary | None:
+    """Turn another number of features, those that moved, by the plain frequencies of the same base."""
+    width, pairs = len(moved), r.frequencies.shape[-1]
+    if not width or width % 2 or width == 2 * pairs or not _plain(r):
+        return None
+    # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
+    f = r.frequencies[0, 1] ** (np.arange(width // 2) * 2 * pairs / width)
+    said = f"another rotary_dim, {width}: features {moved[0]} to {moved[-1]} turn"
+    return r._replace(frequencies=f[None], start=moved[0], said=(*r.said, said))
+
+
+def _of_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
+    """Multiply by the factor that lengths show."""
+    pairs = r.frequencies.shape[-1]
+    orders = ((x, r.pairing), (y, r.out or r.pairing))
+    before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
+    factor = float(np.median(after / before))
+    if not 1e-3 < factor < 1e3 or abs(factor / r.factor - 1) < 1e-6:
+        return None
+    return r._replace(factor=factor, said=(*r.said, f"an attention factor of {factor:.6g} rather than {r.factor:.6g}"))
 
 
 def _measured(r: Rotary, x: Data, y: Data, first: int, second: int) -> Data:
@@ -173,20 +218,23 @@ def _measured(r: Rotary, x: Data, y: Data, first: int, second: int) -> Data:
     return np.asarray(r.sign * np.angle(w[1] * z[0] / (z[1] * w[0])))
 
 
-def _of_base(r: Rotary, measured: Data) -> Rotary | None:
-    """Plain frequencies, of the base that was measured."""
+def _of_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
+    """Plain frequencies, of the base that was measured, to so many digits."""
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
     if not len(i):
         return None
-    base = float(f"{np.median(measured[i] ** (-pairs / i)):.3g}")
+    # weighted by how well each knows it: an error e of fᵢ is one of (n/i) e/fᵢ of the logarithm
+    weights = (i * measured[i]) ** 2
+    log = np.sum(weights * (-pairs / i) * np.log(measured[i])) / np.sum(weights)
+    base = float(f"{np.exp(log):.{digits}g}")
     if not 1 < base < 1e12:
         return None
     ramp = np.asarray([frequencies(2 * pairs, base=base)])
     if np.allclose(ramp, r.frequencies, rtol=1e-6, atol=0):
         return None
-    return r._replace(frequencies=ramp, said=(*r.said, f"other frequencies: the plain ones of base {base:.0f}"))
+    return r._replace(frequencies=ramp, said=(*r.said, f"other frequencies: the plain ones of base {base:.8g}"))
 
 
 def _scaled(r: Rotary, measured: Data) -> Rotary | None:
