@@ -41,6 +41,8 @@ VISION = re.compile(r"Vi(sion|T)")
 NAME = "__name__"
 HELD = "embed_positions"
 """The buffer in which the attention of GPT-J and of CodeGen holds the sines, then the cosines, of all positions."""
+HANDED = frozenset({"position_embeddings", "freqs_cis"})
+"""Names by which modules take tables."""
 ORIGINAL = "original_max_position_embeddings"
 LONG = 2**17
 """In tokens: as far as the tables of an embedding are compared."""
@@ -58,30 +60,40 @@ class Undo:
     """The attentions that turn by `rotate` now, but for few elements. Others turn by their own function."""
     left: Paths
     """The rotary embeddings of vision towers, which are as they were."""
-    _before: tuple["Change", ...] = field(repr=False)
+    _changes: list["Change"] = field(repr=False, compare=False)
+    """Those that stand."""
 
     def __call__(self) -> None:
-        """Give the model its own code back."""
-        for change in self._before:
-            change.make()
+        """Give the model its own code back. What is wrapped by now stays, until this is called without the wrapper."""
+        self._changes[:] = [change for change in self._changes if not change.undone()]
 
 
 class Change(NamedTuple):
-    """A name in the namespace of a module, and what it shall mean; None for what its class says."""
+    """A name in the namespace of a module, and what it shall mean: a table, or a ``forward`` where there is none."""
 
     namespace: dict[str, Any]
     name: str
-    value: Any
+    new: Any
+    old: Tensor | None = None
 
     def make(self) -> None:
         """Change what the name means."""
-        self.namespace.pop(self.name, None)
-        if self.value is not None:
-            self.namespace[self.name] = self.value
+        self.namespace[self.name] = self.new
 
-    def undone(self) -> "Change":
-        """Return the change back to what the name means now."""
-        return self._replace(value=self.namespace.get(self.name))
+    def undone(self) -> bool:
+        """Change it back, if it is still ours, and return whether it was."""
+        now = self.namespace.get(self.name)
+        if self.old is not None and now is not None:
+            self.namespace[self.name] = self.old.to(now)  # the model may have been moved
+        elif now is self.new:
+            del self.namespace[self.name]
+        elif isinstance(self.new, partial):  # the attentions behind it have their own functions again
+            made = self.new.keywords["made"]
+            self.new.keywords["made"] = made._replace(rounds=made.follows)
+            return False
+        else:
+            return False
+        return True
 
 
 def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
@@ -107,13 +119,15 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
         If an argument is of another kind.
     ValueError
         If there is no rotary embedding, one is not known, does not make the tables of its config, or is replaced
-        already; or if tables depend on the length and `sequence_length` must be given. Nothing is changed then.
+        already, has a ``forward`` of its own (a hook of accelerate) or is on the meta device; or if tables depend on
+        the length and `sequence_length` must be given. Nothing is changed then.
 
     Notes
     -----
-    Parameters, buffers, caches and hooks stay as they are, and so does the state dict. Tables are float32 in a model of
-    half precision too (float64 in one of float64), except where an attention keeps its own function: there they are
-    rounded as its own were. Few elements, as in a decoding step, are turned by the model's own function.
+    Parameters, caches and hooks stay as they are, and so do the state dict and all buffers but one: that in which GPT-J
+    and CodeGen hold their table. Tables are float32 in a model of half precision too (float64 in one of float64),
+    except where a module that they may reach keeps its own function: there they are rounded as its own were. Few
+    elements, as in a decoding step, are turned by the model's own function.
 
     Examples
     --------
@@ -133,10 +147,9 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     length = None if sequence_length is None else tokens("sequence_length", sequence_length, least=1)
     with torch.device("cpu"), torch.no_grad():  # what is compared is made here
         tables, rotations, left, changes = _found(model, length)
-    before = tuple(change.undone() for change in changes)
     for change in changes:
         change.make()
-    return Undo(tables, rotations, left, before)
+    return Undo(tables, rotations, left, changes)
 
 
 def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
@@ -148,37 +161,48 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
     if not made and not held:
         msg = f"model must have rotary embeddings, other than those of vision towers; got {type(model).__name__}"
         raise ValueError(msg)
-    changes = [Change(vars(model.get_submodule(path))["_buffers"], HELD, table) for path, table in held.items()]
     layouts = {path: tables.layout for path, tables in made.items()} | dict.fromkeys(held, "once")
-    rotations: list[Path] = []
-    rounded: set[Path] = set()
+    reach = {path: path if path in held else _nearest(path, embeddings) for path, _ in model.named_modules()}
     turning = cache(_turning)
-    for path, module in model.named_modules():
-        if not _applied(type(module).forward):
-            continue
-        tables = path if path in held else _nearest(path, embeddings)
-        forward = turning(type(module).forward, layouts[tables]) if tables in layouts else None
-        if forward is not None and "forward" not in vars(module):
-            rotations.append(path)
-            changes.append(Change(vars(module), "forward", MethodType(forward, module)))
-        else:
-            rounded.update(made if tables is None else {tables})
+    rotations = {
+        path: MethodType(forward, m)
+        for path, m in model.named_modules()
+        if (tables := reach[path]) in layouts
+        and "forward" not in vars(m)
+        and (forward := turning(type(m).forward, layouts[tables])) is not None
+    }
+    around = {type(m) for path, m in model.named_modules() if any(_is_in(r, path) for r in rotations if r != path)}
+    others = {path for path, m in model.named_modules() if path not in rotations and _may_turn(type(m), around)}
+    # Rounded tables do everywhere; others only where all turn by `rotate`.
+    exact = {reach[path] for path in rotations} - {reach[path] for path in others}
+    if any(reach[path] is None for path in others):
+        exact = set()
+    changes = [Change(vars(model.get_submodule(path)), "forward", forward) for path, forward in rotations.items()]
     for path, own in made.items():
-        new = partial(_tables, made=own._replace(rounds=own.follows and path in rounded))
+        new = partial(_tables, made=own._replace(rounds=own.follows and path not in exact))
         changes.append(Change(vars(embeddings[path]), "forward", new))
+    for path, table in held.items():
+        buffers = vars(model.get_submodule(path))["_buffers"]
+        changes.append(Change(buffers, HELD, table, buffers[HELD]))
     return (*made, *held), tuple(rotations), left, changes
 
 
-def _refuse_replaced(module: nn.Module) -> None:
-    """Say that a module must not be replaced twice, if its ``forward`` is from here."""
-    forward = vars(module).get("forward")
-    if isinstance(forward, partial):
-        is_ours = forward.func is _tables
-    else:
-        is_ours = isinstance(forward, MethodType) and NAME not in getattr(forward, "__globals__", {NAME})
-    if is_ours:
-        msg = f"model must not be replaced twice; got a {type(module).__name__} that is replaced already"
+def _refuse(module: nn.Module) -> None:
+    """Say that the tables of a module cannot be replaced: if they are from here, or have no numbers."""
+    name = type(module).__name__
+    if _is_ours(vars(module).get("forward")):
+        msg = f"model must not be replaced twice; got a {name} that is replaced already"
         raise ValueError(msg)
+    if any(buffer.is_meta for buffer in module.buffers()):
+        msg = f"model must have its rotary tables in memory; got a {name} on the meta device"
+        raise ValueError(msg)
+
+
+def _is_ours(forward: Any) -> bool:
+    """Whether a ``forward`` is from here."""
+    if isinstance(forward, partial):
+        return forward.func is _tables
+    return isinstance(forward, MethodType) and NAME not in getattr(forward, "__globals__", {NAME})
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -263,8 +287,11 @@ PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _made(embedding: nn.Module, length: int | None) -> Made:
     """Return the tables of a rotary embedding, having compared them with those that it makes."""
-    _refuse_replaced(embedding)
+    _refuse(embedding)
     name = type(embedding).__name__
+    if "forward" in vars(embedding):
+        msg = f"model must have rotary embeddings without a wrapped forward; got a {name} with one (remove its hook)"
+        raise ValueError(msg)
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
         msg = f"model must have rotary embeddings with a config, which take position_ids; got a {name}"
         raise ValueError(msg)
@@ -310,7 +337,6 @@ def _forwards(rope: Rope) -> Rope:
 def _theirs(embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32) -> Any:
     """Return what an embedding makes of positions: a copy of it, since some change with what they see."""
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
-    vars(own).pop("forward", None)
     try:
         return own(x, position_ids, **({} if kind is None else {"layer_type": kind}))
     except (RuntimeError, TypeError) as error:
@@ -359,7 +385,7 @@ def _flat(tables: Any) -> Tensor:
 
 def _held(attention: nn.Module, model: Any) -> Tensor:
     """Return the sines, then the cosines, that an attention holds of all positions, made exactly."""
-    _refuse_replaced(attention)
+    _refuse(attention)
     held, rope = attention.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
     if rope is not None:
         positions = torch.arange(len(held))
@@ -423,17 +449,30 @@ def _applied(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     return {name: own.__globals__[name] for name in names & own.__globals__.keys()}
 
 
+def _may_turn(kind: type[nn.Module], around: set[type[nn.Module]]) -> bool:
+    """Whether a module may turn by its own function: one of its methods does, or takes tables that it hands to none."""
+    methods = [method for base in kind.__mro__ for method in vars(base).values() if callable(method)]
+    takes = kind not in around and not HANDED.isdisjoint(signature(kind.forward).parameters)
+    return takes or any(map(_applied, methods))
+
+
+def _is_in(path: Path, owner: Path) -> bool:
+    """Whether a module is in another one, or is that."""
+    return f"{path}.".startswith(f"{owner}." if owner else "")
+
+
 def _nearest(path: Path, embeddings: Iterable[Path]) -> Path | None:
     """Return the embedding whose tables reach a module: that of the nearest module above it."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
-    above = [embedding for embedding, owner in owners.items() if f"{path}.".startswith(f"{owner}." if owner else "")]
+    above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)
 
 
 def _turning(forward: FunctionType, layout: str) -> FunctionType | None:
     """Return a ``forward`` that turns by `rotate`, or None where that would not be the same."""
     ours = {name: _as_ours(theirs, layout) for name, theirs in _applied(forward).items()}
-    return None if None in ours.values() or unwrap(forward) is not forward else _with_globals(forward, ours)
+    same = ours and None not in ours.values() and unwrap(forward) is forward
+    return _with_globals(forward, ours) if same else None
 
 
 def _with_globals(function: FunctionType, others: Mapping[str, Any]) -> FunctionType:
