@@ -7,7 +7,7 @@ The truth is the same model by its own code, in which every float32 is float64: 
 import copy
 import io
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, update_wrapper, wraps
 from typing import Any
 from unittest import mock
 
@@ -277,6 +277,56 @@ def test_a_copy_stands_on_its_own():
     assert not torch.equal(after, before)
 
 
+def wrap(module):
+    """Put another ``forward`` on a module, as the hooks of accelerate do."""
+    own = module.forward
+    module.forward = update_wrapper(partial(lambda _, *args, **options: own(*args, **options), module), own)
+
+
+def test_undo_leaves_what_others_put_over_it_and_does_nothing_twice():
+    model = model_of("llama").to(torch.bfloat16)
+    before = answers(model)
+    undo = replace(model)
+    wrap(model.model.rotary_emb)
+    wrap(model.model.layers[0].self_attn)
+    wrappers = model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward
+    undo()
+    assert (model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward) == wrappers
+    assert "forward" not in vars(model.model.layers[1].self_attn)
+    assert distance(answers(model), before) < 0.2
+    del model.model.rotary_emb.forward, model.model.layers[0].self_attn.forward
+    assert torch.equal(answers(model), before)
+    replace(model)
+    after = answers(model)
+    undo()
+    assert torch.equal(answers(model), after)
+    assert not torch.equal(after, before)
+
+
+def test_undo_reaches_what_was_wrapped_once_the_wrapper_is_gone():
+    model = model_of("llama")
+    before, rotary = answers(model, FAR), model.model.rotary_emb
+    undo = replace(model)
+    replaced_forward = rotary.forward
+    wrap(rotary)
+    undo()
+    rotary.forward = replaced_forward
+    assert not torch.equal(answers(model, FAR), before)
+    undo()
+    assert torch.equal(answers(model, FAR), before)
+
+
+@pytest.mark.parametrize("name", ["codegen", "gptj"])
+def test_a_table_that_is_held_goes_back_as_the_model_is_by_then(name):
+    model = model_of(name)
+    expected = answers(copy.deepcopy(model).to(torch.bfloat16), FAR)
+    undo = replace(model)
+    model = model.to(torch.bfloat16)
+    undo()
+    assert {buffer.dtype for buffer in model.buffers()} <= {torch.bfloat16, torch.bool}
+    assert torch.equal(answers(model, FAR), expected)
+
+
 @pytest.mark.parametrize("name", ["gptj", "llama"])
 def test_a_pickled_model_keeps_its_exact_tables(name):
     model = model_of(name)
@@ -354,6 +404,80 @@ def test_a_model_of_half_precision_runs(name):
     replace(model)
     assert answers(model).dtype == torch.bfloat16
     assert (answers(model) - before).square().mean().sqrt() < 0.2 * before.std()
+
+
+def indirect(way):
+    """Return an attention that turns by its own function, though its ``forward`` does not name it."""
+    modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
+    attention = modeling.LlamaAttention
+
+    class Inherited(attention):
+        def forward(self, *args, **options):
+            return super().forward(*args, **options)
+
+    class Decorated(attention):
+        calls = 0
+
+        @wraps(attention.forward)
+        def forward(self, *args, **options):
+            Decorated.calls += 1
+            return attention.forward(self, *args, **options)
+
+    def attend(self, x, tables, turn):
+        q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
+        made = torch.nn.functional.scaled_dot_product_attention(
+            *turn(q, k, *tables), v, is_causal=True, enable_gqa=True
+        )
+        return self.o_proj(made.transpose(1, 2).flatten(-2)), None
+
+    turn = modeling.apply_rotary_pos_emb
+
+    class Taken(torch.nn.Module):
+        def forward(self, hidden_states, position_embeddings, **_):
+            return attend(self, hidden_states, position_embeddings, turn)
+
+    class Method(torch.nn.Module):
+        def forward(self, **options):
+            return self.helper(**options)
+
+        def helper(self, hidden_states, **options):
+            return attend(self, hidden_states, options["position_embeddings"], modeling.apply_rotary_pos_emb)
+
+    return {"inherited": Inherited, "decorated": Decorated, "taken": Taken, "method": Method}[way]
+
+
+@pytest.mark.parametrize("layers", ["all", "one"])
+@pytest.mark.parametrize("way", ["inherited", "decorated", "taken", "method"])
+def test_tables_are_rounded_where_an_attention_may_turn_by_its_own_function(way, layers):
+    model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
+    for layer in model.model.layers[: None if layers == "all" else 1]:
+        layer.self_attn.__class__ = kind
+    before = answers(model)
+    undo = replace(model)
+    assert undo.rotations == (() if layers == "all" else ("model.layers.1.self_attn",))
+    kind.calls = 0
+    assert distance(answers(model), before) < 0.2
+    assert way != "decorated" or kind.calls > 0
+    cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
+    assert cos.dtype == torch.bfloat16
+
+
+def test_tables_are_float32_where_every_attention_turns_by_rotate():
+    model = replaced("llama").to(torch.bfloat16)
+    cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
+    assert cos.dtype == torch.float32
+
+
+def test_tables_are_made_on_the_device_of_x():
+    cos, _ = replaced("llama").model.rotary_emb(torch.zeros(1, device="meta"), torch.tensor([[3]]))
+    assert cos.is_meta
+
+
+@pytest.mark.parametrize(("elements", "by"), [(8, "theirs"), (9, "ours")])
+def test_a_few_are_turned_as_before(elements, by, monkeypatch):
+    monkeypatch.setattr(ours, "FEW", 8)
+    turned = ours._by_size(torch.zeros(elements), ours=lambda x: x + 1, theirs=lambda x: x + 2)
+    assert float(turned[0]) == {"ours": 1, "theirs": 2}[by]
 
 
 def test_a_model_of_float64_gets_tables_of_float64():
@@ -445,7 +569,26 @@ def test_a_function_that_turns_otherwise_stays(monkeypatch):
 def with_other_tables():
     model = model_of("llama")
     with torch.no_grad():
-        model.model.rotary_emb.inv_freq[-1] *= 1.01
+        model.model.rotary_emb.inv_freq[-1] *= 1.0001
+    return model
+
+
+def with_other_tables_held():
+    model = model_of("gptj", n_positions=64)
+    with torch.no_grad():
+        model.transformer.h[0].attn.embed_positions[1] *= 1.0001
+    return model
+
+
+def with_other_axes():
+    model = model_of("qwen2_vl_text")
+    model.rotary_emb.mrope_section = [3, 3, 2]
+    return model
+
+
+def with_a_hook():
+    model = model_of("llama")
+    wrap(model.model.rotary_emb)
     return model
 
 
@@ -468,6 +611,23 @@ REFUSED = {
     "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got GPT2LMHeadModel"),
     "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got str 'unheard_of'"),
     "other tables": (with_other_tables, ValueError, r"model must make .* config says; got a LlamaRotaryEmbedding .*"),
+    "other axes": (with_other_axes, ValueError, r"model must make .* config says; got a Qwen2VLRotaryEmbedding .*"),
+    "other held": (
+        with_other_tables_held,
+        ValueError,
+        r"model must hold .* says; got a GPTJAttention that holds others",
+    ),
+    "hook": (with_a_hook, ValueError, r"model must have .* without a wrapped forward; got a LlamaRotaryEmbedding .*"),
+    "meta": (
+        lambda: model_of("llama").to("meta"),
+        ValueError,
+        r"model must .* in memory; got a LlamaRota.* meta device",
+    ),
+    "held, meta": (
+        lambda: model_of("gptj").to("meta"),
+        ValueError,
+        r"model must .* in memory; got a GPTJA.* meta device",
+    ),
     "no module": (lambda: "llama", TypeError, r"model must be a torch module; got str"),
 }
 

@@ -15,7 +15,7 @@ from dataclasses import replace as changed
 from functools import cache, partial, update_wrapper
 from inspect import signature, unwrap
 from itertools import product
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -172,7 +172,7 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
         and (forward := turning(type(m).forward, layouts[tables])) is not None
     }
     around = {type(m) for path, m in model.named_modules() if any(_is_in(r, path) for r in rotations if r != path)}
-    others = {path for path, m in model.named_modules() if path not in rotations and _may_turn(type(m), around)}
+    others = {path for path, m in model.named_modules() if _may_turn(type(m), rotations.get(path), around)}
     # Rounded tables do everywhere; others only where all turn by `rotate`.
     exact = {reach[path] for path in rotations} - {reach[path] for path in others}
     if any(reach[path] is None for path in others):
@@ -445,15 +445,20 @@ def _applied(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     own = unwrap(forward)
     if not isinstance(own, FunctionType):
         return {}
-    names = {name for name in own.__code__.co_names if name.startswith("apply_rotary")}
-    return {name: own.__globals__[name] for name in names & own.__globals__.keys()}
+    return {name: own.__globals__[name] for name in _rotary_names(own.__code__) & own.__globals__.keys()}
 
 
-def _may_turn(kind: type[nn.Module], around: set[type[nn.Module]]) -> bool:
-    """Whether a module may turn by its own function: one of its methods does, or takes tables that it hands to none."""
-    methods = [method for base in kind.__mro__ for method in vars(base).values() if callable(method)]
-    takes = kind not in around and not HANDED.isdisjoint(signature(kind.forward).parameters)
-    return takes or any(map(_applied, methods))
+def _rotary_names(code: CodeType) -> set[str]:
+    return {name for name in code.co_names if name.startswith("apply_rotary")}
+
+
+def _may_turn(kind: type[nn.Module], replaced: MethodType | None, around: set[type[nn.Module]]) -> bool:
+    """Whether a module may turn by its own function: a method names one, or takes tables and nothing in it turns."""
+    values = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
+    codes = [value.__code__ for value in values if isinstance(value, FunctionType)]
+    others = [code for code in codes if replaced is None or code is not replaced.__func__.__code__]
+    takes = any(HANDED.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in others)
+    return (takes and kind not in around) or any(map(_rotary_names, others))
 
 
 def _is_in(path: Path, owner: Path) -> bool:
