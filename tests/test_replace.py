@@ -325,6 +325,11 @@ def test_a_table_that_is_held_goes_back_as_the_model_is_by_then(name):
     undo()
     assert {buffer.dtype for buffer in model.buffers()} <= {torch.bfloat16, torch.bool}
     assert torch.equal(answers(model, FAR), expected)
+    replace(model)
+    after = answers(model, FAR)
+    undo()  # it is spent
+    assert torch.equal(answers(model, FAR), after)
+    assert not torch.equal(after, expected)
 
 
 @pytest.mark.parametrize("name", ["gptj", "llama"])
@@ -459,6 +464,23 @@ def test_tables_are_rounded_where_an_attention_may_turn_by_its_own_function(way,
     assert distance(answers(model), before) < 0.2
     assert way != "decorated" or kind.calls > 0
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
+    assert cos.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("way", ["another method", "outside", "wrapped"])
+def test_tables_are_rounded_where_they_may_reach_another_function(way):
+    model = model_of("llama").model
+    attention = model.layers[0].self_attn
+    modules = torch.nn.ModuleDict({"model": model})
+    if way == "another method":
+        helper = lambda *arrays: apply_rotary_pos_emb(*arrays)  # noqa: E731, F821  # it is not called
+        attention.__class__ = type("Attention", (type(attention),), {"helper": helper})
+    elif way == "outside":  # of what has the embedding
+        modules["other"] = type(attention)(model.config, 0)
+    else:
+        wrap(attention)
+    assert "model.layers.1.self_attn" in replace(modules).rotations
+    cos, _ = model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.bfloat16
 
 

@@ -171,12 +171,11 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
         and "forward" not in vars(m)
         and (forward := turning(type(m).forward, layouts[tables])) is not None
     }
-    around = {type(m) for path, m in model.named_modules() if any(_is_in(r, path) for r in rotations if r != path)}
-    others = {path for path, m in model.named_modules() if _may_turn(type(m), rotations.get(path), around)}
-    # Rounded tables do everywhere; others only where all turn by `rotate`.
-    exact = {reach[path] for path in rotations} - {reach[path] for path in others}
-    if any(reach[path] is None for path in others):
-        exact = set()
+    around = {type(model.get_submodule(path[:end])) for path in rotations for end in _ends(path)}
+    may_turn = cache(partial(_may_turn, around=around))
+    rounded = {reach[path] for path, m in model.named_modules() if may_turn(m.__class__, replaced=path in rotations)}
+    # Rounded tables do everywhere; those of float32 only where all turn by `rotate`.
+    exact = set() if None in rounded else {reach[path] for path in rotations} - rounded
     changes = [Change(vars(model.get_submodule(path)), "forward", forward) for path, forward in rotations.items()]
     for path, own in made.items():
         new = partial(_tables, made=own._replace(rounds=own.follows and path not in exact))
@@ -452,13 +451,18 @@ def _rotary_names(code: CodeType) -> set[str]:
     return {name for name in code.co_names if name.startswith("apply_rotary")}
 
 
-def _may_turn(kind: type[nn.Module], replaced: MethodType | None, around: set[type[nn.Module]]) -> bool:
-    """Whether a module may turn by its own function: a method names one, or takes tables and nothing in it turns."""
-    values = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
-    codes = [value.__code__ for value in values if isinstance(value, FunctionType)]
-    others = [code for code in codes if replaced is None or code is not replaced.__func__.__code__]
-    takes = any(HANDED.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in others)
-    return (takes and kind not in around) or any(map(_rotary_names, others))
+def _may_turn(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
+    """Whether modules may turn by their own function: a method names one, or takes tables and nothing in them turns."""
+    methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
+    done = kind.forward if replaced else None
+    codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
+    takes = any(HANDED.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in codes)
+    return (takes and kind not in around) or any(map(_rotary_names, codes))
+
+
+def _ends(path: Path) -> list[int]:
+    """Return where the paths of the modules around a module end."""
+    return [0, *(i for i, letter in enumerate(path) if letter == ".")]
 
 
 def _is_in(path: Path, owner: Path) -> bool:
