@@ -1793,3 +1793,24 @@ def test_the_widest_head_is_read():
 
 def test_a_model_of_one_layer_has_one():
     assert config.layers(LLAMA | {"num_hidden_layers": 1}) == [Rope.from_config(LLAMA)]
+
+
+# --- what mutants have shown to be without a test -----------------------------------------------------------
+
+LLAMA_BY_NAME = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 1e4}
+
+
+def test_a_sequence_of_one_token_is_one():
+    assert ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=1) is not None
+    with pytest.raises(ValueError, match=r"sequence_length must be between 1 and .* got int 0"):
+        ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=0)
+
+
+def test_layers_without_sizes_of_their_own():
+    assert len(ra.config.layers(LLAMA_BY_NAME | {"per_layer_config": {}})) == 2
+
+
+def test_where_both_names_are_given_todays_is_the_source():
+    scheme = {"rope_type": "linear", "factor": 2.0}
+    (told,) = ra.config.explain(LLAMA_BY_NAME | {"rope_scaling": scheme, "rope_parameters": scheme})
+    assert told.facts["factor"].source == "rope_parameters.factor"

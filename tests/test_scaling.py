@@ -225,6 +225,16 @@ WRONG = {
     "factor NaN": (lambda: scaling.ntk(F, math.nan), ValueError, "factor .* got nan"),
     "factor a string": (lambda: scaling.linear(F, "4"), TypeError, "factor must be a real number; got str '4'"),
     "factor a bool": (lambda: scaling.linear(F, True), TypeError, "factor must be a real number; got bool"),
+    "factor 0 of dynamic_ntk": (
+        lambda: scaling.dynamic_ntk(F, 0.0, length=1, trained_length=1),
+        ValueError,
+        "^factor must be positive and finite; got 0.0",
+    ),
+    "original_length 0 of yarn": (
+        lambda: scaling.yarn(F, 4.0, base=1e4, original_length=0),
+        ValueError,
+        "^original_length must be positive and finite; got 0",
+    ),
     "no length": (lambda: scaling.dynamic_ntk(F, 2.0, length=0, trained_length=1), ValueError, "length .* got 0"),
     "an array": (lambda: scaling.linear(np.asarray(F), 2.0), TypeError, "frequencies must be"),
     "rows": (lambda: scaling.linear((F, F), 2.0), TypeError, "frequencies must be a real number; got tuple"),
