@@ -171,7 +171,8 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
         and "forward" not in vars(m)
         and (forward := turning(type(m).forward, layouts[tables])) is not None
     }
-    around = {type(model.get_submodule(path[:end])) for path in rotations for end in _ends(path)}
+    above = {path[:end] for path in rotations for end, letter in enumerate(path) if letter == "."}
+    around = {type(model.get_submodule(path)) for path in above}
     may_turn = cache(partial(_may_turn, around=around))
     rounded = {reach[path] for path, m in model.named_modules() if may_turn(m.__class__, replaced=path in rotations)}
     # Rounded tables do everywhere; those of float32 only where all turn by `rotate`.
@@ -458,11 +459,6 @@ def _may_turn(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Modu
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
     takes = any(HANDED.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in codes)
     return (takes and kind not in around) or any(map(_rotary_names, codes))
-
-
-def _ends(path: Path) -> list[int]:
-    """Return where the paths of the modules around a module end."""
-    return [0, *(i for i, letter in enumerate(path) if letter == ".")]
 
 
 def _is_in(path: Path, owner: Path) -> bool:
