@@ -282,6 +282,12 @@ BROKEN = {
     "from -1 on": ({"shift": -1}, {}, ["positions one too small"]),
     "base": ({"base": 500_000.0}, {}, ["other frequencies: the plain ones of base 500000"]),
     "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: the plain ones of base 123457"]),
+    "base of seven digits": ({"base": 1_234_567.0}, {}, ["other frequencies: the plain ones of base 1234567"]),
+    "base of six digits, and float32": (
+        {"base": 123_457.0, "kept": np.float32, "angles": np.float32},
+        {},
+        ["other frequencies: the plain ones of base 123457", "angles in float32"],
+    ),
     "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: the plain ones of base 10.55"]),
     "width ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 turn"]),
     "width ignored from a start on": ({}, PARTIAL | {"start": 16}, ["another rotary_dim, 32: features 0 to 31 turn"]),

@@ -69,7 +69,8 @@ class Report(NamedTuple):
     refusals : dict
         What was raised, or wrong about the result, by position or property.
     causes : tuple of str
-        What does the same as the function as far as can be seen: several together, none if it passed or isn't known.
+        What does the same as the function as far as can be seen: several together, none if the angles are right or it
+        isn't known. Or up to which position it is right.
     """
 
     subject: str
@@ -157,8 +158,10 @@ def check_rotary(
     other features, the dtype, x and the positions must be kept to the last bit, in every call.
 
     For the guess, rotations that are wrong on purpose are run on the same numbers: the other pairing, sign or slice of
-    features, positions that are one off, a factor that is left out or counted twice, other frequencies, and roundings
-    of frequencies, angles, table or products; with up to two of the former and two of the latter at once.
+    features, another number of them, positions that are one off, a factor that is left out, counted twice or another,
+    other frequencies, and roundings
+    of frequencies, angles, table or products; with up to two of the former and two of the latter at once. Where none of
+    them fits, it says how far the function is right, if it is so at first.
 
     Examples
     --------

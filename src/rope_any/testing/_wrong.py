@@ -69,6 +69,7 @@ def rounded(a: Any, dtype: str) -> Data:
 Change: TypeAlias = Callable[[Rotary], Rotary | None]
 # Of every pair at most so many tokens may differ: a cosine that is off in its last digit rounds to another bfloat16.
 MOST = 0.97
+POWERS = (0, *(10**n for n in range(10)))  # positions by which frequencies are measured
 
 
 def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
@@ -149,13 +150,13 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
     yield lambda r: r._replace(
         out=_other(r.pairing), said=(*r.said, f"features come out in the order {_other(r.pairing)}")
     )
-    rows = [np.flatnonzero((positions == p).all(axis=1)) for p in (0, 1)]
-    if len(right.frequencies) == 1 and all(map(len, rows)):
-        first, second = (int(row[0]) for row in rows)
-        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 3)
-        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 6)
-        yield lambda r: _of_base(r, _measured(r, x, y, first, second), 17)
-        yield lambda r: _scaled(r, _measured(r, x, y, first, second))
+    rows = [row[0] for p in POWERS if len(row := np.flatnonzero((positions == p).all(axis=1)))]
+    places = positions[rows, 0]
+    if len(right.frequencies) == 1 and {0, 1} <= set(places):
+        yield lambda r: _of_base(r, _measured(r, x[rows], y[rows], places), 3)
+        yield lambda r: _of_base(r, _measured(r, x[rows], y[rows], places), 6)
+        yield lambda r: _of_base(r, _measured(r, x[rows], y[rows], places), 17)
+        yield lambda r: _scaled(r, _measured(r, x[rows], y[rows], places))
     yield lambda r: _of_factor(r, x, y)
 
 
@@ -210,12 +211,16 @@ def _of_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     return r._replace(factor=factor, said=(*r.said, f"an attention factor of {factor:.6g} rather than {r.factor:.6g}"))
 
 
-def _measured(r: Rotary, x: Data, y: Data, first: int, second: int) -> Data:
-    """Return the frequencies that y shows, of the rows of positions 0 and 1, if all else is as `r` has it."""
-    pairs, rows = r.frequencies.shape[-1], [first, second]
+def _measured(r: Rotary, x: Data, y: Data, places: Data) -> Data:
+    """Return the frequencies that y shows at positions 0, 1, 10, 100 ..., if all else is as `r` has it."""
+    pairs = r.frequencies.shape[-1]
     orders = ((x, r.pairing), (y, r.out or r.pairing))
-    z, w = (a + 1j * b for a, b in (split(part[rows], order, r.start, pairs) for part, order in orders))
-    return np.asarray(r.sign * np.angle(w[1] * z[0] / (z[1] * w[0])))
+    z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
+    f = np.zeros(pairs)
+    for place, turn in zip(places[1:], (w / z / (w[0] / z[0]))[1:], strict=True):
+        # each is known modulo one turn, of which the last leaves a small part open
+        f += np.angle(turn * np.exp(-1j * r.sign * place * f)) * r.sign / place
+    return f
 
 
 def _of_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
