@@ -26,7 +26,7 @@ BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # after the
 ALIKE = 1.6e-6  # what two rotations by the same float32 angles differ by
 RUN = 8  # tokens of a call
 BATCH, HEADS = 2, 3
-LONG = (3, 5, 131)  # the same of the one call that is made in parts too
+LONG = (3, 5, 131)  # rows, heads and tokens of the one call that is made in parts too
 LEAST, LONGEST = 127, 2**31 - 1  # what `longest` may be
 NEAR = (0, 10, 100)  # where properties are tried: careless angles have hardly an error yet
 
@@ -65,7 +65,7 @@ class Report(NamedTuple):
     properties : dict of str to Property
         What a rotary should do.
     property_bound : float
-        How far a property may be missed.
+        How far a property may be missed; what must be kept, not at all.
     refusals : dict
         What was raised, or wrong about the result, by position or property.
     causes : tuple of str
@@ -159,9 +159,8 @@ def check_rotary(
 
     For the guess, rotations that are wrong on purpose are run on the same numbers: the other pairing, sign or slice of
     features, another number of them, positions that are one off, a factor that is left out, counted twice or another,
-    other frequencies, and roundings
-    of frequencies, angles, table or products; with up to two of the former and two of the latter at once. Where none of
-    them fits, it says how far the function is right, if it is so at first.
+    other frequencies, and roundings of frequencies, angles, table or products; with up to two of the former and two of
+    the latter at once. Where none of them fits, it says how far the function is right, if it is so at first.
 
     Examples
     --------
@@ -472,7 +471,7 @@ _PROPERTIES: dict[str, Callable[[_Job, _Subject], float]] = {
     "scores depend on the distance alone": _distance,
     "turns by m and by n are one by m + n": _adds_up,
     "each token, head and row by itself": _by_itself,
-    "many tokens, heads and rows as in parts": _in_parts,
+    "many at once are as in parts": _in_parts,
 }
 
 
@@ -488,7 +487,7 @@ def _lines(report: Report) -> Iterator[str]:
         said = report.refusals[name] if error is None else _judged(error, holds=error <= report.bound)
         yield f"  {name!s:<36} {said}"
     yield ""
-    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e})"
+    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for what is kept)"
     for name, (holds, error) in report.properties.items():
         yield f"  {name:<36} {report.refusals.get(name) or _judged(error, holds=holds)}"
     if not report.passed:
