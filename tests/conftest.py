@@ -168,3 +168,13 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
 def rng() -> np.random.Generator:
     """Random numbers, the same in each run."""
     return np.random.default_rng(20260401)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small models spend all their time waiting for a second thread of torch, up to fifty times theirs."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -43,13 +43,7 @@ def text(rows, tokens):
     return torch.tensor(list(zen[: rows * tokens])).reshape(rows, tokens)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Models as small as these spend all their time waiting for a second thread, up to fifty times theirs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --- the models, and how rope_any gets into them ---------------------------------------------------------

@@ -20,14 +20,7 @@ transformers = pytest.importorskip("transformers", minversion="5", reason=REASON
 from rope_any.integrations import transformers as ours  # noqa: E402  # it imports torch
 from rope_any.integrations.transformers import replace  # noqa: E402
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Models as small as these spend all their time waiting for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

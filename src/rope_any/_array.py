@@ -451,6 +451,7 @@ def _common_namespace(arrays: dict[str, Array]) -> Any:
 # Importing this library imports neither NumPy nor torch: an object of their classes is there only if they are.
 # Most are known by where their class is from, and without `sys.modules`, of which torch.compile would take a copy.
 def is_ndarray(x: object) -> bool:
+    """Whether `x` is an array of NumPy, and of none of its subclasses."""
     kind = type(x)
     return kind.__module__ == "numpy" and kind.__name__ == "ndarray"
 
@@ -466,6 +467,7 @@ def _is_masked(x: object) -> bool:
 
 
 def is_torch(x: object) -> bool:
+    """Whether `x` is a tensor of torch, of its subclasses too."""
     kind = type(x)
     if kind.__module__ == "torch":
         import torch
