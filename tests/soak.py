@@ -529,13 +529,13 @@ def soak(calls: int, seed: int, first: int = 0, done: Any = lambda *_: None) -> 
 
 def main() -> None:
     """Run the soak that the command line asks for, and print its figures."""
-    from rope_any.cli import _progress
+    from rope_any.cli._common import progress
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("calls", 1_000_000), ("seed", 0), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
-    with _progress("soak", asked.calls) as done:
+    with progress("soak", asked.calls) as done:
         report = soak(asked.calls, asked.seed, asked.first, done)
     calls = report.calls.total()  # fewer where it was interrupted
     print(f"{calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")

@@ -10,7 +10,7 @@ import oracle
 import pytest
 
 import rope_any as ra
-from rope_any import cli
+from rope_any.cli import _check, _inspect
 
 F = ra.frequencies(16, base=500_000.0)
 
@@ -155,30 +155,30 @@ def test_check_reports_each_library_and_holds_its_bounds():
     for row in rows:
         assert 1e-9 < float(row[4]) <= 1.2e-7, row
         assert 1e-9 < float(row[5]) <= 4e-7, row
-    for name in cli.ENGINES:
+    for name in _check.ENGINES:
         assert name in done.stdout
 
 
 def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, capsys):
     # NumPy alone, a quick job, and a rotation that is wrong by a little
-    monkeypatch.setattr(cli, "find", lambda name: np if name == "NumPy" else None)
-    monkeypatch.setattr(cli, "TOKENS", 100)
-    cli.check()
+    monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
+    monkeypatch.setattr(_check, "TOKENS", 100)
+    _check.check()
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
-    for name, bound in (("TABLE_BOUND", 1e-9), ("TURN_BOUNDS", {"float32": 1e-9})):
+    for name, bound in (("TABLE_BOUND", 1e-9), ("TURN_BOUNDS", dict.fromkeys(_check.DTYPES, 1e-9))):
         with monkeypatch.context() as tighter:
-            tighter.setattr(cli, name, bound)
-            with pytest.raises(cli.typer.Exit) as caught:
-                cli.check()
+            tighter.setattr(_check, name, bound)
+            with pytest.raises(_check.typer.Exit) as caught:
+                _check.check()
         assert caught.value.exit_code == 1
         assert "a bound is broken" in capsys.readouterr().err
 
 
 def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "find", lambda name: np if name == "NumPy" else None)
-    monkeypatch.setattr(cli, "TOKENS", 100)
+    monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
+    monkeypatch.setattr(_check, "TOKENS", 100)
     table = ra.Rope.table
 
     def broken(self, positions, **options):
@@ -186,8 +186,8 @@ def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
         return ra.Table(cos, sin * np.float32("nan"))
 
     monkeypatch.setattr(ra.Rope, "table", broken)
-    with pytest.raises(cli.typer.Exit):
-        cli.check()
+    with pytest.raises(_check.typer.Exit):
+        _check.check()
     assert "nan" in capsys.readouterr().out
 
 
@@ -365,7 +365,7 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
     step = {"model_type": "step3p5", "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
     told = ra.config.explain(step | {"rope_theta": [1e4, 1e4, 2e4]})
     other = ra.config.explain({"model_type": "gemma3_text"})
-    assert cli._paired(told, other) == [(a, b) for a in told for b in other]
+    assert _inspect._paired(told, other) == [(a, b) for a in told for b in other]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""``rope-any check``: how exactly, and how fast, queries and keys are rotated on each library and device found."""
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import typer
+
+from rope_any._array import namespace
+from rope_any._engines import ENGINES, Engine, find, version
+from rope_any._frequencies import frequencies
+from rope_any._rope import Rope
+from rope_any.cli._common import AsJson, echo_json, progress, show, table
+from rope_any.testing._check import TURN_BOUNDS
+from rope_any.testing._exact import Sample, apart, exact
+from rope_any.testing._exact import turned as exactly
+
+# The job: the shapes and base of Llama-3.1-8B.
+QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
+DTYPES = ("float32", "bfloat16")
+TABLE_BOUND = 1.2e-7  # the largest error of a table that is let pass
+REPEATS = 5
+
+
+def check(*, as_json: AsJson = False) -> None:
+    """
+    Rotate the queries and keys of a Llama-3.1-8B on each library and device found, and show how exactly.
+
+    The error is measured against 60-digit arithmetic, over all pairs, at positions of the job and others up to
+    2³¹. Exits with 1 if it breaks a bound.
+    """
+    rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
+    found = {name: module for name in ENGINES if (module := find(name)) is not None}
+    places = [(name, *place) for name, module in found.items() for place in ENGINES[name].devices(module).items()]
+    measured: list[dict[str, Any]] = []
+    with progress("check", 2 * len(places) + 2) as step:
+        rng = np.random.default_rng(0)
+        job = exact(np.sort(rng.choice(TOKENS, 80, replace=False)) + OFFSET, rope.frequencies)
+        step("60-digit arithmetic")
+        ends = np.asarray([0, 1, 2**31 - 1, -(2**31) + 1])
+        far = exact(np.concatenate([ends, rng.integers(-(2**31) + 1, 2**31, 76)]), rope.frequencies)
+        step("60-digit arithmetic")
+        shapes = {x: (1, heads, TOKENS, HEAD_DIM) for x, heads in (("q", QUERY_HEADS), ("k", KEY_HEADS))}
+        q, k = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes.values())
+        for name, label, device in places:
+            for dtype in DTYPES:
+                figures = _measure(ENGINES[name], found[name], device, dtype, rope, (q, k), job, far)
+                if figures is not None:
+                    place = {"library": name, "version": version(found[name]), "device": label, "dtype": dtype}
+                    measured.append(place | figures)
+                step(f"{name} on {label}")
+    report = {
+        "job": {**shapes, "base": BASE, "first_position": OFFSET},
+        "table_entries": 2 * (far.cos.size + job.cos.size),
+        "bounds": {"table_error": TABLE_BOUND, "turn_error": {dtype: TURN_BOUNDS[dtype] for dtype in DTYPES}},
+        "measured": measured,
+        "not_measured": {
+            name: "installed, but finds no GPU" if name in found else "not found"
+            for name in ENGINES
+            if name not in {place for place, *_ in places}
+        },
+        "passed": all(row["passed"] for row in measured),
+    }
+    if as_json:
+        echo_json(report)
+    else:
+        _print(report)
+    if not report["passed"]:
+        typer.echo(f"rope-any: a bound is broken: {report['bounds']}", err=True)
+        raise typer.Exit(1)
+
+
+def _print(report: dict[str, Any]) -> None:
+    job = report["job"]
+    show(
+        f"q {job['q']}, k {job['k']}, base {job['base']:.0f}, from position {job['first_position']}; "
+        f"errors against 60 digits over {report['table_entries']} table entries"
+    )
+    heads = ("library", "version", "device", "dtype", "table err", "q, k err", "time", "x copy")
+    rows = (
+        (
+            *(row[name] for name in heads[:4]),
+            *(f"{row[name]:.1e}" for name in ("table_error", "turn_error")),
+            f"{1e3 * row['seconds']:.1f} ms",
+            f"{row['seconds'] / row['copy_seconds']:.1f}",
+        )
+        for row in report["measured"]
+    )
+    show(table(*heads, rows=rows, gap=1))
+    for name, why in report["not_measured"].items():
+        extra = ENGINES[name].extra
+        show(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")')
+
+
+def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by its one caller
+    engine: Engine,
+    module: Any,
+    device: Any,
+    dtype: str,
+    rope: Rope,
+    job_qk: tuple[np.ndarray[Any, Any], ...],
+    job: Sample,
+    far: Sample,
+) -> dict[str, Any] | None:
+    """Do the job in one dtype on one device: figures, and whether the bounds hold; None without that dtype."""
+    arrays = [engine.put(module, x, device) for x in job_qk]
+    xp = namespace(x=arrays[0])
+    if not hasattr(xp, dtype):
+        return None
+    q, k = (xp.astype(x, getattr(xp, dtype)) for x in arrays)
+    given = [engine.get(module, xp.astype(x, xp.float32)) for x in (q, k)]
+    table_error = float(np.max([_table_error(engine, module, device, rope, sample) for sample in (job, far)]))
+    turned = [engine.get(module, xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
+    turn_error = float(np.max([_turn_error(x, y, job) for x, y in zip(given, turned, strict=True)]))
+    ready = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
+    ours, copy = _times(
+        lambda: [engine.wait(module, x) for x in rope(q, k, ready)],
+        lambda: [engine.wait(module, engine.copy(module, x)) for x in (q, k)],
+    )
+    return {
+        "table_error": table_error,
+        "turn_error": turn_error,
+        "seconds": ours,
+        "copy_seconds": copy,
+        "passed": table_error <= TABLE_BOUND and turn_error <= TURN_BOUNDS[dtype],
+    }
+
+
+def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: Sample) -> float:
+    positions = engine.put(module, sample.positions.astype(np.int32), device)
+    cos, sin = (engine.get(module, part).astype(np.float64) for part in rope.table(positions))
+    return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))  # which a nan comes through
+
+
+def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
+    """Return the largest distance of a turned pair from where it should be, relative to its length."""
+    before, after = (part[0][:, sample.positions - OFFSET] for part in (x, turned))
+    return float(apart(after, exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
+
+
+def _times(*jobs: Callable[[], object]) -> list[float]:
+    """Return the median time of each job in seconds, taken in turn after an untimed round."""
+    seconds: list[list[float]] = [[] for _ in jobs]
+    for _ in range(REPEATS + 1):
+        for job, times in zip(jobs, seconds, strict=True):
+            begin = perf_counter()
+            job()
+            times.append(perf_counter() - begin)
+    return [median(times[1:]) for times in seconds]

@@ -1,0 +1,46 @@
+"""What the verbs that read a config share: its options, and what it says."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rope_any._rope import Rope
+from rope_any.config import Explanation, explain
+
+ConfigFile = Annotated[Path, typer.Argument(help="config.json, or the folder that it is in.", show_default=False)]
+LayerType = Annotated[str | None, typer.Option(help="One kind of layer; all by default.", show_default=False)]
+Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
+PairingOf = Annotated[
+    str | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
+]
+
+
+def explained(file: Path, layer_type: str | None, sequence_length: int | None, pairing: Any) -> tuple[Explanation, ...]:
+    """Return what a config says; an error begins with the name of the file."""
+    try:
+        return explain(file, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
+    except (TypeError, ValueError) as error:
+        name = str(file) if str(file).isprintable() else repr(str(file))
+        msg = f"{name}: {error}"
+        raise ValueError(msg) from None
+
+
+def title(one: Explanation) -> str:
+    """Return which layers it is about, runs of them as ``0-4``."""
+    if not one.layers:
+        return one.layer_type or ("no layer" if one.layers == () else "all layers")
+    starts = [i for i in one.layers if i - 1 not in one.layers]
+    ends = [i for i in one.layers if i + 1 not in one.layers]
+    runs = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+    return f"{one.layer_type or 'layers'} ({runs})"
+
+
+def only(told: tuple[Explanation, ...]) -> tuple[Rope, int]:
+    """Return the one rotation of a config and the width of its head, or say why there is not one."""
+    found = {(one.rope, one.facts["head_dim"].value): title(one) for one in told if one.rope is not None}
+    if len(found) != 1:
+        got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"
+        msg = f"the config must have one rotation; got {got}"
+        raise ValueError(msg)
+    return next(iter(found))

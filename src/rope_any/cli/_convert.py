@@ -1,0 +1,97 @@
+"""``rope-any convert``: the weights of a checkpoint for the other pairing."""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rope_any import _files, _safetensors
+from rope_any._frequencies import shown
+from rope_any._pairing import as_pairing
+from rope_any.cli._common import AsJson, echo_json, progress, show, table
+from rope_any.weights import chosen, order_of
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN",
+            help="A .safetensors file, the .index.json of several, or the folder of either.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The file to write; of an index or a folder, the folder.", show_default=False
+        ),
+    ],
+    *,
+    head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
+    of: Annotated[str, typer.Option("--from", help="half or interleaved: as the weights are.")],
+    to: Annotated[str, typer.Option(help="half or interleaved: as they will be used.")],
+    name: Annotated[
+        list[str] | None, typer.Option(help="Pattern of names of query and key weights; may be repeated.")
+    ] = None,
+    axis: Annotated[
+        int | None, typer.Option(help="The axis of the features in what --name matches; 0 by default.")
+    ] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    start: Annotated[int, typer.Option(help="The first feature that turns.")] = 0,
+    heads: Annotated[str, typer.Option(help="M/N: of N heads each only the first M.")] = "1/1",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reorder the query and key weights of a checkpoint for the other pairing."""
+    order = order_of(
+        head_dim,
+        source=as_pairing(of, "--from"),
+        target=as_pairing(to, "--to"),
+        rotary_dim=rotary_dim,
+        start=start,
+        heads=_share(heads),
+    )
+    first = _safetensors.within(source)
+    found = _safetensors.tensors(first)
+    files = list(dict.fromkeys([*found, first]))  # with the index
+    targets = [output] if files == [source] else [output / file.name for file in files]
+    _files.require_apart(targets, files)
+    _files.require_free(targets, overwrite=overwrite)
+    shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
+    axes = chosen(shapes, order, names=_names(name, axis))
+    total = sum(file.stat().st_size for file in found)
+    with _files.whole(targets, overwrite=overwrite) as parts, progress("convert", total) as step:
+        for file, part in zip(files, parts, strict=True):
+            if file in found:
+                _safetensors.copy(file, part, axes=axes, order=order, step=step)
+            else:
+                shutil.copyfile(file, part)
+    converted, left = ([name for name in shapes if (name in axes) is known] for known in (True, False))
+    if as_json:
+        echo_json({"files": list(map(str, targets)), "converted": converted, "left": left})
+        return
+    rows = (
+        (pattern, f"{count:5}", what)
+        for names, what in ((converted, "converted"), (left, "left as it is"))
+        for pattern, count in Counter(re.sub(r"\b\d+\b", "*", name) for name in names).items()
+    )
+    show(table("tensors", "", "", rows=rows))
+    show(f"{output}: {len(converted)} of {len(shapes)} tensors converted from {of} to {to}")
+
+
+def _share(text: str) -> tuple[int, int]:
+    if (found := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) is None:
+        msg = f"--heads must be M/N, like 2/3; got {shown(text)}"
+        raise ValueError(msg)
+    return int(found[1]), int(found[2])
+
+
+def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
+    if axis is not None and not patterns:
+        msg = f"--axis must come with --name; got {axis} alone"
+        raise ValueError(msg)
+    return dict.fromkeys(patterns, axis or 0) if patterns else None

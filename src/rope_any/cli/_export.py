@@ -1,0 +1,45 @@
+"""``rope-any export``: the rotation of a model as an ONNX model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rope_any import _files, onnx
+from rope_any.cli._common import AsJson, echo_json
+from rope_any.cli._configs import ConfigFile, Length, PairingOf, explained, only
+
+
+def export(
+    file: ConfigFile,
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.", show_default=False)],
+    *,
+    layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
+    sequence_length: Length = None,
+    pairing: PairingOf = None,
+    dtype: Annotated[str, typer.Option(help="Of queries and keys: float32, float16 or bfloat16.")] = "float32",
+    operator_length: Annotated[
+        int | None,
+        typer.Option(help="Use the operator RotaryEmbedding, with a table for so many tokens.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the rotation of a model as an ONNX model."""
+    told = explained(file, layer_type, sequence_length, pairing)
+    rope, head_dim = only(told)
+    _files.require_free([output], overwrite=overwrite)
+    model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)  # type: ignore[arg-type]  # it says which there are
+    with _files.whole([output], overwrite=overwrite) as (part,):
+        part.write_bytes(model.SerializeToString())
+    shapes = {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    opset = model.opset_import[0].version
+    if as_json:
+        echo_json({"file": str(output), "opset": opset, "dtype": dtype, "shapes": shapes})
+        return
+    for name, shape in shapes.items():
+        typer.echo(f"{name}: ({', '.join(map(str, shape))})")
+    typer.echo(f"{output}: {rope}, {dtype}, opset {opset}")

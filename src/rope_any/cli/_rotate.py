@@ -1,0 +1,84 @@
+"""``rope-any rotate``: queries and keys from files of NumPy."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from rope_any import _files
+from rope_any._frequencies import frequencies
+from rope_any._rope import Rope
+from rope_any.cli._common import status
+
+
+def rotate(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False),
+    ],
+    *,
+    pairing: Annotated[str, typer.Option(help="half or interleaved: as the model was trained.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results, under the same names.")],
+    base: Annotated[float, typer.Option(help="Also called rope_theta.")] = 10_000.0,
+    positions: Annotated[str, typer.Option(help="An offset, or a .npy file of positions of the (last) array.")] = "0",
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    seq_axis: Annotated[int, typer.Option(help="The axis along which tokens stand.")] = -2,
+    inverse: Annotated[bool, typer.Option("--inverse", help="Turn backwards.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
+) -> None:
+    """Rotate queries and keys from .npy files."""
+    targets = _targets(files, output, overwrite=overwrite)
+    arrays = [_load(file) for file in files]
+    dim = arrays[-1].shape[-1] if rotary_dim is None and arrays[-1].ndim else rotary_dim
+    sign = -1 if inverse else 1
+    turning = tuple(sign * f for f in frequencies(dim, base=base))  # type: ignore[arg-type]  # it says what is wrong
+    rope = Rope(turning, pairing=pairing)  # type: ignore[arg-type]  # it says which there are
+    with status(f"rotating {', '.join(map(str, files))}"):
+        where = _positions(positions)
+        if len(arrays) == 1:
+            turned: tuple[Any, ...] = (rope.apply(arrays[0], where, seq_axis=seq_axis),)
+        else:
+            q, k = arrays
+            turned = rope(q, k, where, seq_axis=seq_axis)
+        with _files.whole(targets, overwrite=overwrite) as parts:
+            for part, array in zip(parts, turned, strict=True):
+                np.save(part, array)
+    for target, array in zip(targets, turned, strict=True):
+        typer.echo(f"{target}: {array.shape} {array.dtype}")
+
+
+def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
+    """Return where the results go, having made sure that nothing is lost there."""
+    if len(files) > 2:
+        msg = f"give one array, or q and k; got {len(files)} files"
+        raise ValueError(msg)
+    targets = [output / file.name for file in files]
+    if len(set(targets)) < len(targets):
+        msg = f"results would overwrite each other: both are called {targets[0].name}"
+        raise ValueError(msg)
+    _files.require_free(targets, overwrite=overwrite)
+    return targets
+
+
+def _load(file: Path) -> np.ndarray[Any, Any]:
+    wanted = f"{file} must be a .npy file of one array of numbers"
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (EOFError, ValueError) as error:
+        raise ValueError(wanted) from error
+    if not isinstance(array, np.ndarray):
+        msg = f"{wanted}; got an archive"
+        raise TypeError(msg)
+    return array
+
+
+def _positions(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    if not text.endswith(".npy"):
+        msg = f"positions must be an integer or a .npy file; got {text}"
+        raise ValueError(msg)
+    return np.asarray(_load(Path(text)))

@@ -1,0 +1,111 @@
+"""``rope-any verify``: anybody's rotary against 60-digit arithmetic and the properties of a rotation."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from rope_any._array import Array, floating_dtype, namespace
+from rope_any._engines import ENGINES, ROOTS, find
+from rope_any._frequencies import shown
+from rope_any._pairing import as_pairing
+from rope_any.cli._common import AsJson, echo_json, status
+from rope_any.testing import Case, cases, check_rotary
+
+
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned.", show_default=False),
+    ],
+    *,
+    pairing: Annotated[str, typer.Option(help="half or interleaved: as it should turn.")],
+    head_dim: Annotated[int | None, typer.Option(help="How many features a head has: 128.", show_default=False)] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    start: Annotated[int | None, typer.Option(help="The first feature that turns: 0.", show_default=False)] = None,
+    base: Annotated[float | None, typer.Option(help="Also called rope_theta: 10 000.", show_default=False)] = None,
+    attention_factor: Annotated[
+        float | None, typer.Option(help="Multiplies cosines and sines: 1.", show_default=False)
+    ] = None,
+    longest: Annotated[int | None, typer.Option(help="The last position: 2³¹ − 1.", show_default=False)] = None,
+    case: Annotated[str | None, typer.Option(help="One of the vectors, in place of all these.")] = None,
+    library: Annotated[str, typer.Option(help="What x is made by: numpy, torch, jax, ...")] = "numpy",
+    dtype: Annotated[str, typer.Option(help="Of x: float32, bfloat16, ...")] = "float32",
+    as_json: AsJson = False,
+) -> None:
+    """
+    Run a rotary of any library against 60-digit arithmetic and the properties of a rotation.
+
+    Shows its largest error by position, which property fails and what is probably wrong. Exits with 1 if it fails.
+    """
+    options: dict[str, Any] = {
+        "head_dim": head_dim,
+        "rotary_dim": rotary_dim,
+        "start": start,
+        "base": base,
+        "attention_factor": attention_factor,
+        "longest": longest,
+        "case": None if case is None else _case(case),
+    }
+    with redirect_stdout(sys.stderr):  # what the function and its module print is no part of the report
+        function, like = _function(target), _like(library, dtype)
+        with status(f"verifying {target}"):
+            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+    if as_json:
+        found = {name: found._asdict() for name, found in report.properties.items()}
+        texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
+        echo_json({"target": target, **report._asdict(), "properties": found, **texts})
+    else:
+        typer.echo(f"{target}: {report}")
+    if not report:
+        raise typer.Exit(1)
+
+
+KEYED = ("errors", "refusals")  # by position, which JSON has no key for
+
+
+def _function(target: str) -> Callable[..., Any]:
+    """Return what a target names; modules are looked for where the command is run, too."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        msg = f"MODULE:FUNCTION must be like package.module:function; got {shown(target)}"
+        raise ValueError(msg)
+    sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        msg = f"{module} can't be imported: {type(error).__name__}: {error}"
+        raise ValueError(msg) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            msg = f"MODULE:FUNCTION must name what is there; got {shown(target)}, without {shown(part)}"
+            raise ValueError(msg)
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]  # check_rotary says what it must be
+
+
+def _like(library: str, dtype: str) -> Array:
+    """Return an array of a library and a dtype."""
+    if library not in ROOTS:
+        msg = f"library must be one of {', '.join(ROOTS)}; got {shown(library)}"
+        raise ValueError(msg)
+    module, engine = find(ROOTS[library]), ENGINES[ROOTS[library]]
+    devices = {} if module is None else engine.devices(module)
+    if not devices:
+        msg = f"library must be one that is installed, with its device; got {library}"
+        raise ValueError(msg)
+    like = engine.put(module, np.zeros(1, dtype=np.float32), next(iter(devices.values())))
+    xp = namespace(like=like)
+    return xp.astype(like, floating_dtype(xp, dtype))
+
+
+def _case(name: str) -> Case:
+    known = cases()
+    if name not in known:
+        msg = f"case must be one of {', '.join(known)}; got {shown(name)}"
+        raise ValueError(msg)
+    return known[name]
