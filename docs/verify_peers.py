@@ -210,7 +210,7 @@ def command(name: str, *more: str) -> list[str]:
 
 def run(words: list[str]) -> str:
     """Return what a command prints."""
-    program = [sys.executable, "-c", "from rope_any.cli import main; main()", *words]
+    program = [sys.executable, "-m", "rope_any", *words]
     quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(  # noqa: S603  # our own words
         program, cwd=Path(__file__).parent, env=quiet, capture_output=True, text=True, check=False

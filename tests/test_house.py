@@ -54,6 +54,7 @@ ROOMS = [
     "cli._check",
     "cli._verify",
     "cli",
+    "__main__",
     "integrations",
     "integrations.transformers",
 ]

@@ -370,7 +370,7 @@ GEMMA = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "s
 
 def command(*words, cwd):
     """Return the finished process of ``rope-any export config.json words``."""
-    words = ["-c", "from rope_any.cli import main; main()", "export", "config.json", *map(str, words)]
+    words = ["-m", "rope_any", "export", "config.json", *map(str, words)]
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, check=False)
 
 

@@ -779,7 +779,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
             "head_dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into runs",
         ),
         (["--head-dim", "5"], "head_dim - start, which turn without rotary_dim, must be even and from 2 to 5; got 5"),
-        (["--from", "both"], '--from must be "half" or "interleaved"'),
+        (["--from", "both"], "--from must be one of 'half', 'interleaved'; got str 'both'"),
         (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got '*.wq.weight'"),
         (["--axis", "1"], "--axis must come with --name; got 1"),
         (["--name", "*q_proj.weight", "--axis", "2"], "axis must be one that model.layers.0.self_attn.q_proj"),

@@ -1,35 +1,71 @@
-"""The command line: ``rope-any check``, ``verify``, ``rotate``, ``convert``, ``inspect``, ``diff`` and ``export``."""
+"""The command line ``rope-any``: its verbs, in groups, each with an example."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 try:
     import typer
 except ModuleNotFoundError as error:
-    sys.exit(f'rope-any: {error.name} is missing; install the command line by: pip install "rope-any[cli]"')
+    sys.stderr.write(f'rope-any: {error.name} is missing; install the command line by: pip install "rope-any[cli]"\n')
+    sys.exit(2)
 
 from rope_any import __version__
 from rope_any.cli._check import check
-from rope_any.cli._common import Verbs
+from rope_any.cli._common import Verbs, echo_json
 from rope_any.cli._convert import convert
 from rope_any.cli._export import export
 from rope_any.cli._inspect import diff, inspect
 from rope_any.cli._rotate import rotate
 from rope_any.cli._verify import verify
 
-app = typer.Typer(cls=Verbs, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+VERBS: dict[str, dict[Callable[..., None], str]] = {
+    "Read a model": {
+        inspect: "rope-any inspect config.json",
+        diff: "rope-any diff a.json b.json",
+        export: "rope-any export config.json rope.onnx",
+    },
+    "Rotate": {
+        rotate: "rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",
+        convert: "rope-any convert in.safetensors out.safetensors --head-dim 128 --from interleaved --to half",
+    },
+    "Trust": {
+        check: "rope-any check",
+        verify: "rope-any verify package.module:function --pairing half",
+    },
+}
+
+app = typer.Typer(
+    cls=Verbs,
+    rich_markup_mode=None,  # the same help in a pipe as on a terminal
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for group, verbs in VERBS.items():
+    for verb, example in verbs.items():
+        app.command(rich_help_panel=group, epilog=f"\b\nExample: {example}")(verb)
 
 
 @app.callback(invoke_without_command=True)
-def _version(*, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _no_verb(
+    ctx: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON, for machines.")] = False,
+) -> None:
     """Rotary position embeddings (RoPE), exactly, on every array library."""
-    if show:
+    if as_json and not version:
+        msg = "--json must come after a verb, or with --version"
+        raise ValueError(msg)
+    if version and as_json:
+        echo_json({"version": __version__})
+    elif version:
         typer.echo(__version__)
-        raise typer.Exit
-
-
-for verb in (check, verify, rotate, convert, inspect, diff, export):
-    app.command()(verb)
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+    else:
+        return
+    raise typer.Exit
 
 
 def main() -> None:

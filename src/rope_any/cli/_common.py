@@ -2,40 +2,78 @@
 
 import json
 import math
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from itertools import groupby
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
 from rope_any._frequencies import shown
+from rope_any._pairing import Pairing
 
+PairingName = Annotated[Pairing, typer.Option(help="Which features turn together, as the model was trained.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 ENDLESS = 1_000_000  # columns
 
 
 class Verbs(TyperGroup):
-    """The verbs: what one of them refuses is told in one line."""
+    """The verbs, shown in their groups, each with its example; what one refuses is told in one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a verb; what it refuses is one line, and the exit code 2."""
+        """Run a verb; what is refused, by it or of its words, is one line to stderr and exit code 2."""
         try:
-            return super().main(*args, **options)
+            sys.exit(super().main(*args, **options | {"standalone_mode": False}))
+        except typer.TyperException as error:
+            ctx = getattr(error, "ctx", None)
+            told = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
-            typer.echo(f"rope-any: {error}", err=True)
-            sys.exit(2)
+            told = str(error)
+        typer.echo(f"rope-any: {' '.join(told.split())}", err=True)
+        sys.exit(2)
+
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """Write what each verb is for, group by group."""
+        gap = 2 + max(map(len, self.commands))
+        commands: Any = self.commands  # typer's own, which have panels
+        for group, verbs in groupby(commands.values(), lambda verb: verb.rich_help_panel):
+            with formatter.section(group):
+                for verb in verbs:
+                    formatter.write_dl([(verb.name, verb.get_short_help_str(200))], col_spacing=gap - len(verb.name))
+                    example = verb.epilog.partition(": ")[2]
+                    formatter.write(f"{'':{gap + 2}}{example}\n")
+
+
+def _sentence(error: typer.TyperException) -> str:
+    """Return what typer says of a wrong word in the words of the house: ``--base must be a valid number; got ...``."""
+    text = error.format_message().rstrip(".?")
+    cause: Any = error.__cause__  # pydantic's, by which typer reads words
+    if cause is not None:
+        text += f"; got {shown(cause.errors()[0]['input'])}"
+    for pattern, words in SENTENCES.items():
+        text = re.sub(pattern, words, text)
+    return text[0].lower() + text[1:]
+
+
+SENTENCES = {
+    r"'(-[-\w]+)'": r"\1",  # options stand without quotes
+    r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
+    r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
+    r"[.?] Did you": "; did you",
+    r"\. Choose": "; choose",
+}
 
 
 def show(what: Any, *, bold: bool = False) -> None:
     """Print a line or a table: folded to the width of a terminal, elsewhere plain and as long as it is."""
-    from rich.console import Console
-
-    out = Console(markup=False, emoji=False, highlight=False)
+    out = _console(sys.stdout)
     out.width = out.width if out.is_terminal else ENDLESS
     with out.capture() as text:
-        out.print(what, style="bold" if bold and not out.no_color else None)
+        out.print(what, style="bold" if bold else None)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
@@ -52,11 +90,10 @@ def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     """Show a bar on the terminal; call what it gives when a step is done, or several."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
-    terminal = Console(stderr=True)
+    terminal = _console(sys.stderr)
     with Progress(console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done, steps=1: bar.update(task, advance=steps, description=escape(done))
@@ -64,10 +101,21 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
 
 def status(what: str) -> Any:
     """Return a context that shows on the terminal what is being done."""
-    from rich.console import Console
-    from rich.markup import escape
+    return _console(sys.stderr).status(what)
 
-    return Console(stderr=True).status(escape(what))
+
+def _console(stream: TextIO) -> Any:
+    """Return what shows words as they are, on a terminal with colours unless NO_COLOR is set."""
+    from rich.console import Console
+
+    return Console(
+        file=stream,
+        force_terminal=stream.isatty(),
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
 
 
 def echo_json(records: Any) -> None:

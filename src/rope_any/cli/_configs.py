@@ -1,10 +1,11 @@
 """What the verbs that read a config share: its options, and what it says."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain
 
@@ -12,11 +13,13 @@ ConfigFile = Annotated[Path, typer.Argument(help="config.json, or the folder tha
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer; all by default.", show_default=False)]
 Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
 PairingOf = Annotated[
-    str | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
+    Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
 
 
-def explained(file: Path, layer_type: str | None, sequence_length: int | None, pairing: Any) -> tuple[Explanation, ...]:
+def explained(
+    file: Path, layer_type: str | None, sequence_length: int | None, pairing: Pairing | None
+) -> tuple[Explanation, ...]:
     """Return what a config says; an error begins with the name of the file."""
     try:
         return explain(file, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)

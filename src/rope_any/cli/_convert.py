@@ -10,7 +10,7 @@ import typer
 
 from rope_any import _files, _safetensors
 from rope_any._frequencies import shown
-from rope_any._pairing import as_pairing
+from rope_any._pairing import Pairing
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
 from rope_any.weights import chosen, order_of
 
@@ -32,8 +32,8 @@ def convert(
     ],
     *,
     head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
-    of: Annotated[str, typer.Option("--from", help="half or interleaved: as the weights are.")],
-    to: Annotated[str, typer.Option(help="half or interleaved: as they will be used.")],
+    of: Annotated[Pairing, typer.Option("--from", help="As the weights are.")],
+    to: Annotated[Pairing, typer.Option(help="As they will be used.")],
     name: Annotated[
         list[str] | None, typer.Option(help="Pattern of names of query and key weights; may be repeated.")
     ] = None,
@@ -46,11 +46,11 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reorder the query and key weights of a checkpoint for the other pairing."""
+    """Reorder the weights of a checkpoint for the other pairing."""
     order = order_of(
         head_dim,
-        source=as_pairing(of, "--from"),
-        target=as_pairing(to, "--to"),
+        source=of,
+        target=to,
         rotary_dim=rotary_dim,
         start=start,
         heads=_share(heads),

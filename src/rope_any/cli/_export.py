@@ -1,7 +1,7 @@
 """``rope-any export``: the rotation of a model as an ONNX model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ def export(
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
-    dtype: Annotated[str, typer.Option(help="Of queries and keys: float32, float16 or bfloat16.")] = "float32",
+    dtype: Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Of queries and keys.")] = "float32",
     operator_length: Annotated[
         int | None,
         typer.Option(help="Use the operator RotaryEmbedding, with a table for so many tokens.", show_default=False),
@@ -29,7 +29,7 @@ def export(
     told = explained(file, layer_type, sequence_length, pairing)
     rope, head_dim = only(told)
     _files.require_free([output], overwrite=overwrite)
-    model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)  # type: ignore[arg-type]  # it says which there are
+    model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     with _files.whole([output], overwrite=overwrite) as (part,):
         part.write_bytes(model.SerializeToString())
     shapes = {

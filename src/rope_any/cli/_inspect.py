@@ -19,7 +19,11 @@ def inspect(
     pairing: PairingOf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the rotation of a model: each value, where it comes from, and the wavelengths."""
+    """
+    Show the rotation of a model, with the source of each value.
+
+    Then the wavelengths of its pairs, and how many never complete a turn in the length it was trained for.
+    """
     told = explained(file, layer_type, sequence_length, pairing)
     if as_json:
         echo_json([_record(one) for one in told])
@@ -47,7 +51,11 @@ def diff(
     pairing: PairingOf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what differs between the rotations of two models, and how their tables drift apart with position."""
+    """
+    Show how the rotations of two models differ.
+
+    Lists the values that differ, and the largest distance of their tables by position.
+    """
     pairs = _paired(*(explained(file, layer_type, sequence_length, pairing) for file in (a, b)))
     records = [_difference(*pair) for pair in pairs]
     if as_json:

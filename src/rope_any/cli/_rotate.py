@@ -9,7 +9,7 @@ import typer
 from rope_any import _files
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
-from rope_any.cli._common import status
+from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
 
 
 def rotate(
@@ -18,7 +18,7 @@ def rotate(
         typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False),
     ],
     *,
-    pairing: Annotated[str, typer.Option(help="half or interleaved: as the model was trained.")],
+    pairing: PairingName,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results, under the same names.")],
     base: Annotated[float, typer.Option(help="Also called rope_theta.")] = 10_000.0,
     positions: Annotated[str, typer.Option(help="An offset, or a .npy file of positions of the (last) array.")] = "0",
@@ -26,6 +26,7 @@ def rotate(
     seq_axis: Annotated[int, typer.Option(help="The axis along which tokens stand.")] = -2,
     inverse: Annotated[bool, typer.Option("--inverse", help="Turn backwards.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rotate queries and keys from .npy files."""
     targets = _targets(files, output, overwrite=overwrite)
@@ -33,7 +34,7 @@ def rotate(
     dim = arrays[-1].shape[-1] if rotary_dim is None and arrays[-1].ndim else rotary_dim
     sign = -1 if inverse else 1
     turning = tuple(sign * f for f in frequencies(dim, base=base))  # type: ignore[arg-type]  # it says what is wrong
-    rope = Rope(turning, pairing=pairing)  # type: ignore[arg-type]  # it says which there are
+    rope = Rope(turning, pairing=pairing)
     with status(f"rotating {', '.join(map(str, files))}"):
         where = _positions(positions)
         if len(arrays) == 1:
@@ -44,8 +45,12 @@ def rotate(
         with _files.whole(targets, overwrite=overwrite) as parts:
             for part, array in zip(parts, turned, strict=True):
                 np.save(part, array)
+    if as_json:
+        written = zip(targets, turned, strict=True)
+        echo_json([{"file": str(file), "shape": x.shape, "dtype": str(x.dtype)} for file, x in written])
+        return
     for target, array in zip(targets, turned, strict=True):
-        typer.echo(f"{target}: {array.shape} {array.dtype}")
+        show(f"{target}: {array.shape} {array.dtype}")
 
 
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:

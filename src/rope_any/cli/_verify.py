@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -12,8 +12,7 @@ import typer
 from rope_any._array import Array, floating_dtype, namespace
 from rope_any._engines import ENGINES, ROOTS, find
 from rope_any._frequencies import shown
-from rope_any._pairing import as_pairing
-from rope_any.cli._common import AsJson, echo_json, status
+from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.testing import Case, cases, check_rotary
 
 
@@ -23,7 +22,7 @@ def verify(
         typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned.", show_default=False),
     ],
     *,
-    pairing: Annotated[str, typer.Option(help="half or interleaved: as it should turn.")],
+    pairing: PairingName,
     head_dim: Annotated[int | None, typer.Option(help="How many features a head has: 128.", show_default=False)] = None,
     rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
     start: Annotated[int | None, typer.Option(help="The first feature that turns: 0.", show_default=False)] = None,
@@ -32,15 +31,21 @@ def verify(
         float | None, typer.Option(help="Multiplies cosines and sines: 1.", show_default=False)
     ] = None,
     longest: Annotated[int | None, typer.Option(help="The last position: 2³¹ − 1.", show_default=False)] = None,
-    case: Annotated[str | None, typer.Option(help="One of the vectors, in place of all these.")] = None,
-    library: Annotated[str, typer.Option(help="What x is made by: numpy, torch, jax, ...")] = "numpy",
-    dtype: Annotated[str, typer.Option(help="Of x: float32, bfloat16, ...")] = "float32",
+    case: Annotated[
+        str | None,
+        typer.Option(help="One of the vectors, in place of all these.", autocompletion=lambda: list(cases())),
+    ] = None,
+    library: Annotated[
+        str, typer.Option(help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(ROOTS))
+    ] = "numpy",
+    dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
     as_json: AsJson = False,
 ) -> None:
     """
-    Run a rotary of any library against 60-digit arithmetic and the properties of a rotation.
+    Hold anybody's rotary against 60-digit arithmetic.
 
-    Shows its largest error by position, which property fails and what is probably wrong. Exits with 1 if it fails.
+    And against the properties of a rotation. Shows the largest error by position, which property fails and what is
+    probably wrong. Exits with 1 if it fails.
     """
     options: dict[str, Any] = {
         "head_dim": head_dim,
@@ -54,7 +59,7 @@ def verify(
     with redirect_stdout(sys.stderr):  # what the function and its module print is no part of the report
         function, like = _function(target), _like(library, dtype)
         with status(f"verifying {target}"):
-            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+            report = check_rotary(function, pairing=pairing, like=like, **options)
     if as_json:
         found = {name: found._asdict() for name, found in report.properties.items()}
         texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
