@@ -4,8 +4,11 @@ import importlib.util
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rope_any as ra
@@ -83,3 +86,97 @@ def test_sharded_dask():
 @pytest.mark.slow
 def test_sharded_dask_is_larger_than_its_workers():
     assert sharded_dask(tokens=2**19)["GiB"] == 2
+
+
+def test_attention_numpy():
+    found = load("attention_numpy").main()
+    assert max(found["all"].values()) < 2e-6
+    assert min(found["keys"].values()) > 0.1
+
+
+def test_attention_numpy_would_notice_scores_that_depend_on_where_tokens_stand(monkeypatch):
+    example = load("attention_numpy")
+    turn = ra.Rope.apply
+    monkeypatch.setattr(ra.Rope, "apply", lambda rope, x, at: turn(rope, x, at**2))
+    assert min(example.main()["all"].values()) > 0.1
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_generate_torch():
+    found = load("generate_torch").main(new=40)
+    assert found["same"]
+    assert found["difference"] < 1e-4
+    assert found["cached"] > 0 < found["plain"]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_generate_torch_would_notice_steps_that_all_begin_at_0(monkeypatch):
+    table = ra.Rope.table
+    monkeypatch.setattr(ra.Rope, "table", lambda rope, at, **options: table(rope, range(len(at)), **options))
+    found = load("generate_torch").main(new=40)
+    assert not found["same"]
+    assert found["difference"] > 0.1
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_replace_transformers():
+    pytest.importorskip("transformers", minversion="5", reason="transformers (5 or later) is not installed")
+    found, changed = load("replace_transformers").main()
+    (near, far), (near_before, far_before) = found["replaced"], found["before"]
+    assert near < 4 * near_before < 1e-4
+    assert far < 4 * near_before < 0.1 * far_before
+    assert found["undone"] == found["before"]
+    assert changed == ["model.rotary_emb", "model.layers.0.self_attn", "model.layers.1.self_attn"]
+
+
+def test_load_config(tmp_path):
+    example = load("load_config")
+    (sliding, full), ropes = example.main()
+    assert [rope == full.rope for rope in ropes] == [(layer + 1) % 6 == 0 for layer in range(34)]
+    assert sliding.facts["rope_theta"] == (10_000.0, "rope_local_base_freq")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(example.GEMMA | {"sliding_window_pattern": 2}))
+    assert [rope == full.rope for rope in example.main(path)[1]] == [False, True] * 17
+
+
+def finds_gpu():
+    """Whether CuPy is installed and finds a GPU."""
+    return find_spec("cupy") is not None and importlib.import_module("cupy").cuda.is_available()
+
+
+def test_cupy_rotate():
+    if not finds_gpu():
+        pytest.skip("cupy is not installed, or finds no CUDA GPU")
+    found = load("cupy_rotate").main(tokens=4096)
+    assert found["error"] < 2e-6
+    assert found["turn"] > 0 < found["copy"]
+
+
+def test_cupy_rotate_with_numpy_in_its_place(monkeypatch):
+    pytest.importorskip("numba", reason="numba is not installed")
+    calls = []
+
+    def benchmark(call, **_):
+        calls.append(call())
+        return SimpleNamespace(gpu_times=np.array([[3e-3, 1e-3, 2e-3]]))
+
+    names = {name: getattr(np, name) for name in ("arange", "copyto", "empty_like", "float32", "random")}
+    example = load("cupy_rotate")
+    monkeypatch.setattr(example, "gpu", lambda: SimpleNamespace(asnumpy=np.asarray, **names))
+    monkeypatch.setitem(sys.modules, "cupyx", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=benchmark))
+    found = example.main(heads=2, tokens=64)
+    assert found.pop("error") < 2e-6
+    assert found == {"turn": 2.0, "copy": 2.0, "GiB": 2 * 64 * 128 * 4 / 2**30}
+    assert len(calls) == 2
+    names["arange"] = lambda *ends: np.arange(*ends) + 1
+    assert example.main(heads=2, tokens=64)["error"] > 1
+
+
+def test_cupy_rotate_says_what_it_needs():
+    if finds_gpu():
+        pytest.skip("cupy finds a CUDA GPU")
+    ended = subprocess.run([sys.executable, EXAMPLES / "cupy_rotate.py"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith("this example needs a CUDA GPU")

@@ -1,0 +1,49 @@
+"""
+Causal attention with grouped queries, in plain NumPy: where the rotation goes, and what it does.
+
+Eight heads of queries share two heads of keys and values. Queries and keys are turned before their product, values are
+not. So a score depends on how far a query stands from a key, and not on where the two stand: the same tokens a million
+positions further on attend to each other as before. Keys that alone stand one token further on don't.
+
+Needs NumPy alone. Run it: ``python examples/attention_numpy.py``
+"""
+
+import numpy as np
+
+import rope_any as ra
+
+QUERY_HEADS, KEY_HEADS, HEAD_DIM, TOKENS = 8, 2, 64, 32
+ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
+
+
+def attention(q, k, v, at_q, at_k):
+    """Return softmax(q kᵀ / √d) v over the keys up to each query; q ``(heads, seq, d)``, k and v of fewer heads."""
+    q, k = ROPE.apply(q, at_q), ROPE.apply(k, at_k)
+    groups = q.reshape(len(k), -1, *q.shape[1:])  # (key heads, queries of each, seq, d)
+    scores = groups @ k[:, None].mT / np.sqrt(q.shape[-1])
+    scores[..., np.triu(np.ones(scores.shape[-2:], dtype=bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return (weights @ v[:, None]).reshape(q.shape)
+
+
+def main(seed=0):
+    """Return by how much attention changes when all tokens are moved, and when the keys alone are, by tokens moved."""
+    rng = np.random.default_rng(seed)
+    heads = QUERY_HEADS, KEY_HEADS, KEY_HEADS
+    q, k, v = (rng.standard_normal((n, TOKENS, HEAD_DIM), dtype=np.float32) for n in heads)
+    at = np.arange(TOKENS)
+    here = attention(q, k, v, at, at)
+
+    def change(of_queries, of_keys):
+        return float(np.abs(attention(q, k, v, at + of_queries, at + of_keys) - here).max())
+
+    far = (1_000, 1_000_000, 1_000_000_000)
+    return {"all": {step: change(step, step) for step in far}, "keys": {step: change(0, step) for step in (1, 10)}}
+
+
+if __name__ == "__main__":
+    found = main()
+    for which, changes in found.items():
+        for step, difference in changes.items():
+            print(f"{which} {step:13,} tokens further on: attention changes by at most {difference:.1e}")

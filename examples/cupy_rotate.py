@@ -1,0 +1,52 @@
+"""
+CuPy: queries turned on a GPU in place, by one kernel, and what that takes beside a copy of the same bytes.
+
+A copy reads and writes each byte once, and so does a rotation at its best.
+
+Needs a CUDA GPU and CuPy (extra ``cupy-cuda12x`` or ``cupy-cuda13x``). Run it: ``python examples/cupy_rotate.py``
+"""
+
+import sys
+
+import numpy as np
+
+import rope_any as ra
+
+ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
+
+
+def gpu():
+    """Return CuPy; without it, or without a GPU, end with one line that says so."""
+    try:
+        import cupy
+    except ImportError:
+        sys.exit("this example needs CuPy, and a CUDA GPU: CuPy is not installed")
+    if not cupy.cuda.is_available():
+        sys.exit("this example needs a CUDA GPU: CuPy finds none")
+    return cupy
+
+
+def main(heads=32, tokens=32_768, first=131_072):
+    """Turn queries; return the largest error against float64 on the host, and the milliseconds of a turn and a copy."""
+    cupy = gpu()
+    from cupyx.profiler import benchmark
+
+    q = cupy.random.default_rng(0).standard_normal((heads, tokens, 128), dtype=cupy.float32)
+    out = cupy.empty_like(q)
+    table = ROPE.table(cupy.arange(first, first + tokens), like=q)
+    ROPE.apply(q, table, out=out, fused=True)
+    exact = ROPE.apply(cupy.asnumpy(q[0]).astype(np.float64), first)
+    error = float(np.abs(cupy.asnumpy(out[0]) - exact).max())
+
+    def milliseconds(call):
+        return 1e3 * float(np.median(benchmark(call, n_repeat=50, n_warmup=5).gpu_times))
+
+    turn = milliseconds(lambda: ROPE.apply(q, table, out=out, fused=True))
+    copy = milliseconds(lambda: cupy.copyto(out, q))
+    return {"error": error, "turn": turn, "copy": copy, "GiB": q.nbytes / 2**30}
+
+
+if __name__ == "__main__":
+    found = main()
+    print(f"{found['GiB']:.2f} GiB of queries: turned in {found['turn']:.3f} ms, copied in {found['copy']:.3f} ms")
+    print(f"turned, they err by at most {found['error']:.1e}")

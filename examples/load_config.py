@@ -1,0 +1,40 @@
+"""
+From the config of a model to the rotation of each of its layers, and where every number comes from.
+
+The config is that of Gemma 3 4B, cut down to what matters here: five of six layers attend to 1024 tokens and turn by
+the base 10 000; every sixth attends to all and turns by the base 1 000 000, with frequencies divided by 8.
+
+Needs NumPy alone. Run it: ``python examples/load_config.py``, or with the path of a ``config.json`` of your own
+"""
+
+import sys
+
+from rope_any.config import explain, layers
+
+GEMMA = {
+    "model_type": "gemma3_text",
+    "hidden_size": 2560,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "sliding_window": 1024,
+    "sliding_window_pattern": 6,
+    "max_position_embeddings": 131_072,
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+
+
+def main(config=GEMMA):
+    """Return what a config says of each kind of its layers, and the rotation of each layer."""
+    return explain(config), layers(config)
+
+
+if __name__ == "__main__":
+    kinds, ropes = main(*sys.argv[1:])
+    for kind in kinds:
+        print(f"layers of {kind.layer_type or 'all kinds'}, {ropes.count(kind.rope)} of {len(ropes)}: {kind.rope}")
+        for name, fact in kind.facts.items():
+            print(f"    {name:34}{fact.value!s:18}{fact.source}")

@@ -1,0 +1,60 @@
+"""
+A model of transformers with its rotary replaced: the same logits near, the right ones far away, and the way back.
+
+The model is a small Llama at random, of transformers' own code. Only distances count, so the right logits are those of
+the same weights in float64 at positions 0, 1, 2, ..., wherever the text stands. float32 angles are off by more the
+further away that is; exact ones are not.
+
+Needs torch and transformers (extra ``transformers``). Run it: ``python examples/replace_transformers.py``
+"""
+
+import copy
+
+import torch
+import transformers
+
+from rope_any.integrations.transformers import replace
+
+FAR = 131_072
+CONFIG = transformers.LlamaConfig(
+    vocab_size=256,
+    hidden_size=128,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    initializer_range=0.2,  # attention that is almost uniform would not notice a rotation
+    rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+)
+
+
+@torch.inference_mode()
+def logits(model, first=0):
+    """Return the logits of 64 tokens that stand from some position on."""
+    ids = torch.arange(64)[None]
+    # without a mask, positions that don't begin at 0 would be taken for those of several texts
+    return model(ids, position_ids=ids + first, attention_mask=torch.ones_like(ids)).logits
+
+
+def main(seed=0):
+    """Return the errors of all logits, near and far, before, with and after a replacement, and what was replaced."""
+    torch.manual_seed(seed)
+    model = transformers.LlamaForCausalLM(CONFIG).eval()
+    right = logits(copy.deepcopy(model).double())
+
+    def errors():
+        """Return the largest, in units of the spread."""
+        return [float((logits(model, first) - right).abs().max() / right.std()) for first in (0, FAR)]
+
+    before = errors()
+    undo = replace(model)
+    replaced = errors()
+    undo()
+    return {"before": before, "replaced": replaced, "undone": errors()}, [*undo.tables, *undo.rotations]
+
+
+if __name__ == "__main__":
+    found, changed = main()
+    print("replaced:", *changed)
+    for when, (near, far) in found.items():
+        print(f"{when:9}logits err by {near:.1e} from position 0 on, by {far:.1e} from {FAR:,} on")
