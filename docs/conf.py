@@ -29,6 +29,7 @@ html_theme = "furo"
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_css_files = ["math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
