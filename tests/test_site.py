@@ -25,13 +25,20 @@ LOOK = """async () => {
   const images = [...document.images];
   images.forEach(image => { image.loading = "eager"; });
   await Promise.allSettled(images.map(image => image.decode()));
-  const wide = document.scrollingElement.scrollWidth;
+  const ids = [...document.querySelectorAll("[id]")].map(element => element.id);
+  // What stands out of the window; not the document's width, which a theme may hide, or let scroll.
+  const held = e => e.localName !== "article" && (getComputedStyle(e).overflowX !== "visible" || held(e.parentElement));
+  const wide = [...document.querySelectorAll("article *")].filter(e => {
+    const { left, right } = e.getBoundingClientRect();
+    return (left < 0 || right > innerWidth) && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
+  });
   return {
     faults: [
       ...images.filter(image => !image.naturalWidth).map(image => `broken image ${image.src}`),
-      ...(wide > innerWidth ? [`wider than the window: ${wide} of ${innerWidth}`] : []),
+      ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `two elements with the id ${id}`),
+      ...wide.filter(e => !wide.some(other => other.parentElement === e)).map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
     ],
-    anchors: [...document.querySelectorAll("[id], a[name]")].flatMap(e => [e.id, e.getAttribute("name")]),
+    anchors: ids,
     links: [...document.querySelectorAll("a[href]")].map(link => link.href),
   };
 }"""
@@ -161,7 +168,8 @@ BROKEN = {
     "<img src='gone.png'>": "broken image",
     "<img src='data:image/png;base64,AAAA'>": "broken image",
     "<script src='https://elsewhere.invalid/x.js'></script>": "asked for https://elsewhere.invalid/x.js",
-    "<div style='width: 2000px'>wide</div>": "wider than the window",
+    "<div style='width: 2000px'>wide</div>": "out of the window: <div",
+    "<p id='here'>again</p>": "two elements with the id here",
     "<a href='gone.html'>link</a>": "page.html: file://",
     "<a href='other.html#gone'>link</a>": "page.html: file://",
     "<a href='#gone'>link</a>": "page.html: file://",
@@ -171,7 +179,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("defect", ["", *BROKEN])
 def test_the_tests_above_can_fail(defect, opened, tmp_path):
-    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'><body>{SOUND}{defect}", encoding="utf-8")
+    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'><article>{SOUND}{defect}</article>", encoding="utf-8")
     (tmp_path / "other.html").write_text("<!doctype html><p id='there'>text</p>", encoding="utf-8")
     visits = visited(*opened, tmp_path)
     found = [*visits[tmp_path / "page.html"].faults, *astray(visits)]
