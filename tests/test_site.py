@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+
+import rope_any as ra
+from rope_any import scaling
 
 pytest.importorskip("sphinx", reason="sphinx is not installed")
 
@@ -30,13 +35,15 @@ LOOK = """async () => {
   const held = e => e.localName !== "article" && (getComputedStyle(e).overflowX !== "visible" || held(e.parentElement));
   const wide = [...document.querySelectorAll("article *")].filter(e => {
     const { left, right } = e.getBoundingClientRect();
-    return (left < 0 || right > innerWidth) && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
+    const out = left < 0 || right > innerWidth;
+    return out && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
   });
   return {
     faults: [
       ...images.filter(image => !image.naturalWidth).map(image => `broken image ${image.src}`),
       ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `two elements with the id ${id}`),
-      ...wide.filter(e => !wide.some(other => other.parentElement === e)).map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
+      ...wide.filter(e => !wide.some(other => other.parentElement === e))
+        .map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
     ],
     anchors: ids,
     links: [...document.querySelectorAll("a[href]")].map(link => link.href),
@@ -91,9 +98,13 @@ def noted(page):
         if address.scheme not in {"file", "data", "blob"} and address.hostname != "127.0.0.1":
             faults.append(f"asked for {request.url}")
 
+    def failed(request):
+        if request.failure != "net::ERR_ABORTED":  # as when another page is opened meanwhile
+            faults.append(f"failed: {request.url}")
+
     page.on("console", lambda said: said.type in {"error", "warning"} and faults.append(f"{said.type}: {said.text}"))
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
+    page.on("requestfailed", failed)
     page.on("response", lambda answer: answer.status >= 400 and faults.append(f"{answer.status}: {answer.url}"))
     page.on("request", asked)
     return faults
@@ -147,9 +158,7 @@ def test_search(site, opened):
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
         page.locator("input[name=q]").first.fill("pairing")
         page.keyboard.press("Enter")
-        results = page.locator("#search-results li a")
-        results.first.wait_for()
-        assert any("words" in found.get_attribute("href") for found in results.all())
+        page.locator("#search-results a[href*='api.html']").first.wait_for()
         server.shutdown()
     assert faults == []
 
@@ -179,8 +188,130 @@ BROKEN = {
 
 @pytest.mark.parametrize("defect", ["", *BROKEN])
 def test_the_tests_above_can_fail(defect, opened, tmp_path):
-    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'><article>{SOUND}{defect}</article>", encoding="utf-8")
+    text = f"<!doctype html><meta charset='utf-8'><article>{SOUND}{defect}</article>"
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
     (tmp_path / "other.html").write_text("<!doctype html><p id='there'>text</p>", encoding="utf-8")
     visits = visited(*opened, tmp_path)
     found = [*visits[tmp_path / "page.html"].faults, *astray(visits)]
     assert any(fault.startswith(BROKEN[defect]) for fault in found) if defect else found == []
+
+
+# --- the explorer ------------------------------------------------------------------------------------------------
+
+SCHEMES = {
+    "plain": lambda f, _: f,
+    "linear": lambda f, s: scaling.linear(f, s["factor"]),
+    "ntk": lambda f, s: scaling.ntk(f, s["factor"]),
+    "dynamic_ntk": lambda f, s: scaling.dynamic_ntk(
+        f, s["factor"], length=s["trained"] * s["factor"], trained_length=s["trained"]
+    ),
+    "yarn": lambda f, s: scaling.yarn(f, s["factor"], base=s["base"], original_length=s["trained"]),
+    "llama3": lambda f, s: scaling.llama3(
+        f, s["factor"], original_length=s["trained"], low_freq_factor=1, high_freq_factor=4
+    ),
+}
+
+
+def settings(rng):
+    """Draw settings of the explorer, round ones and others."""
+    for scheme in SCHEMES:
+        for _ in range(60):
+            base, factor = 10 ** rng.uniform(0.5, 10), 2 ** rng.uniform(0, 10)
+            if rng.random() < 0.5:
+                base, factor = float(f"{base:.1g}"), float(round(factor))
+            trained, head_dim = int(2 ** rng.uniform(5, 20)), 2 * int(rng.integers(1, 257))
+            yield {"scheme": scheme, "base": base, "factor": factor, "trained": trained, "head_dim": head_dim}
+
+
+def expected(setting):
+    """Return the frequencies and the attention factor of a setting, from the library."""
+    f = SCHEMES[setting["scheme"]](ra.frequencies(setting["head_dim"], base=setting["base"]), setting)
+    return f, scaling.yarn_attention_factor(setting["factor"]) if setting["scheme"] == "yarn" else 1.0
+
+
+@pytest.fixture
+def explorer(site, opened):
+    """Open the explorer; nothing may have gone wrong in it at the end."""
+    page, faults = opened
+    page.goto((site / "explorer.html").as_uri())
+    yield page
+    assert faults == []
+
+
+def test_the_explorer_has_the_numbers_of_the_library(explorer, rng):
+    drawn = list(settings(rng))
+    found = explorer.evaluate(
+        "all => all.map(s => [ropeExplorer.frequencies(s), ropeExplorer.attentionFactor(s), ropeExplorer.inPython(s)])",
+        drawn,
+    )
+    for setting, (frequencies, attention_factor, text) in zip(drawn, found, strict=True):
+        wanted = expected(setting)
+        assert_allclose(frequencies, wanted[0], rtol=1e-12, atol=0, err_msg=str(setting))
+        assert_allclose(attention_factor, wanted[1], rtol=1e-12)
+        said = {"attention_factor": 1.0}
+        exec(text, said)  # noqa: S102  # the Python that the page shows
+        assert_allclose(said["f"], wanted[0], rtol=1e-12, atol=0, err_msg=text)
+        assert_allclose(said["attention_factor"], wanted[1], rtol=1e-12)
+
+
+def test_the_explorer_has_the_decay_of_the_paper(explorer):
+    f, distances = ra.frequencies(64, base=500_000.0), [0, 1, 7, 100, 4096, 100_000]
+    found = explorer.evaluate("([f, distances]) => ropeExplorer.decay(f, distances)", [f, distances])
+    cos, sin = ra.cos_sin(np.asarray(distances), f, dtype=np.float64)
+    bound = np.mean(np.abs(np.cumsum(cos + 1j * sin, axis=-1)), axis=-1)
+    assert_allclose(found["score"], np.stack([distances, np.mean(cos, axis=-1)], axis=-1), rtol=0, atol=1e-9)
+    assert_allclose(found["bound"], np.stack([distances, bound], axis=-1), rtol=0, atol=1e-9)
+
+
+def test_the_explorer_draws_what_is_set(explorer):
+    """By the keyboard, by the buttons, and by the address."""
+    base = explorer.get_by_role("slider", name="base")
+    base.press("End")
+    explorer.get_by_role("combobox", name="scheme").select_option("Llama 3")
+    explorer.get_by_role("slider", name="trained").press("ArrowRight")
+    explorer.get_by_role("button", name="one token on").click()
+    explorer.wait_for_function("location.hash")
+    setting = {"base": 1e8, "head_dim": 128, "scheme": "llama3", "factor": 4, "trained": 8192, "position": 1001}
+    assert explorer.url.split("#")[1] == "&".join(
+        f"{key}={setting[key]:.0f}" if key != "scheme" else "scheme=llama3"
+        for key in ("base", "head_dim", "factor", "trained", "position", "scheme")
+    )
+    explorer.reload()
+    assert base.get_attribute("aria-valuetext") == "100\u00a0000\u00a0000"
+    hands = explorer.locator("#ex-clock circle.scaled").evaluate_all(
+        "all => all.map(e => [+e.getAttribute('cx'), +e.getAttribute('cy')])"
+    )
+    x, y = (np.asarray(hands) - _middle(explorer)).T
+    frequencies, _ = expected(setting)
+    assert_allclose(np.exp(1j * np.arctan2(x, -y)), np.exp(1001j * np.asarray(frequencies)), atol=1e-9)
+    status = explorer.get_by_role("status").filter(has_text="pairs")
+    slow = [sum(2 * np.pi / f > 8192 for f in row) for row in (ra.frequencies(128, base=1e8), frequencies)]
+    status.filter(has_text=f"{slow[0]} of 64 pairs don't come round, with Llama 3 {slow[1]}.").wait_for()
+
+
+def _middle(page):
+    """Return where the hands of the clock are fixed."""
+    face = page.locator("#ex-clock circle.axis")
+    return [float(face.get_attribute(name)) for name in ("cx", "cy")]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("head_dim=7", "head_dim must be an even number from 2 to 1\u00a0024; got 7."),
+        ("position=0.5", "position must be a whole number from 0 to 2\u00a0147\u00a0483\u00a0647; got 0.5."),
+        ("factor=", "factor must be a number from 1 to 1\u00a0000\u00a0000; got ."),
+        ("scheme=toString", "scheme must be one of plain, linear, ntk, dynamic_ntk, yarn, llama3; got toString."),
+    ],
+)
+def test_the_explorer_says_what_it_cannot_draw(explorer, address, said):
+    explorer.goto(f"{explorer.url}#{address}")
+    explorer.get_by_text(said, exact=True).wait_for()
+
+
+def test_the_explorer_without_scripts(site, browser):
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto((site / "explorer.html").as_uri())
+        assert page.get_by_text("The explorer needs JavaScript").is_visible()
+        assert not page.get_by_label("base").is_visible()

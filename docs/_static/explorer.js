@@ -126,7 +126,7 @@
 
   // --- numbers as they are written ----------------------------------------------------------------------------
 
-  const python = (x) => (x >= 1e4 ? x.toLocaleString("en", { maximumFractionDigits: 3 }).replaceAll(",", "_") : `${x}`);
+  const python = (x) => `${x}`.replace(/^\d{5,}/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, "_"));
   const count = (x) => x.toLocaleString("en", { maximumFractionDigits: x < 1000 ? 3 : 0 }).replaceAll(",", "\u00a0");
   const digits = (x, n = 4) => (Math.abs(x) < 1e4 ? String(Number(x.toPrecision(n))) : count(x));
 
@@ -312,6 +312,7 @@
     if (location.hash.includes("=")) ({ state, faults } = read(location.hash)); // else it names a heading
     render();
   });
+  form.previousElementSibling.hidden = true; // which says that it needs this script
   form.hidden = false;
   addEventListener("resize", () => draw(state));
   render();
