@@ -7,7 +7,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
 
-def missing(name):
+def missing(name: str) -> bool:
     """Return whether a library can't run here, for ``<!--- skip: start if(missing("cupy"), reason="...") -->``."""
     if find_spec(name) is None:
         return True

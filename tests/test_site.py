@@ -21,7 +21,7 @@ from rope_any import scaling
 pytest.importorskip("sphinx", reason="sphinx is not installed")
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ["docs", "examples", "src", "tests"]  # what pages are made of: tests for the configs that they draw
+SOURCES = ["docs", "examples", "src", "tests", *ROOT.glob("*.md")]  # what pages are made of: tests for the configs
 WIDTHS = {"phone": (390, 844), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

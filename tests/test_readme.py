@@ -1,0 +1,68 @@
+"""The README says what is so: its figures are those of the committed results, and its links lead somewhere."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def figure(pattern):
+    """Return the number that the README says, of a pattern with a group."""
+    (found,) = re.findall(pattern, " ".join(README.split()))
+    return found
+
+
+def measured(what):
+    """Return how many times faster than transformers torch was, by the committed results."""
+    rows = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
+    wanted = {"library": "PyTorch", "regime": "default allocator", "what": what, "peer": "transformers, eager"}
+    (row,) = [row for row in rows if wanted.items() <= row.items()]
+    return row["theirs"] / row["ours"]
+
+
+def test_speed():
+    assert figure(r"([\d.]+) times as fast into a new array") == f"{measured('float32, half, new array'):.1f}"
+    assert figure(r"([\d.]+) times in place") == f"{measured('float32, half, out='):.1f}"
+    assert figure(r"a decoding step takes ([\d.]+) times as long") == f"{1 / measured('decode, half, new array'):.1f}"
+
+
+def test_error():
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "precision_table.md").read_text(encoding="utf-8"), re.MULTILINE)
+    cells = [row.split(" | ") for row in rows]
+    integers = cells[: cells.index(cells[0], 1)]  # the first table
+    heads = integers[0]
+    ours = [float(error) for row in integers if row[0].startswith("rope_any") for error in row[1:]]
+    assert len(ours) > 20
+    assert max(ours) <= float(figure(r"at most ([\d.e-]+);"))
+    careless = next(row for row in integers if row[0] == "float32 product, NumPy")
+    assert float(figure(r"off by ([\d.]+) at a million")) == round(float(careless[heads.index("1 048 576")]), 2)
+
+
+def test_models_read():
+    published = json.loads((ROOT / "tests" / "published.json").read_text(encoding="utf-8"))
+    assert int(figure(r"published configs of (\d+) models")) == len({entry["model"] for entry in published})
+    listed = json.loads((ROOT / "tests" / "architectures.json").read_text(encoding="utf-8"))
+    differ = sum(not reason.startswith("not text") for reason in listed.values())
+    assert int(figure(r"(\d+) of the \d+ rotary tables")) == int(figure(r"of the (\d+) rotary tables")) - differ
+
+
+def test_the_tables_counted_are_those_compared():
+    pytest.importorskip("transformers", minversion="5.23", reason="they are those of transformers 5.23")
+    architectures = pytest.importorskip("test_architectures", reason="torch is not installed")
+    assert int(figure(r"of the (\d+) rotary tables")) == len(architectures.CASES)
+    assert int(figure(r"of (\d+) architectures")) == len({case.config for case in architectures.CASES})
+
+
+def test_the_example_is_short():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(example.strip().splitlines()) <= 8
+
+
+def test_links_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
