@@ -74,12 +74,13 @@ def convert(
     if as_json:
         echo_json({"files": list(map(str, targets)), "converted": converted, "left": left})
         return
-    rows = (
-        (pattern, f"{count:5}", what)
+    rows = [
+        (pattern, count, what)
         for names, what in ((converted, "converted"), (left, "left as it is"))
         for pattern, count in Counter(re.sub(r"\b\d+\b", "*", name) for name in names).items()
-    )
-    show(table("tensors", "", "", rows=rows))
+    ]
+    width = max(len(str(count)) for _, count, _ in rows)
+    show(table("tensors", "", "", rows=((pattern, f"{count:{width}}", what) for pattern, count, what in rows)))
     show(f"{output}: {len(converted)} of {len(shapes)} tensors converted from {of} to {to}")
 
 
