@@ -8,105 +8,44 @@ are those of Okabe and Ito, which colour-blind eyes tell apart, and each line ha
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from io import BytesIO
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Arc, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 import rope_any as ra
 from rope_any import axes as arranged
-from rope_any import bending, scaling
+from rope_any import bending, config, plot, scaling
 from rope_any import positions as rules
+from rope_any.plot import BLACK, BLUE, GREY, RED, STYLES, WIDTH, apart, marked, named
 
-BLACK, GREY, BLUE, RED, GREEN, PURPLE = "#222222", "#767676", "#0072B2", "#D55E00", "#009E73", "#A8518A"
-STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
-LOOKS = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "font.size": 9.5,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.framealpha": 0.9,
-    "legend.edgecolor": "none",
-    "lines.linewidth": 1.9,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "rope_any",
-}
-WIDTH = 7.6  # inches, as wide as the text
+LOOKS = plot.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
 PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
 
-Row = Sequence[float]
-
-
-def tokens(number: float) -> str:
-    """Return a number with its thousands apart, as the pages write it."""
-    return f"{number:,.0f}".replace(",", " ") if abs(number) >= 1 or number == 0 else f"{number:g}"
-
-
-def apart(axis: Any) -> None:
-    """Write the numbers of an axis with their thousands apart."""
-    axis.set_major_formatter(FuncFormatter(lambda number, _: tokens(number)))
-    axis.set_minor_locator(NullLocator())
-
-
-def wavelengths(row: Row) -> list[float]:
-    """Return tokens per turn, and nothing to draw for pairs that stand still."""
-    return [2 * math.pi / f if f else math.nan for f in row]
-
-
-def named(axes: Axes, name: str, height: float) -> None:
-    """Write a name at the right end, at the height of what it names."""
-    axes.annotate(
-        name,
-        (1, height),
-        (4, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-        fontsize=8.5,
-    )
-
-
-def marked(axes: Axes, lengths: dict[str, float]) -> None:
-    """Draw lengths of contexts across, and name them at the right end."""
-    for name, length in lengths.items():
-        axes.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
-        named(axes, f"{name}\n{tokens(length)}", length)
+Row = tuple[float, ...]
 
 
 def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float]) -> Figure:
     """Draw wavelengths by pair, plain and scaled, and below how many times slower each pair has become."""
     figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
-    pairs = range(len(plain))
-    upper.plot(pairs, wavelengths(plain), color=GREY, linewidth=3.4, alpha=0.6, label="plain")
-    lower.axhline(1, color=GREY, linewidth=3.4, alpha=0.6)
-    for (name, row), (color, style) in zip(after.items(), cycle(STYLES)):
-        upper.plot(pairs, wavelengths(row), color=color, linestyle=style, label=name)
-        lower.plot(pairs, [f / g for f, g in zip(plain, row, strict=True)], color=color, linestyle=style)
-    marked(upper, lengths)
-    upper.set(yscale="log", ylabel="wavelength (tokens per turn)", title="Wavelengths", xlim=(0, len(plain) - 1))
-    upper.legend(loc="lower right")
+    rows = {"plain": plain} | after
+    plot.wavelengths(*rows.values(), labels=[*rows], lengths=lengths, ax=upper)
+    upper.set(xlabel=None, title="Wavelengths")
+    for look, row in zip(plot.styles(len(rows)), rows.values(), strict=True):
+        lower.plot([f / g for f, g in zip(plain, row, strict=True)], **look)
     lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair turns")
     ticks = [1, 2, 4, 8, 16, 32, 64]
     most = max(f / g for row in after.values() for f, g in zip(plain, row, strict=True))
     lower.set_yticks([tick for tick in ticks if tick <= 1.3 * most])
     lower.set_ylim(0.85, 1.25 * most)
-    for axis in (upper.yaxis, lower.yaxis):
-        apart(axis)
+    apart(lower.yaxis)
     return figure
 
 
@@ -161,8 +100,8 @@ def longrope() -> Figure:
 def resonance() -> Figure:
     """Draw the fastest wavelengths before and after they are rounded."""
     count = 24
-    pairs, plain = range(count), wavelengths(PLAIN[:count])
-    after = wavelengths(scaling.resonance(PLAIN)[:count])
+    pairs, plain = range(count), tokens_per_turn(PLAIN[:count])
+    after = tokens_per_turn(scaling.resonance(PLAIN)[:count])
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[5, 3])
     upper.plot(pairs, plain, "o", color=GREY, markersize=8.5, markerfacecolor="none", label="plain")
@@ -186,37 +125,29 @@ def still() -> Figure:
     """Draw p-RoPE beside partial rotary: wavelengths by pair, and which features are pairs."""
     head, share, base = 512, 0.25, 1_000_000.0
     whole, part = ra.frequencies(head, base=base), ra.frequencies(int(share * head), base=base)
-    figure = Figure(figsize=(WIDTH, 7.0), layout="constrained")
-    upper, *strips = figure.subplots(3, 1, height_ratios=[5, 2, 2])
-    upper.plot(wavelengths(whole), color=GREY, linewidth=3.4, alpha=0.6, label="plain: 256 pairs turn")
-    proportional = scaling.proportional(whole, share)
-    upper.plot(wavelengths(proportional), color=BLUE, label="proportional, 0.25: 64 of 256 pairs turn")
-    upper.plot(wavelengths(part), color=RED, linestyle=STYLES[1][1], label="partial rotary, 0.25: 64 pairs in all")
+    figure = Figure(figsize=(WIDTH, 6.2), layout="constrained")
+    upper, strip = figure.subplots(2, 1, height_ratios=[7, 2])
+    labels = [
+        "plain: 256 pairs turn",
+        "proportional, 0.25: 64 of 256 pairs turn",
+        "partial rotary, 0.25: 64 pairs in all",
+    ]
+    rows, longest = (whole, scaling.proportional(whole, share), part), {"longest context": 262_144}
+    plot.wavelengths(*rows, labels=labels, lengths=longest, ax=upper)
     upper.axvspan(64, head // 2 - 1, color=GREY, alpha=0.1, linewidth=0)
     upper.text(0.97, 0.06, "pairs 64 to 255 stand still", ha="right", transform=upper.transAxes)
-    upper.set(yscale="log", xlim=(0, head // 2 - 1), xlabel="pair", ylabel="wavelength (tokens per turn)")
-    upper.set_title("Wavelengths, 512 features, base 1 000 000")
-    apart(upper.yaxis)
+    upper.set_title("Wavelengths, 512 features, base 1\u202f000\u202f000")
     upper.legend(loc="upper right", bbox_to_anchor=(1, 0.42))
-    marked(upper, {"longest\ncontext": 262_144})
-    titles = [
-        "Proportional, 16 features, pairing half: features i and i + 8",
-        "Partial rotary, 16 features of which 8 turn, pairing half: features i and i + 4",
-    ]
-    for axes, title, reach, color in zip(strips, titles, (8, 4), (BLUE, RED), strict=True):
-        turning = {feature for i in range(4) for feature in (i, i + reach)}
-        for feature in range(16):
-            face = color if feature in turning else "white"
-            axes.add_patch(Rectangle((feature + 0.06, 0), 0.88, 0.8, facecolor=face, edgecolor=GREY))
-            ink = "white" if feature in turning else BLACK
-            axes.text(feature + 0.5, 0.4, str(feature), ha="center", va="center", color=ink)
-        for i in range(4):
-            arc = Arc((i + 0.5 + reach / 2, 0.85), reach, 2.1, theta1=0, theta2=180, color=color, linewidth=1.4)
-            axes.add_patch(arc)
-        axes.set(xlim=(-0.1, 16.1), ylim=(-0.1, 2.1), title=title, xticks=[], yticks=[])
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
+    few = ra.frequencies(16)
+    ropes = ra.Rope(scaling.proportional(few, 0.5), pairing="half"), ra.Rope(few[::2], pairing="half")
+    plot.pairs(*ropes, labels=["proportional, 0.5", "partial rotary, 0.5"], head_dim=16, ax=strip)
+    strip.set(xlim=(-0.6, 15.6))
     return figure
+
+
+def tokens_per_turn(row: Row) -> Row:
+    """Return the wavelengths of frequencies."""
+    return config.wavelengths(ra.Rope(row, pairing="half"))
 
 
 def bent_by(table: ra.Table, plain: ra.Table) -> np.ndarray[Any, Any]:
@@ -258,9 +189,9 @@ def fope() -> Figure:
     kept = tuple(f for f in PLAIN if f > 2 * math.pi / TRAINED)
     figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")
     upper, lower = figure.subplots(2, 1, height_ratios=[5, 4])
-    upper.plot(wavelengths(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
+    upper.plot(tokens_per_turn(kept), "o", color=BLUE, markersize=4.5, label=f"kept: {len(kept)} pairs")
     rest = range(len(kept), len(PLAIN))
-    gone = wavelengths(PLAIN)[len(kept) :]
+    gone = tokens_per_turn(PLAIN)[len(kept) :]
     upper.plot(rest, gone, "x", color=RED, markersize=5.5, label="dropped: the same at all positions")
     marked(upper, {"trained": TRAINED})
     upper.set(yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", title="Which frequencies are kept")
@@ -314,37 +245,10 @@ def axes_of_pairs() -> Figure:
         ),
         "alternating, two axes\n(Pixtral)": ra.Rope(arranged.alternating(f, 2), pairing="half"),
     }
-    names = {3: ["time", "row", "column"], 2: ["row", "column"]}
-    colors = {"time": BLUE, "row": RED, "column": GREEN}
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     strip = figure.subplots()
-    for height, rope in enumerate(recipes.values()):
-        # only the features of a pair that turns with an axis are moved when its position alone is not 0
-        for axis, name in enumerate(names[len(rope.frequencies)]):
-            pair_at = _pairs_by_feature(rope, axis)
-            for feature, pair in pair_at.items():
-                strip.add_patch(Rectangle((feature, height), 0.94, 0.8, facecolor=colors[name], edgecolor="none"))
-                strip.text(feature + 0.47, height + 0.4, pair, color="white", fontsize=7, ha="center", va="center")
-    strip.set(xlim=(0, 32), ylim=(len(recipes), -0.1), xlabel="feature; the number within is that of its pair")
-    strip.set_yticks([i + 0.4 for i in range(len(recipes))], recipes)
-    strip.set_xticks(range(0, 33, 8))
-    strip.grid(visible=False)
-    strip.tick_params(left=False)
-    handles = [Rectangle((0, 0), 1, 1, facecolor=color) for color in colors.values()]
-    figure.legend(handles, [f"turns with the {name}" for name in colors], loc="outside upper center", ncols=3)
+    plot.pairs(*recipes.values(), labels=[*recipes], axes=["time", "row", "column"], ax=strip)
     return figure
-
-
-def _pairs_by_feature(rope: ra.Rope, axis: int) -> dict[int, int]:
-    """Return the features that a step along an axis turns, and the pair of each, as the rotation itself moves them."""
-    row, step = rope.frequencies[axis], [[int(a == axis) for a in range(len(rope.frequencies))]]
-    found = {}
-    for pair in [i for i, f in enumerate(row) if f]:
-        alone = tuple(tuple(f * (i == pair) for i, f in enumerate(row)) for row in rope.frequencies)
-        x = np.ones((1, 2 * len(row)))
-        moved = ra.Rope(alone, pairing=rope.pairing, blocks=rope.blocks).apply(x, step)
-        found |= dict.fromkeys(np.flatnonzero(moved != x).tolist(), pair)
-    return found
 
 
 def shards() -> Figure:

@@ -44,6 +44,7 @@ ROOMS = [
     "testing._check",
     "testing",
     "testing.make_vectors",
+    "plot",
     "__init__",
     "cli._common",
     "cli._configs",
@@ -139,7 +140,7 @@ def test_the_tests_above_can_fail():
     assert libraries(bad) == {"torch", "jax"}
 
 
-MODULES = {"axes", "bending", "config", "onnx", "positions", "scaling", "testing", "weights"}
+MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", "testing", "weights"}
 
 
 def test_the_public_face():

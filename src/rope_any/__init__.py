@@ -30,6 +30,7 @@ __all__ = [
     "cos_sin",
     "frequencies",
     "onnx",
+    "plot",
     "positions",
     "rotate",
     "scaling",
@@ -41,7 +42,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> _Module:
     """Import what needs NumPy where it is asked for: the library itself doesn't."""
-    if name not in {"onnx", "testing"}:
+    if name not in {"onnx", "plot", "testing"}:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     import importlib

@@ -1,0 +1,599 @@
+"""
+Pictures of a rotation, by matplotlib.
+
+Each function draws on the `ax` that it is given and returns it. Without one it makes a figure by pyplot, because that
+is where notebooks, ``pyplot.show`` and galleries look for what they are to show. Frequencies may be an array of any
+library, and where they do, it makes no difference which features pair up. Colour-blind eyes can tell the colours apart,
+which differ in lightness or come with a style of line. Where matplotlib is missing, which the extra ``plot`` brings, a
+ModuleNotFoundError says so.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rope_any import _array, config
+from rope_any._array import Array
+from rope_any._engines import host
+from rope_any._frequencies import Frequencies, as_rows, integer, positive, shown
+from rope_any._pairing import members
+from rope_any._rope import Rope
+from rope_any._table import Table, check_table, placed
+from rope_any._table import tokens as as_tokens
+from rope_any.testing._exact import Sample, exact
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+__all__ = ["decay", "errors", "hands", "pairs", "table", "wavelengths"]
+
+Recipe: TypeAlias = Rope | Frequencies | Array
+Numbers: TypeAlias = np.ndarray[Any, Any]
+
+# The colours of Okabe and Ito, a darker one for their pale purple, and greys.
+BLACK, GREY, BLUE, RED, GREEN, PURPLE, ORANGE = (
+    *("#222222", "#767676", "#0072B2", "#D55E00"),
+    *("#009E73", "#A8518A", "#E69F00"),
+)
+STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
+LOOKS: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "font.size": 9.5,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "none",
+    "lines.linewidth": 1.9,
+}
+FACES = [(BLUE, "white"), (ORANGE, BLACK), (BLACK, "white"), (PURPLE, "white")]  # of cells, and what is written on them
+STILL, PASSING = "holds still", "passes through"
+LINE = 32  # features
+WIDTH = 7.6  # inches, as wide as the text of a page
+BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
+
+
+# --- one function for each picture ------------------------------------------------------------------------------------
+
+
+def hands(
+    rope: Recipe,
+    position: float | Sequence[float] | Array,
+    /,
+    *,
+    pairs: Iterable[int] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """
+    Draw a position as a clock with a hand for each pair, the fast ones long and thin, the slow ones short and wide.
+
+    Parameters
+    ----------
+    rope : Rope or frequencies
+        What turns.
+    position : float, sequence or array
+        In tokens: one number, or one for each axis of the positions.
+    pairs : iterable of int, optional
+        Which pairs to draw. By default eight, evenly from the first to the last.
+    ax : matplotlib.axes.Axes, optional
+        Polar axes to draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line for each hand, at ``position · frequency`` radians, modulo one turn. They are counted from the right
+        and anticlockwise, so that a hand of length 1 would end at (cosine, sine).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, there are not as many positions as axes, a pair isn't there, or `ax` is not
+        polar.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, plot
+    >>> ax = plot.hands(frequencies(128), 100)
+    >>> [line.get_label() for line in ax.lines][:2]  # the pair, and how many tokens it takes for a turn
+    ['0: 6.28', '9: 22.9']
+    """
+    rope = _rope(rope)
+    lengths = config.wavelengths(rope)
+    last = len(lengths) - 1
+    chosen = np.unique(np.linspace(0, last, 8).round().astype(int)).tolist() if pairs is None else list(pairs)
+    for pair in chosen:
+        if not 0 <= integer("pairs", pair) <= last:
+            msg = f"pairs must be from 0 to {last}; got {pair}"
+            raise ValueError(msg)
+    place = _host(position).reshape(1, -1)
+    cos, sin = (part[0] for part in _table(rope, place[0] if place.size == 1 else place, "position"))
+    with _on(ax, height=4.2, projection="polar") as axes:
+        if axes.name != "polar":
+            msg = f'axes must be polar, of subplots(subplot_kw={{"projection": "polar"}}); got {axes.name} axes'
+            raise ValueError(msg)
+        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), _shades(len(chosen)), chosen, strict=True):
+            angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
+            name = f"{pair}: {tokens(lengths[pair])}"
+            look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
+            axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
+        axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
+        axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
+        axes.set_title(f"Position {', '.join(tokens(p) for p in np.unique(place[0]))}")
+        axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
+    return axes
+
+
+def wavelengths(
+    *ropes: Recipe,
+    labels: Sequence[str] | None = None,
+    lengths: Mapping[str, float] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """
+    Draw how many tokens each pair takes for a whole turn, of one recipe or of several.
+
+    Parameters
+    ----------
+    *ropes : Rope or frequencies
+        Of several, the first is drawn wide and pale, so that what runs along it is seen.
+    labels : sequence of str, optional
+        Their names, by default "recipe 1", ...
+    lengths : mapping of str to float, optional
+        Lengths in tokens to be drawn across, by their names: the trained one, the extended one.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line for each recipe, 2π / frequency by pair. Of several axes of positions, all advance together. Pairs
+        that hold still have no point.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, there are no recipes, more than five, or not as many labels, or a length is
+        not positive.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, plot, scaling
+    >>> f = frequencies(128)
+    >>> recipes = {"plain": f, "ntk, factor 4": scaling.ntk(f, 4.0)}
+    >>> ax = plot.wavelengths(*recipes.values(), labels=[*recipes], lengths={"trained": 4096, "extended": 16_384})
+    >>> ax.get_ylabel()
+    'wavelength (tokens per turn)'
+    """
+    rows = [config.wavelengths(_rope(rope)) for rope in ropes]
+    names = _labels(labels, len(rows))
+    marks = {name: positive("lengths", length) for name, length in (lengths or {}).items()}
+    looks = styles(len(rows))
+    with _on(ax) as axes:
+        for row, name, look in zip(rows, names, looks, strict=True):
+            axes.plot(range(len(row)), row, label=name, marker="." if len(row) < 16 else None, **look)
+        axes.set(
+            yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", xlim=(0, max(map(len, rows)) - 0.9)
+        )
+        marked(axes, marks)
+        apart(axes.yaxis)
+        if len(rows) > 1 or labels:
+            axes.legend(loc="lower right")
+    return axes
+
+
+def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw how the score of a query and a key that are alike decays with their distance, and the paper's bound.
+
+    Parameters
+    ----------
+    rope : Rope or frequencies
+        What turns.
+    length : int, optional
+        The largest distance, in tokens.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With two lines by distance. The score, of queries and keys whose features are all equal, relative to that at
+        distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, of which
+        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, or the length is not positive or beyond 2³¹.
+
+    Notes
+    -----
+    The bound is that of Su et al., *RoFormer*, arXiv:2104.09864, section 3.4.3, where the sum over pairs is summed by
+    parts (Abel): a score is at most ``max |hᵢ₊₁ − hᵢ| · Σ |Sⱼ|``, hᵢ being what pair i adds at distance 0, and 0 behind
+    the last. Here each adds 1 / pairs. Of several axes of positions, the distance is the same along all.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, plot
+    >>> ax = plot.decay(frequencies(128))
+    >>> [float(line.get_ydata()[0]) for line in ax.lines]  # at distance 0
+    [32.5, 1.0]
+    """
+    rope = replace(_rope(rope), attention_factor=1.0)
+    longest = as_tokens("length", length, least=1)
+    distances = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
+    cos, sin = _table(rope, distances)
+    score = cos.mean(axis=-1)
+    bound = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
+    with _on(ax) as axes:
+        axes.plot(distances, bound, color=GREY, linewidth=1.2, linestyle=STYLES[1][1], label="bound of the paper")
+        axes.plot(distances, score, color=BLUE, linewidth=1.2, label="score")
+        axes.set(xlabel="distance of query and key (tokens)", ylabel="score, relative to that at distance 0")
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_yscale("symlog", linthresh=0.1, linscale=0.6)
+        for axis in (axes.xaxis, axes.yaxis):
+            apart(axis)
+        axes.legend(loc="upper right")
+    return axes
+
+
+def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw a table as an image: a row for each position, a column for each pair, cosines beside sines.
+
+    Parameters
+    ----------
+    table : Table, Rope or frequencies
+        A table ``(positions, pairs)`` of any library, or of what to make one.
+    positions : array, range or sequence of numbers, optional
+        In tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default those from 0 on,
+        as many as the table has, else 256.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; beside it there must be room for the bar of colours.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With one image, ``(positions, 2 · pairs)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, or the table has more axes, or other positions.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, plot
+    >>> ax = plot.table(frequencies(128), range(100, 200))
+    >>> ax.images[0].get_array().shape
+    (100, 128)
+    """
+    if isinstance(table, Table):
+        check_table(*table)
+        cos, sin = (_host(part) for part in table)
+        places = np.arange(len(cos)) if positions is None else _host(positions)
+        if cos.ndim != 2 or len(places) != len(cos):
+            msg = f"table must be (positions, pairs), for {len(places)} positions; got shape {cos.shape}"
+            raise ValueError(msg)
+    else:
+        rope = _rope(table)
+        places = np.arange(256) if positions is None else _host(positions)
+        cos, sin = _table(rope, places)
+    image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
+    most = max(1.0, float(np.abs(image).max()))
+    with _on(ax, height=4.6) as axes:
+        drawn = axes.imshow(image, aspect="auto", cmap="RdBu_r", vmin=-most, vmax=most)
+        axes.axvline(pairs - 0.5, color=BLACK, linewidth=1.5)
+        step = max(1, pairs // 4)
+        ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
+        axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
+        axes.yaxis.set_major_formatter(lambda row, _: tokens(places[int(row)]) if row in range(len(places)) else "")
+        for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
+            axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
+        axes.set(xlabel="pair", ylabel="position (tokens)")
+        axes.grid(visible=False)
+        axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
+    return axes
+
+
+def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = None, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw the largest error of cosines and sines by position: of this library's table, and of the float32 way.
+
+    Parameters
+    ----------
+    rope : Rope or frequencies
+        What turns.
+    longest : int, optional
+        The largest position, in tokens, below 2³¹.
+    like : array, optional
+        Names the library and device on which the table is made, NumPy's by default, and float64 by being float64.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line for each way and one for the bound. A point is the largest error, against 60 digits, over all pairs
+        and up to eight positions above half of its own and up to it.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If mpmath is missing, which the extra ``testing`` brings.
+    TypeError, ValueError
+        If an argument is of another kind, or `longest` is not positive, or 2³¹ or more.
+
+    Notes
+    -----
+    The float32 way rounds position, frequency, product and cosine to float32, as most code of models does. The
+    attention factor is left out. Of several axes of positions, all have the same.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, plot
+    >>> ax = plot.errors(frequencies(8), longest=1000)
+    >>> [line.get_label() for line in ax.lines]
+    ['float32 product', 'rope_any', 'bound 1.2e−7']
+    """
+    rope = replace(_rope(rope), attention_factor=1.0)
+    last = as_tokens("longest", longest, least=1)
+    ends = sorted({*(2**n for n in range(last.bit_length())), last})
+    groups = [np.unique(np.linspace(end // 2 + 1, end, 8).astype(int)) for end in ends]
+    places = _on_axes(rope, np.concatenate(groups))
+    truth = exact(places, rope.frequencies)
+    like = np.ones(1, dtype=np.float32) if like is None else like
+    ours = [_host(part) for part in rope.table(places.tolist(), like=like)]
+    products = places.reshape(len(places), -1, 1).astype(np.float32) * np.asarray(
+        as_rows(rope.frequencies), dtype=np.float32
+    )
+    angle = products.sum(axis=1)
+    lines = {
+        "float32 product": _largest([np.cos(angle), np.sin(angle)], truth, groups),
+        "rope_any": _largest(ours, truth, groups),
+    }
+    with _on(ax) as axes:
+        for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
+            axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
+        axes.axhline(BOUND, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"bound {tokens(BOUND)}")
+        axes.set(
+            xscale="log", yscale="log", xlabel="position (tokens)", ylabel="largest error of cosine and sine (no unit)"
+        )
+        apart(axes.xaxis)
+        axes.legend(loc="upper left")
+    return axes
+
+
+def pairs(
+    *ropes: Rope,
+    labels: Sequence[str] | None = None,
+    axes: Sequence[str] | None = None,
+    head_dim: int | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """
+    Draw which features of a head form a pair, and with which axis of the positions each pair turns.
+
+    Parameters
+    ----------
+    *ropes : Rope
+        One below the other.
+    labels : sequence of str, optional
+        Their names, by default "recipe 1", ...
+    axes : sequence of str, optional
+        The names of the axes of positions; of a rope that has fewer, the last ones. By default "axis 0", ...
+    head_dim : int, optional
+        How many features a head has; by default those up to the last that turns.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a cell for each feature, 32 to a line, and in it the number of its pair, where it has one. A cell of a pair
+        that turns with several axes is divided among them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, there are no ropes, not as many labels, fewer names than axes, or `head_dim`
+        is less than what turns.
+
+    Examples
+    --------
+    >>> from rope_any import Rope, frequencies, plot
+    >>> ax = plot.pairs(Rope(frequencies(8), pairing="half"), head_dim=12)
+    >>> [text.get_text() for text in ax.texts]
+    ['0', '1', '2', '3', '0', '1', '2', '3']
+    """
+    for rope in ropes:
+        if not isinstance(rope, Rope):
+            msg = f"ropes must be Ropes, which say which features pair up; got {shown(rope)}"
+            raise TypeError(msg)
+    titles = _labels(labels, len(ropes))
+    most = max(len(as_rows(rope.frequencies)) for rope in ropes)
+    names = [f"axis {axis}" for axis in range(most)] if axes is None else list(axes)
+    if len(names) < most:
+        msg = f"axes must name {most} axes; got {len(names)}"
+        raise ValueError(msg)
+    turns = ["turns"] if len(names) == 1 else [f"turns with {name}" for name in names]
+    looks = dict(zip(turns, cycle(FACES))) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
+    lines: list[str] = []
+    cells: list[tuple[int, int, int | None, list[str]]] = []
+    for rope, title in zip(ropes, titles, strict=True):
+        features = _features(rope, turns, head_dim)
+        cells += [(i % LINE, len(lines) + i // LINE, *feature) for i, feature in enumerate(features)]
+        lines += _ranges(title, len(features))
+    with _on(ax, height=1.2 + 0.32 * len(lines)) as strip:
+        edge: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
+        for column, line, pair, kinds in cells:
+            height = 0.8 / len(kinds)
+            for part, kind in enumerate(kinds):
+                strip.bar(column, height, 0.94, line + part * height, color=looks[kind][0], **edge)
+            if pair is not None:
+                boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1} if len(kinds) > 1 else None
+                ink = BLACK if boxed else looks[kinds[0]][1]
+                strip.text(column, line + 0.4, str(pair), color=ink, bbox=boxed, fontsize=8, ha="center", va="center")
+        seen = {kind for *_, kinds in cells for kind in kinds}
+        for kind in filter(seen.__contains__, looks):
+            strip.bar(0, 0, color=looks[kind][0], **edge, label=kind)
+        strip.set_xticks(range(0, LINE, 4))
+        strip.set_yticks([line + 0.4 for line in range(len(lines))], lines)
+        strip.set(
+            xlim=(-0.6, LINE - 0.4), ylim=(len(lines), -0.1), xlabel="feature; the number in a cell is that of its pair"
+        )
+        strip.grid(visible=False)
+        strip.tick_params(left=False)
+        strip.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
+    return strip
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def styles(count: int) -> list[dict[str, Any]]:
+    """Return what lines look like: one alone, or the first wide and pale and the others each in a style of its own."""
+    if not 1 <= count <= 1 + len(STYLES):
+        msg = f"ropes must be from 1 to {1 + len(STYLES)}, to be told apart; got {count}"
+        raise ValueError(msg)
+    others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
+    first: dict[str, Any] = {"color": GREY, "linewidth": 3.4, "alpha": 0.6}
+    return [first, *others][:count] if count > 1 else others[:1]
+
+
+def tokens(number: float) -> str:
+    """Return a number as it is read: its thousands apart, or with three digits."""
+    text = f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}"
+    return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
+
+
+def apart(axis: "Axis") -> None:
+    """Write the numbers of an axis with their thousands apart."""
+    axis.set_major_formatter(lambda number, _: tokens(number))
+    axis.minorticks_off()
+
+
+def named(ax: "Axes", name: str, height: float) -> None:
+    """Write a name at the right end, at the height of what it names."""
+    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    ax.annotate(name, (1, height), (4, 0), **where, va="center", fontsize=8.5)
+
+
+def marked(ax: "Axes", lengths: Mapping[str, float]) -> None:
+    """Draw lengths of contexts across, and name them at the right end."""
+    for name, length in lengths.items():
+        ax.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+        named(ax, f"{name} {tokens(length)}", length)
+
+
+@contextmanager
+def _on(ax: "Axes | None", *, height: float = 4.0, **options: Any) -> Iterator["Axes"]:
+    """Give the axes that are given, or those of a new figure, to be drawn on in the looks of the house."""
+    try:
+        import matplotlib as mpl
+        from matplotlib import pyplot as plt
+        from matplotlib.axes import Axes
+    except ModuleNotFoundError as error:
+        msg = f'rope_any.plot needs {error.name}, which is missing; install it by: pip install "rope-any[plot]"'
+        raise ModuleNotFoundError(msg, name=error.name) from None
+    if ax is not None and not isinstance(ax, Axes):
+        msg = f"ax must be an Axes of matplotlib; got {shown(ax)}"
+        raise TypeError(msg)
+    with mpl.rc_context(LOOKS if ax is None else {}):
+        yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(**options)
+
+
+def _shades(count: int) -> Numbers:
+    """Return colours from dark to light, none too light for a white page."""
+    import matplotlib as mpl
+
+    return np.asarray(mpl.colormaps["cividis"](np.linspace(0, 0.85, count)))
+
+
+def _rope(recipe: Recipe) -> Rope:
+    """Return what turns as a Rope: which features pair up frequencies don't say, and who takes them doesn't ask."""
+    if isinstance(recipe, Rope):
+        return recipe
+    given = _host(recipe).tolist() if _array.is_array(recipe) else recipe
+    if not isinstance(given, tuple | list):
+        msg = f"rope must be a Rope or frequencies; got {shown(recipe)}"
+        raise TypeError(msg)
+    return Rope(given, pairing="half")  # type: ignore[arg-type]  # it says what is wrong
+
+
+def _host(x: Any) -> Numbers:
+    """Return numbers, or an array of any library, as NumPy data; what is of half precision as float32."""
+    if not _array.is_array(x):
+        return np.asarray(placed([x] if isinstance(x, Real) else x, like=np.ones(1)))
+    xp = _array.namespace(x=x)
+    return host(x if _array.is_integer(x) else _array.cast(xp, x, _array.compute_dtype(xp, x)))
+
+
+def _on_axes(rope: Rope, positions: Numbers, name: str = "positions") -> Numbers:
+    """Return positions ``(n,)``, or on each axis ``(n, axes)``, as the recipe wants them."""
+    axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
+    if positions.ndim == 1:
+        return np.repeat(positions[:, None], axes, axis=1) if axes else positions
+    if positions.ndim != 2 or positions.shape[1] != axes:
+        each = f", or one for each of {axes} axes" if axes else ""
+        msg = f"{name} must be one number for a token{each}; got shape {positions.shape}"
+        raise ValueError(msg)
+    return positions
+
+
+def _table(rope: Rope, positions: Numbers, name: str = "positions") -> Table:
+    """Return the table of positions in float64."""
+    return rope.table(_on_axes(rope, positions, name), dtype=np.float64)
+
+
+def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
+    """Return the names of recipes, or say that there are not as many."""
+    if not count:
+        msg = "ropes must be at least one; got none"
+        raise ValueError(msg)
+    if labels is None:
+        return [f"recipe {i + 1}" for i in range(count)] if count > 1 else [""]
+    if isinstance(labels, str) or len(labels) != count:
+        msg = f"labels must be {count} names, one for each recipe; got {shown(labels)}"
+        raise ValueError(msg)
+    return list(labels)
+
+
+def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
+    """Return of each feature of a head its pair, if it has one, and with which axes that turns, or what it does."""
+    rows = as_rows(rope.frequencies)
+    names = turns[-len(rows) :]
+    kinds = [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
+    owners: dict[int, int] = {}
+    each = len(kinds) // rope.blocks
+    for first in range(0, len(kinds), each):
+        block = [*range(first, first + each)]
+        owners |= zip(members(rope.pairing, rope.start + 2 * first, each), 2 * block, strict=True)
+    least = max(owners) + 1
+    features = least if head_dim is None else as_tokens("head_dim", head_dim, least=least)
+    return [(owners[i], kinds[owners[i]] or [STILL]) if i in owners else (None, [PASSING]) for i in range(features)]
+
+
+def _ranges(title: str, features: int) -> list[str]:
+    """Return the names of the lines that the features of one recipe take."""
+    if features <= LINE:
+        return [title]
+    return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
+
+
+def _largest(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
+    """Return the largest error of a table in each group of its positions."""
+    off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
+    return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]
