@@ -26,6 +26,7 @@ from rope_any._pairing import members
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table, placed
 from rope_any._table import tokens as as_tokens
+from rope_any.testing._check import TABLE_BOUND
 from rope_any.testing._exact import Sample, exact
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ FACES = [(BLUE, "white"), (ORANGE, BLACK), (BLACK, "white"), (PURPLE, "white")] 
 STILL, PASSING = "holds still", "passes through"
 LINE = 32  # features
 WIDTH = 7.6  # inches, as wide as the text of a page
-BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
 
 
 # --- one function for each picture ------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def hands(
     cos, sin = (part[0] for part in _table(rope, place[0] if place.size == 1 else place, "position"))
     with _on(ax, height=4.2, projection="polar") as axes:
         if axes.name != "polar":
-            msg = f'axes must be polar, of subplots(subplot_kw={{"projection": "polar"}}); got {axes.name} axes'
+            msg = f'ax must be polar, of subplots(subplot_kw={{"projection": "polar"}}); got {axes.name} axes'
             raise ValueError(msg)
         for share, color, pair in zip(np.linspace(0, 1, len(chosen)), _shades(len(chosen)), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
@@ -367,7 +367,9 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     with _on(ax) as axes:
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
             axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
-        axes.axhline(BOUND, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"bound {tokens(BOUND)}")
+        axes.axhline(
+            TABLE_BOUND, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"bound {tokens(TABLE_BOUND)}"
+        )
         axes.set(
             xscale="log", yscale="log", xlabel="position (tokens)", ylabel="largest error of cosine and sine (no unit)"
         )

@@ -13,14 +13,13 @@ from rope_any._engines import ENGINES, Engine, find, version
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
-from rope_any.testing._check import TURN_BOUNDS
+from rope_any.testing._check import TABLE_BOUND, TURN_BOUNDS
 from rope_any.testing._exact import Sample, apart, exact
 from rope_any.testing._exact import turned as exactly
 
 # The job: the shapes and base of Llama-3.1-8B.
 QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
 DTYPES = ("float32", "bfloat16")
-TABLE_BOUND = 1.2e-7  # the largest error of a table that is let pass
 REPEATS = 5
 
 

@@ -18,6 +18,7 @@ from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
 from rope_any.testing._wrong import Rotary, causes
 from rope_any.testing.vectors import Case
 
+TABLE_BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
 # Largest error of a turned pair that is let pass, relative to its length. In float32 it is that of a float32 table,
 # √2 · 1.2e-7, and roundings of 2⁻²⁴ each. In half precision it is one rounding of each number, 2⁻¹¹ = 4.9e-4 in float16
 # and 2⁻⁸ = 3.9e-3 in bfloat16, and a bit: a table that is rounded as well misses by more.

@@ -1,0 +1,381 @@
+"""Pictures: what is in them, against sums and products that know nothing of the code that draws them."""
+
+import cmath
+import math
+import subprocess
+import sys
+from itertools import pairwise
+
+import matplotlib as mpl
+import numpy as np
+import oracle
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
+
+import rope_any as ra
+from rope_any import plot
+
+mpl.use("agg")
+
+F = ra.frequencies(32, base=500_000.0)
+HALF = ra.Rope(F, pairing="half")
+THREE = ra.Rope(ra.axes.chunked(F, [4, 6, 6]), pairing="half")
+EACH = {
+    "hands": lambda **options: plot.hands(F, 1000, **options),
+    "wavelengths": lambda **options: plot.wavelengths(F, ra.scaling.linear(F, 4.0), lengths={"trained": 64}, **options),
+    "decay": lambda **options: plot.decay(F, length=100, **options),
+    "table": lambda **options: plot.table(F, **options),
+    "errors": lambda **options: plot.errors(F, longest=100, **options),
+    "pairs": lambda **options: plot.pairs(HALF, **options),
+}
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def labels(ax):
+    return [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
+
+
+def lightness(color):
+    """Return the relative luminance of a colour, by the formula of WCAG."""
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+# --- hands ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [0, 1, -7, 2.5, 131_072, 2**31 - 1])
+def test_hands_stand_at_position_times_frequency(position):
+    ax = plot.hands(HALF, position, pairs=range(16))
+    (cos,), (sin,) = oracle.cos_sin([position], F)
+    for line, c, s in zip(ax.lines, cos, sin, strict=True):
+        start, end = line.get_xdata()
+        assert start == end and 0 <= end < 2 * math.pi
+        assert abs(cmath.rect(1, end) - complex(c, s)) < 1e-9
+    assert f"{position:,}".replace(",", "\u202f").replace("-", "−") in ax.get_title(loc="left")
+
+
+def test_hands_of_several_axes_turn_with_each(lib):
+    place = [3, 20, 500]
+    turned = [sum(p * row[i] for p, row in zip(place, THREE.frequencies, strict=True)) for i in range(16)]
+    for given in (place, lib(place, "int32")):
+        ax = plot.hands(THREE, given, pairs=range(16))
+        for line, angle in zip(ax.lines, turned, strict=True):
+            assert abs(cmath.rect(1, line.get_xdata()[1]) - cmath.rect(1, angle)) < 1e-9
+
+
+def test_one_position_is_that_of_every_axis():
+    together, each = (plot.hands(THREE, place) for place in (7, (7, 7, 7)))
+    assert [line.get_xdata()[1] for line in together.lines] == [line.get_xdata()[1] for line in each.lines]
+
+
+def test_hands_are_named_and_told_apart():
+    ax = plot.hands(ra.frequencies(128), 5)
+    pairs = [0, 9, 18, 27, 36, 45, 54, 63]
+    assert labels(ax)[:2] == ["0: 6.28", f"9: {2 * math.pi * 10_000 ** (18 / 128):.3g}"]
+    assert [int(label.split(":")[0]) for label in labels(ax)] == pairs
+    assert ax.get_legend().get_title().get_text() == "pair: tokens per turn"
+    assert "radians" in ax.get_xlabel()
+    shades = [lightness(line.get_color()) for line in ax.lines]
+    assert shades == sorted(shades) and min(np.diff(shades)) > 0.01 and shades[-1] < 0.75
+    widths, lengths = zip(*((line.get_linewidth(), line.get_ydata()[1]) for line in ax.lines), strict=True)
+    assert list(widths) == sorted(widths) and list(lengths) == sorted(lengths, reverse=True) and lengths[-1] > 0.2
+
+
+# --- wavelengths ------------------------------------------------------------------------------------------------------
+
+
+def test_wavelengths_are_two_pi_over_the_frequency(lib):
+    long = ra.scaling.linear(F, 4.0)
+    given = lib(long, "float32")
+    ax = plot.wavelengths(HALF, long, given, labels=["a", "b", "c"], lengths={"trained": 4096, "extended": 16_384})
+    plain, by_hand, by_array = ax.lines[:3]
+    np.testing.assert_allclose(plain.get_ydata(), [2 * math.pi / f for f in F], rtol=1e-14)
+    np.testing.assert_allclose(by_hand.get_ydata(), [8 * math.pi / f for f in F], rtol=1e-14)
+    np.testing.assert_allclose(by_array.get_ydata(), [8 * math.pi / f for f in F], rtol=1e-6)
+    assert list(plain.get_xdata()) == list(range(16))
+    assert [line.get_ydata()[0] for line in ax.lines[3:]] == [4096, 16_384]
+    assert [text.get_text() for text in ax.texts] == ["trained 4\u202f096", "extended 16\u202f384"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("pair", "wavelength (tokens per turn)")
+    assert ax.get_yscale() == "log" and ax.get_xlim()[0] <= 0 and ax.get_xlim()[1] >= 15
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
+
+
+def test_pairs_that_hold_still_have_no_wavelength():
+    ax = plot.wavelengths((*F, 0.0, 0.0))
+    assert np.isfinite(ax.lines[0].get_ydata()).tolist() == [True] * 16 + [False] * 2
+    ax.figure.draw_without_rendering()
+    assert ax.get_ylim()[1] < 1e8  # they don't stretch the axis
+    assert ax.get_legend() is None
+
+
+def test_lines_are_told_apart_without_colour():
+    ax = plot.wavelengths(*[F] * 5)
+    assert labels(ax) == [f"recipe {i}" for i in range(1, 6)]
+    looks = {(line.get_linestyle(), str(line._unscaled_dash_pattern), line.get_linewidth()) for line in ax.lines}
+    assert len(looks) == 5
+    assert max(lightness(line.get_color()) for line in ax.lines) < 0.3  # on white
+
+
+# --- decay ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_decay_is_the_score_of_turned_ones(pairing):
+    ax = plot.decay(ra.Rope(F, pairing=pairing, attention_factor=1.3), length=300)
+    _, line = ax.lines
+    distances = np.asarray(line.get_xdata(), dtype=int)
+    assert distances[0] == 0 and distances[-1] == 300 and len(distances) > 100
+    q = k = np.ones((301, 32))
+    q = ra.rotate(q, *ra.cos_sin(np.arange(301), F, dtype=np.float64), pairing=pairing)
+    want = (q @ k[0])[distances] / 32
+    assert line.get_ydata()[0] == 1
+    np.testing.assert_allclose(line.get_ydata(), want, atol=1e-13)
+
+
+def test_the_bound_is_that_of_the_paper():
+    bound, score = plot.decay(F, length=64).lines
+    for distance, got in zip(bound.get_xdata(), bound.get_ydata(), strict=True):
+        partial = [abs(sum(cmath.exp(1j * distance * f) for f in F[:j])) for j in range(1, 17)]
+        assert got == pytest.approx(sum(partial) / 16, rel=1e-12)
+    assert (bound.get_ydata() >= np.abs(score.get_ydata())).all()
+    assert "tokens" in bound.axes.get_xlabel() and "distance 0" in bound.axes.get_ylabel()
+    assert bound.get_linestyle() != score.get_linestyle() and labels(bound.axes) == ["bound of the paper", "score"]
+
+
+def test_decay_goes_to_the_length_that_is_asked_for():
+    assert plot.decay(F, length=1).lines[0].get_xdata().tolist() == [0, 1]
+    far = plot.decay(F, length=2**31 - 1).lines[1]
+    assert far.get_xdata()[-1] == 2**31 - 1 and len(far.get_xdata()) < 3000
+    (cos,), _ = oracle.cos_sin([2**31 - 1], F)
+    assert far.get_ydata()[-1] == pytest.approx(cos.mean(), abs=1e-9)
+
+
+# --- table ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_table_of_any_library_is_its_image(lib, dtype):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    table = ra.cos_sin(lib(np.arange(40, 90), "int32"), F, dtype=lib.dtype(dtype))
+    ax = plot.table(table, range(40, 90))
+    want = np.concatenate([lib.get(part).astype(np.float64) for part in table], axis=-1)
+    np.testing.assert_array_equal(ax.images[0].get_array(), want)
+    assert ax.images[0].get_clim() == (-1, 1)
+    shown = [ax.yaxis.get_major_formatter()(row, None) for row in (0, 10, 49, 10.5, 50)]
+    assert shown == ["40", "50", "89", "", ""]
+
+
+def test_a_table_is_made_of_a_recipe(lib):
+    places = [0, 5, 1_000_000]
+    cos, sin = oracle.cos_sin(places, F)
+    for positions in (places, lib(places, "int32")):
+        ax = plot.table(HALF, positions)
+        np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([cos, sin]), atol=1e-9)
+    assert plot.table(F).images[0].get_array().shape == (256, 32)
+    assert ax.yaxis.get_major_formatter()(2, None) == "1\u202f000\u202f000"
+
+
+def test_an_image_of_a_table_says_what_it_shows():
+    ax = plot.table(ra.Rope(F, pairing="half", attention_factor=1.5), range(8))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("pair", "position (tokens)")
+    assert [text.get_text() for text in ax.texts] == ["cosine", "sine"]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "4", "8", "12"] * 2
+    (bar,) = (other for other in ax.figure.axes if other is not ax)
+    assert bar.get_ylabel() == "cosine or sine (no unit)"
+    assert ax.images[0].get_clim() == (-1.5, 1.5)
+    low, middle, high = (lightness(ax.images[0].cmap(x)[:3]) for x in (0.0, 0.5, 1.0))
+    assert middle > 0.8 and max(low, high) < 0.1
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_those_against_sixty_digits():
+    ax = plot.errors(ra.Rope(F, pairing="half", attention_factor=1.2), longest=100_000)
+    narrow, ours, bound = ax.lines
+    assert labels(ax) == ["float32 product", "rope_any", "bound 1.2e−7"]
+    ends = [2**n for n in range(17)] + [100_000]
+    for end, theirs, mine in zip(ends, narrow.get_ydata(), ours.get_ydata(), strict=True):
+        places = sorted({int(p) for p in np.linspace(end // 2 + 1, end, 8)})
+        exact = oracle.cos_sin(places, F)
+        angle = np.float32(places)[:, None] * np.float32(F)
+        off = [np.abs(way - part) for way, part in zip((np.cos(angle), np.sin(angle)), exact, strict=True)]
+        assert theirs == pytest.approx(np.max(off))
+        off = [np.abs(way - part) for way, part in zip(ra.cos_sin(np.asarray(places), F), exact, strict=True)]
+        assert mine == pytest.approx(np.max(off)) and mine <= 1.2e-7
+    assert list(narrow.get_xdata()) == list(ours.get_xdata()) == ends
+    assert narrow.get_ydata()[-1] > 1e-3
+    assert list(bound.get_ydata()) == [1.2e-7, 1.2e-7]
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert "tokens" in ax.get_xlabel() and "no unit" in ax.get_ylabel()
+    assert narrow.get_linestyle() != ours.get_linestyle() and narrow.get_marker() != ours.get_marker()
+
+
+def test_errors_on_any_library(lib):
+    _, ours, _ = plot.errors(THREE, longest=2**31 - 1, like=lib([0.0], "float32")).lines
+    assert 0 < max(ours.get_ydata()) <= 1.2e-7
+    assert ours.get_xdata()[-1] == 2**31 - 1
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def cells(ax):
+    """Return by line and feature the number in a cell, and how the cell is filled: names of the legend by height."""
+    handles, names = ax.get_legend_handles_labels()
+    of = {bar[0].get_facecolor(): name for bar, name in zip(handles, names, strict=True)}
+    found = {}
+    for patch in ax.patches:
+        if patch.get_height():
+            place = int(patch.get_y() + 1e-9), round(patch.get_x() + 0.47)
+            found.setdefault(place, [None, []])[1].append(of[patch.get_facecolor()])
+    for text in ax.texts:
+        column, height = text.get_position()
+        found[round(height - 0.4), column][0] = int(text.get_text())
+    return found
+
+
+def as_it_turns(rope, head_dim, names):
+    """Return the same of the rotation itself: a feature is moved by a pair where that pair alone turns."""
+    rows = rope.frequencies if len(names) > 1 else (rope.frequencies,)
+    found = {feature: [None, ["passes through"]] for feature in range(head_dim)}
+    for pair in range(len(rows[0])):
+        turns = [name for name, row in zip(names, rows, strict=True) if row[pair]]
+        alone = tuple(float(i == pair) for i in range(len(rows[0])))
+        x = np.ones((1, head_dim))
+        moved = ra.Rope(alone, pairing=rope.pairing, start=rope.start, blocks=rope.blocks).apply(x, 1) != x
+        found |= {feature: [pair, turns or ["holds still"]] for feature in np.flatnonzero(moved).tolist()}
+    return found
+
+
+ROPES = {
+    "half": (HALF, 32),
+    "interleaved, wide": (ra.Rope(F, pairing="interleaved"), 80),
+    "in the middle": (ra.Rope(F, pairing="half", start=5), 40),
+    "some still": (ra.Rope(ra.scaling.proportional(F, 0.5), pairing="half"), 32),
+    "three axes": (THREE, 32),
+    "two axes in blocks": (ra.Rope(ra.axes.axial(F[:8], F[:8]), pairing="half", blocks=2), 36),
+    "mixed": (ra.Rope((F, (0.0, *F[1:])), pairing="interleaved"), 32),
+}
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_cells_are_as_the_rotation_turns(kind):
+    rope, head_dim = ROPES[kind]
+    axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
+    names = ["turns"] if axes == 1 else [f"turns with {name}" for name in "xyz"[:axes]]
+    ax = plot.pairs(rope, head_dim=head_dim, axes="xyz"[:axes])
+    want = as_it_turns(rope, head_dim, names)
+    assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
+    lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
+    assert [text.get_text() for text in ax.get_yticklabels()] == lines
+    assert ax.get_xlabel().startswith("feature")
+
+
+def test_recipes_stand_one_below_the_other_with_the_last_names():
+    two = ra.Rope(ra.axes.axial(F[:8], F[:8]), pairing="half")
+    ax = plot.pairs(THREE, two, labels=["three", "two"], axes=["time", "row", "column"])
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["three", "two"]
+    assert cells(ax)[1, 0] == [0, ["turns with row"]] and cells(ax)[1, 8] == [8, ["turns with column"]]
+    assert cells(ax)[0, 0] == [0, ["turns with time"]]
+    _, names = ax.get_legend_handles_labels()
+    assert names == ["turns with time", "turns with row", "turns with column"]
+
+
+def test_cells_are_told_apart_in_grey():
+    faces = sorted(lightness(face) for face, _ in plot.FACES[:3])
+    assert all(b / a > 2 for a, b in pairwise(faces))
+    for face, ink in plot.FACES:
+        light, dark = sorted((lightness(face), lightness(ink)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) > 4.5  # WCAG's contrast of text
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_each_draws_on_the_axes_it_is_given(name):
+    figure = plt.figure()
+    ax = figure.add_subplot(projection="polar" if name == "hands" else None)
+    figures, settings = plt.get_fignums(), dict(mpl.rcParams)
+    assert EACH[name](ax=ax) is ax
+    assert (plt.get_fignums(), dict(mpl.rcParams)) == (figures, settings)
+    assert ax.has_data()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_each_makes_a_figure_that_pyplot_shows(name):
+    settings = dict(mpl.rcParams)
+    ax = EACH[name]()
+    assert plt.gcf() is ax.figure and dict(mpl.rcParams) == settings
+    ax.figure.draw_without_rendering()
+    words = [text for part in ax.figure.axes for text in part.findobj(mpl.text.Text) if text.get_text().strip()]
+    assert words and min(text.get_fontsize() for text in words) >= 8
+    around, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
+    assert around.x0 >= 0 and around.y0 >= 0 and around.x1 <= width and around.y1 <= height  # nothing is cut off
+    assert around.width > 0.6 * width and around.height > 0.6 * height
+
+
+@pytest.mark.parametrize(
+    ("draw", "error", "match"),
+    [
+        (lambda: plot.hands(5, 1), TypeError, r"rope must be a Rope or frequencies; got int 5"),
+        (lambda: plot.hands(F, "x"), TypeError, r"positions must be an array.*; got str"),
+        (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number for a token; got shape \(1, 2\)"),
+        (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(1, 2\)"),
+        (lambda: plot.hands(F, 1, pairs=[16]), ValueError, r"pairs must be from 0 to 15; got 16"),
+        (lambda: plot.hands(F, 1, pairs=[0.5]), TypeError, r"pairs must be an integer; got float 0.5"),
+        (lambda: plot.hands(F, 1, ax=plt.figure().add_subplot()), ValueError, r"ax must be polar.*got rectilinear"),
+        (lambda: plot.hands(F, 1, ax=3), TypeError, r"ax must be an Axes of matplotlib; got int 3"),
+        (plot.wavelengths, ValueError, r"ropes must be at least one; got none"),
+        (lambda: plot.wavelengths(*[F] * 6), ValueError, r"ropes must be from 1 to 5.*; got 6"),
+        (lambda: plot.wavelengths(F, labels=["a", "b"]), ValueError, r"labels must be 1 names.*got list"),
+        (lambda: plot.wavelengths(F, lengths={"trained": 0}), ValueError, r"lengths must be positive.*got 0"),
+        (lambda: plot.decay(F, length=0), ValueError, r"length must be from 1 to 2147483647; got 0"),
+        (
+            lambda: plot.table(ra.cos_sin(np.zeros((2, 3)), F)),
+            ValueError,
+            r"table must be \(positions, pairs\).*2, 3, 16",
+        ),
+        (
+            lambda: plot.table(ra.cos_sin(np.arange(3), F), range(4)),
+            ValueError,
+            r"for 4 positions; got shape \(3, 16\)",
+        ),
+        (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
+        (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
+        (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which say which features pair up; got tuple"),
+        (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must name 3 axes; got 1"),
+        (lambda: plot.pairs(HALF, head_dim=30), ValueError, r"head_dim must be from 32 to 2147483647; got 30"),
+        (plot.pairs, ValueError, r"ropes must be at least one; got none"),
+    ],
+)
+def test_what_is_refused(draw, error, match):
+    with pytest.raises(error, match=match):
+        draw()
+    assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty one is left
+
+
+def test_rope_any_needs_no_matplotlib_until_it_draws():
+    code = """
+import sys
+sys.modules["matplotlib"] = None
+from rope_any import *
+try:
+    plot.decay(frequencies(8))
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith('is missing; install it by: pip install "rope-any[plot]"')
+    assert "matplotlib" in done.stdout and done.stderr == ""
+    code = "import sys, rope_any; assert not {'matplotlib', 'rope_any.plot'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
