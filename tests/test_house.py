@@ -50,6 +50,7 @@ ROOMS = [
     "cli._configs",
     "cli._inspect",
     "cli._export",
+    "cli._plot",
     "cli._rotate",
     "cli._convert",
     "cli._check",

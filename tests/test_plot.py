@@ -1,6 +1,7 @@
 """Pictures: what is in them, against sums and products that know nothing of the code that draws them."""
 
 import cmath
+import json
 import math
 import subprocess
 import sys
@@ -12,9 +13,10 @@ import oracle
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
+from test_cli import run
 
 import rope_any as ra
-from rope_any import plot
+from rope_any import cli, plot
 
 mpl.use("agg")
 
@@ -350,6 +352,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
             ValueError,
             r"for 4 positions; got shape \(3, 16\)",
         ),
+        (lambda: plot.table(F, range(0)), ValueError, r"table must have a position and a pair; got shape \(0, 16\)"),
         (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
         (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
         (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which say which features pair up; got tuple"),
@@ -362,6 +365,98 @@ def test_what_is_refused(draw, error, match):
     with pytest.raises(error, match=match):
         draw()
     assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty one is left
+
+
+# --- on the command line ----------------------------------------------------------------------------------------------
+
+LLAMA = {"model_type": "llama", "head_dim": 32, "rope_theta": 500_000.0, "max_position_embeddings": 8192}
+SCALED = LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+KINDS = {
+    "hands": (("--position", 1000), lambda: plot.hands(F, 1000)),
+    "decay": (("--length", 50), lambda: plot.decay(F, length=50)),
+    "table": (("--length", 4), lambda: plot.table(F, range(4))),
+    "errors": (("--length", 9), lambda: plot.errors(F, longest=9)),
+    "pairs": ((), lambda: plot.pairs(HALF)),
+    "wavelengths": ((), lambda: plot.wavelengths(F, labels=["plain.json"], lengths={"trained": 8192})),
+}
+
+
+@pytest.fixture
+def configs(tmp_path):
+    for name, config in (("plain", LLAMA), ("scaled", SCALED)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
+    return tmp_path
+
+
+def here(monkeypatch, capsys, folder, *words):
+    """Return the exit status and what is printed of ``rope-any plot``, run in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MPLBACKEND", "agg")  # and so afterwards as before
+    with pytest.raises(SystemExit) as left:
+        cli.app(["plot", *map(str, words)], prog_name="rope-any")
+    return left.value.code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
+    options, draw = KINDS[kind]
+    status, out, err = here(monkeypatch, capsys, configs, "plain.json", kind, *options, "-o", "out/it.png", "--json")
+    assert (status, err) == (0, "")
+    told, want = json.loads(out), draw()
+    assert (told["file"], told["kind"]) == ("out/it.png", kind)
+    assert [line["label"] for line in told["lines"]] == [line.get_label().lstrip("_") for line in want.lines]
+    for line, drawn in zip(told["lines"], want.lines, strict=True):
+        assert (line["x"], line["y"]) == tuple(np.asarray(data).tolist() for data in drawn.get_data())
+    assert told["images"] == [np.asarray(image.get_array()).tolist() for image in want.images]
+    assert [text["text"] for text in told["texts"]] == [text.get_text() for text in want.texts]
+    assert told["axes"] == {"x": want.get_xlabel(), "y": want.get_ylabel()}
+    picture = plt.imread(configs / "out" / "it.png")
+    assert picture.shape[1] == 1140 and picture.std() > 0.05  # as wide as a page at 150 dots, and not empty
+
+
+def test_the_command_line_draws_configs_side_by_side(configs):
+    done = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
+    assert done.returncode == 0, done.stderr
+    plain, scaled, *marks = json.loads(done.stdout)["lines"]
+    assert (plain["label"], scaled["label"]) == ("plain.json", "scaled.json")
+    np.testing.assert_allclose(scaled["y"], 4 * np.asarray(plain["y"]))
+    lengths = [text["text"] for text in json.loads(done.stdout)["texts"]]
+    assert [(mark["label"], mark["y"][0]) for mark in marks] == [("trained", 8192), ("extended", 32_768)]
+    assert lengths == ["trained 8\u202f192", "extended 32\u202f768"]
+    before = (configs / "w.svg").read_bytes()
+    assert before.startswith(b"<?xml") and b"</svg>" in before
+    again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", cwd=configs)
+    assert again.returncode == 2 and "w.svg exists" in again.stderr and (configs / "w.svg").read_bytes() == before
+    again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", "--overwrite", cwd=configs)
+    assert (again.returncode, again.stdout) == (0, "w.svg: wavelengths of plain.json\n")
+    assert (configs / "w.svg").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "plain.json hand -o a.png",
+            "KIND must be one of hands, wavelengths, decay, table, errors, pairs; got str 'hand'",
+        ),
+        ("plain.json hands -o a.png", "--position must be given with hands; got none"),
+        ("plain.json hands --position here -o a.png", "--position must be a number, or one for each axis"),
+        ("plain.json hands --position 1,2 -o a.png", "position must be one number for a token; got shape (1, 2)"),
+        ("plain.json decay --position 1 -o a.png", "--position must come with hands; got it with decay"),
+        ("plain.json pairs --length 5 -o a.png", "--length must come with decay or table or errors; got it with pairs"),
+        ("plain.json scaled.json decay -o a.png", "decay must be of one CONFIG; got 2"),
+        ("plain.json decay -o a.txt", "--output must end in .png, .svg, .pdf; got a.txt"),
+        ("plain.json decay --length 0 -o a.png", "length must be from 1 to 2147483647; got 0"),
+        ("plain.json table --length 0 -o a.png", "table must have a position and a pair"),
+        ("none.json decay -o a.png", "none.json"),
+    ],
+)
+def test_what_the_command_line_refuses_is_one_line(words, message, configs, monkeypatch, capsys):
+    before = sorted(configs.iterdir())
+    status, out, err = here(monkeypatch, capsys, configs, *words.split())
+    assert (status, out) == (2, "")
+    assert err.startswith("rope-any: ") and message in err and err.count("\n") == 1
+    assert sorted(configs.iterdir()) == before
 
 
 def test_rope_any_needs_no_matplotlib_until_it_draws():

@@ -292,6 +292,9 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         places = np.arange(256) if positions is None else _host(positions)
         cos, sin = _table(rope, places)
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
+    if not image.size:
+        msg = f"table must have a position and a pair; got shape {cos.shape}"
+        raise ValueError(msg)
     most = max(1.0, float(np.abs(image).max()))
     with _on(ax, height=4.6) as axes:
         drawn = axes.imshow(image, aspect="auto", cmap="RdBu_r", vmin=-most, vmax=most)
@@ -496,7 +499,7 @@ def named(ax: "Axes", name: str, height: float) -> None:
 def marked(ax: "Axes", lengths: Mapping[str, float]) -> None:
     """Draw lengths of contexts across, and name them at the right end."""
     for name, length in lengths.items():
-        ax.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"_{name}")  # not in the legend
         named(ax, f"{name} {tokens(length)}", length)
 
 

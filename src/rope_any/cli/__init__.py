@@ -16,6 +16,7 @@ from rope_any.cli._common import Verbs, echo_json
 from rope_any.cli._convert import convert
 from rope_any.cli._export import export
 from rope_any.cli._inspect import diff, inspect
+from rope_any.cli._plot import plot
 from rope_any.cli._rotate import rotate
 from rope_any.cli._verify import verify
 
@@ -24,6 +25,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
         inspect: "rope-any inspect config.json",
         diff: "rope-any diff a.json b.json",
         export: "rope-any export config.json rope.onnx",
+        plot: "rope-any plot config.json wavelengths -o wavelengths.png",
     },
     "Rotate": {
         rotate: "rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",
