@@ -1,7 +1,9 @@
 """How the documentation is built: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``."""
 
+import math
 import os
 import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,19 +24,39 @@ author = "The rope_any authors"
 release = version = rope_any.__version__
 html_title = f"rope_any {release}"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
-exclude_patterns = ["_build", "precision_table.md", "peers_table.md", "replace_table.md"]  # parts of other pages
+exclude_patterns = [
+    "_build",
+    "gallery_src",
+    "precision_table.md",
+    "peers_table.md",
+    "replace_table.md",
+]  # parts of other pages
 html_theme = "furo"
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
-html_css_files = ["math.css", "pictures.css", "tables.css"]
+html_css_files = ["gallery.css", "math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 myst_update_mathjax = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery_src",
+    "gallery_dirs": "gallery",  # made anew by each build, and gone after it
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "ExampleTitleSortKey",
+    "capture_repr": (),  # the picture says it
+    "image_srcset": ["2x"],
+    "download_all_examples": False,
+    "notebook_extensions": set(),
+    "min_reported_time": math.inf,
+    "write_computation_times": False,
+    "show_signature": False,
+}
 
 autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # of the edges
 autodoc_typehints = "none"  # the docstrings say more than `Any`, which is what an array's type is
@@ -89,3 +111,4 @@ def setup(app: Sphinx) -> None:
     app.add_directive("picture", Picture)
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))
+    app.connect("build-finished", lambda app, _: shutil.rmtree(Path(app.srcdir, "gallery"), ignore_errors=True))

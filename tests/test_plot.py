@@ -3,9 +3,11 @@
 import cmath
 import json
 import math
+import runpy
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -23,6 +25,7 @@ mpl.use("agg")
 F = ra.frequencies(32, base=500_000.0)
 HALF = ra.Rope(F, pairing="half")
 THREE = ra.Rope(ra.axes.chunked(F, [4, 6, 6]), pairing="half")
+GALLERY = Path(__file__).parent.parent / "docs" / "gallery_src"
 EACH = {
     "hands": lambda **options: plot.hands(F, 1000, **options),
     "wavelengths": lambda **options: plot.wavelengths(F, ra.scaling.linear(F, 4.0), lengths={"trained": 64}, **options),
@@ -365,6 +368,21 @@ def test_what_is_refused(draw, error, match):
     with pytest.raises(error, match=match):
         draw()
     assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty one is left
+
+
+@pytest.mark.parametrize("script", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
+def test_the_gallery_shows_each(script, monkeypatch):
+    drawn = []
+    function = getattr(plot, script.stem)
+    monkeypatch.setattr(
+        plot, script.stem, lambda *args, **options: drawn.append(function(*args, **options)) or drawn[-1]
+    )
+    runpy.run_path(str(script))
+    assert {ax.figure.number for ax in drawn} == set(plt.get_fignums()) != set()
+
+
+def test_the_gallery_has_a_script_for_each_function():
+    assert sorted(path.stem for path in GALLERY.glob("*.py")) == plot.__all__
 
 
 # --- on the command line ----------------------------------------------------------------------------------------------

@@ -1,0 +1,19 @@
+"""
+Wavelengths of several recipes
+==============================
+
+The wavelength of a pair is how many tokens it takes for one turn. A pair whose wavelength is longer than the trained
+length has shown only a part of its angles in training; beyond that length come angles that the model has never seen.
+Scaling makes pairs slower: linear scaling all of them, YaRN those that are slow already.
+"""
+
+import rope_any as ra
+
+plain = ra.frequencies(128)
+recipes = {
+    "plain": plain,
+    "linear, factor 4": ra.scaling.linear(plain, 4.0),
+    "ntk, factor 4": ra.scaling.ntk(plain, 4.0),
+    "yarn, factor 4": ra.scaling.yarn(plain, 4.0, base=10_000.0, original_length=4096),
+}
+ra.plot.wavelengths(*recipes.values(), labels=[*recipes], lengths={"trained": 4096, "extended": 16_384})
