@@ -141,7 +141,6 @@ def still() -> Figure:
     few = ra.frequencies(16)
     ropes = ra.Rope(scaling.proportional(few, 0.5), pairing="half"), ra.Rope(few[::2], pairing="half")
     plot.pairs(*ropes, labels=["proportional, 0.5", "partial rotary, 0.5"], head_dim=16, ax=strip)
-    strip.set(xlim=(-0.6, 15.6))
     return figure
 
 

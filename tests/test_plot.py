@@ -77,6 +77,7 @@ def test_hands_of_several_axes_turn_with_each(lib):
 
 def test_one_position_is_that_of_every_axis():
     together, each = (plot.hands(THREE, place) for place in (7, (7, 7, 7)))
+    assert [ax.get_title(loc="left") for ax in (together, each)] == ["Position 7", "Position 7, 7, 7"]
     assert [line.get_xdata()[1] for line in together.lines] == [line.get_xdata()[1] for line in each.lines]
 
 
@@ -84,6 +85,7 @@ def test_hands_are_named_and_told_apart():
     ax = plot.hands(ra.frequencies(128), 5)
     pairs = [0, 9, 18, 27, 36, 45, 54, 63]
     assert labels(ax)[:2] == ["0: 6.28", f"9: {2 * math.pi * 10_000 ** (18 / 128):.3g}"]
+    assert labels(plot.hands((1.0, 0.0), 5)) == ["0: 6.28", "1: holds still"]
     assert [int(label.split(":")[0]) for label in labels(ax)] == pairs
     assert ax.get_legend().get_title().get_text() == "pair: tokens per turn"
     assert "radians" in ax.get_xlabel()
@@ -337,6 +339,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number for a token; got shape \(1, 2\)"),
         (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(1, 2\)"),
         (lambda: plot.hands(F, 1, pairs=[16]), ValueError, r"pairs must be from 0 to 15; got 16"),
+        (lambda: plot.hands(F, 1, pairs=[]), ValueError, r"pairs must be at least one; got none"),
         (lambda: plot.hands(F, 1, pairs=[0.5]), TypeError, r"pairs must be an integer; got float 0.5"),
         (lambda: plot.hands(F, 1, ax=plt.figure().add_subplot()), ValueError, r"ax must be polar.*got rectilinear"),
         (lambda: plot.hands(F, 1, ax=3), TypeError, r"ax must be an Axes of matplotlib; got int 3"),
@@ -359,7 +362,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
         (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
         (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which say which features pair up; got tuple"),
-        (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must name 3 axes; got 1"),
+        (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must name 3 axes or more, and at most 4; got 1"),
         (lambda: plot.pairs(HALF, head_dim=30), ValueError, r"head_dim must be from 32 to 2147483647; got 30"),
         (plot.pairs, ValueError, r"ropes must be at least one; got none"),
     ],

@@ -2,15 +2,15 @@
 Which features turn together
 ============================
 
-The number in a cell is that of its pair: two features of one number turn together. Half pairing puts the two half of
+The number in a cell is that of its pair: two features of one number turn together. Half pairing puts them half of
 the turning features apart, interleaved pairing side by side; no shape tells which one a checkpoint was trained with.
 """
 
 import rope_any as ra
 
 f = ra.frequencies(16)
-ropes = {"half": ra.Rope(f, pairing="half"), "interleaved": ra.Rope(f, pairing="interleaved")}
-ra.plot.pairs(*ropes.values(), labels=[*ropes], head_dim=24)
+names = ["half", "interleaved"]
+ra.plot.pairs(*(ra.Rope(f, pairing=name) for name in names), labels=names, head_dim=24)
 
 # %%
 # With several axes of positions each pair turns with one of them: here time, row and column of a video, in the

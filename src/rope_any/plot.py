@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import cycle
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,10 +38,8 @@ Recipe: TypeAlias = Rope | Frequencies | Array
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 # The colours of Okabe and Ito, a darker one for their pale purple, and greys.
-BLACK, GREY, BLUE, RED, GREEN, PURPLE, ORANGE = (
-    *("#222222", "#767676", "#0072B2", "#D55E00"),
-    *("#009E73", "#A8518A", "#E69F00"),
-)
+BLACK, GREY, BLUE, RED = "#222222", "#767676", "#0072B2", "#D55E00"
+GREEN, PURPLE, ORANGE = "#009E73", "#A8518A", "#E69F00"
 STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
 LOOKS: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -99,8 +96,8 @@ def hands(
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are not as many positions as axes, a pair isn't there, or `ax` is not
-        polar.
+        If an argument is of another kind, there are not as many positions as axes, no pairs or one that isn't there,
+        or `ax` is not polar.
 
     Examples
     --------
@@ -113,6 +110,9 @@ def hands(
     lengths = config.wavelengths(rope)
     last = len(lengths) - 1
     chosen = np.unique(np.linspace(0, last, 8).round().astype(int)).tolist() if pairs is None else list(pairs)
+    if not chosen:
+        msg = "pairs must be at least one; got none"
+        raise ValueError(msg)
     for pair in chosen:
         if not 0 <= integer("pairs", pair) <= last:
             msg = f"pairs must be from 0 to {last}; got {pair}"
@@ -125,12 +125,12 @@ def hands(
             raise ValueError(msg)
         for share, color, pair in zip(np.linspace(0, 1, len(chosen)), _shades(len(chosen)), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
-            name = f"{pair}: {tokens(lengths[pair])}"
+            name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
             look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
             axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        axes.set_title(f"Position {', '.join(tokens(p) for p in np.unique(place[0]))}")
+        axes.set_title(f"Position {', '.join(map(tokens, place[0]))}")
         axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
 
@@ -413,8 +413,8 @@ def pairs(
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are no ropes, not as many labels, fewer names than axes, or `head_dim`
-        is less than what turns.
+        If an argument is of another kind, there are no ropes, not as many labels, fewer names than axes or more than
+        four, or `head_dim` is less than what turns.
 
     Examples
     --------
@@ -430,11 +430,11 @@ def pairs(
     titles = _labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
     names = [f"axis {axis}" for axis in range(most)] if axes is None else list(axes)
-    if len(names) < most:
-        msg = f"axes must name {most} axes; got {len(names)}"
+    if not most <= len(names) <= len(FACES):
+        msg = f"axes must name {most} axes or more, and at most {len(FACES)}; got {len(names)}"
         raise ValueError(msg)
     turns = ["turns"] if len(names) == 1 else [f"turns with {name}" for name in names]
-    looks = dict(zip(turns, cycle(FACES))) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
+    looks = dict(zip(turns, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
     lines: list[str] = []
     cells: list[tuple[int, int, int | None, list[str]]] = []
     for rope, title in zip(ropes, titles, strict=True):
@@ -454,11 +454,11 @@ def pairs(
         seen = {kind for *_, kinds in cells for kind in kinds}
         for kind in filter(seen.__contains__, looks):
             strip.bar(0, 0, color=looks[kind][0], **edge, label=kind)
-        strip.set_xticks(range(0, LINE, 4))
+        widest = max(column for column, *_ in cells)
+        strip.set_xticks(range(0, widest, 4))
         strip.set_yticks([line + 0.4 for line in range(len(lines))], lines)
-        strip.set(
-            xlim=(-0.6, LINE - 0.4), ylim=(len(lines), -0.1), xlabel="feature; the number in a cell is that of its pair"
-        )
+        strip.set(xlim=(-0.6, widest + 0.6), ylim=(len(lines), -0.1))
+        strip.set_xlabel("feature; the number in a cell is that of its pair")
         strip.grid(visible=False)
         strip.tick_params(left=False)
         strip.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
