@@ -132,12 +132,12 @@ def still() -> Figure:
         "proportional, 0.25: 64 of 256 pairs turn",
         "partial rotary, 0.25: 64 pairs in all",
     ]
-    rows, longest = (whole, scaling.proportional(whole, share), part), {"longest context": 262_144}
+    rows, longest = (whole, scaling.proportional(whole, share), part), {"longest\ncontext": 262_144}
     plot.wavelengths(*rows, labels=labels, lengths=longest, ax=upper)
     upper.axvspan(64, head // 2 - 1, color=GREY, alpha=0.1, linewidth=0)
     upper.text(0.97, 0.06, "pairs 64 to 255 stand still", ha="right", transform=upper.transAxes)
     upper.set_title("Wavelengths, 512 features, base 1\u202f000\u202f000")
-    upper.legend(loc="upper right", bbox_to_anchor=(1, 0.42))
+    upper.legend(loc="upper right", bbox_to_anchor=(1, 0.35))
     few = ra.frequencies(16)
     ropes = ra.Rope(scaling.proportional(few, 0.5), pairing="half"), ra.Rope(few[::2], pairing="half")
     plot.pairs(*ropes, labels=["proportional, 0.5", "partial rotary, 0.5"], head_dim=16, ax=strip)
