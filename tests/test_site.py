@@ -9,7 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import parse_qs, unquote, urldefrag, urlsplit
 
 import numpy as np
 import pytest
@@ -256,11 +256,11 @@ def test_the_explorer_has_the_numbers_of_the_library(explorer, rng):
 
 def test_the_explorer_has_the_decay_of_the_paper(explorer):
     f, distances = ra.frequencies(64, base=500_000.0), [0, 1, 7, 100, 4096, 100_000]
-    found = explorer.evaluate("([f, distances]) => ropeExplorer.decay(f, distances)", [f, distances])
+    found = explorer.evaluate("([f, distances]) => distances.map(r => ropeExplorer.decay(f, r))", [f, distances])
     cos, sin = ra.cos_sin(np.asarray(distances), f, dtype=np.float64)
     bound = np.mean(np.abs(np.cumsum(cos + 1j * sin, axis=-1)), axis=-1)
-    assert_allclose(found["score"], np.stack([distances, np.mean(cos, axis=-1)], axis=-1), rtol=0, atol=1e-9)
-    assert_allclose(found["bound"], np.stack([distances, bound], axis=-1), rtol=0, atol=1e-9)
+    assert_allclose([at["score"] for at in found], np.mean(cos, axis=-1), rtol=0, atol=1e-9)
+    assert_allclose([at["bound"] for at in found], bound, rtol=0, atol=1e-9)
 
 
 def test_the_explorer_draws_what_is_set(explorer):
@@ -271,11 +271,10 @@ def test_the_explorer_draws_what_is_set(explorer):
     explorer.get_by_role("slider", name="trained").press("ArrowRight")
     explorer.get_by_role("button", name="one token on").click()
     explorer.wait_for_function("location.hash")
-    setting = {"base": 1e8, "head_dim": 128, "scheme": "llama3", "factor": 4, "trained": 8192, "position": 1001}
-    assert explorer.url.split("#")[1] == "&".join(
-        f"{key}={setting[key]:.0f}" if key != "scheme" else "scheme=llama3"
-        for key in ("base", "head_dim", "factor", "trained", "position", "scheme")
-    )
+    setting = {"base": 100_000_000, "head_dim": 128, "scheme": "llama3", "factor": 4, "trained": 8192, "position": 1001}
+    assert parse_qs(explorer.url.split("#")[1]) == {key: [str(value)] for key, value in setting.items()}
+    explorer.get_by_role("button", name="copy").click()
+    assert explorer.evaluate("String(getSelection())") == explorer.locator("#ex-python").inner_text()
     explorer.reload()
     assert base.get_attribute("aria-valuetext") == "100\u00a0000\u00a0000"
     hands = explorer.locator("#ex-clock circle.scaled").evaluate_all(
@@ -283,10 +282,25 @@ def test_the_explorer_draws_what_is_set(explorer):
     )
     x, y = (np.asarray(hands) - _middle(explorer)).T
     frequencies, _ = expected(setting)
-    assert_allclose(np.exp(1j * np.arctan2(x, -y)), np.exp(1001j * np.asarray(frequencies)), atol=1e-9)
+    assert_allclose(np.exp(1j * np.arctan2(-y, x)), np.exp(1001j * np.asarray(frequencies)), atol=1e-9)
     status = explorer.get_by_role("status").filter(has_text="pairs")
     slow = [sum(2 * np.pi / f > 8192 for f in row) for row in (ra.frequencies(128, base=1e8), frequencies)]
     status.filter(has_text=f"{slow[0]} of 64 pairs don't come round, with Llama 3 {slow[1]}.").wait_for()
+
+
+def test_the_explorer_draws_lengths_to_scale(explorer):
+    """With linear scaling all wavelengths rise by as much as the context is extended."""
+    explorer.get_by_role("combobox", name="scheme").select_option("linear")
+    lines = {name: _heights(explorer, f"#ex-wavelengths path.{name}") for name in ("plain", "scaled", "mark")}
+    assert len(lines["plain"]) == 64
+    assert_allclose(lines["plain"] - lines["scaled"], np.ptp(lines["mark"]), atol=0.21)  # lines are written in tenths
+    assert np.ptp(lines["mark"]) > 20
+
+
+def _heights(page, selector):
+    """Return the heights of the points of lines."""
+    lines = page.locator(selector).evaluate_all("all => all.map(line => line.getAttribute('d'))")
+    return np.asarray([float(point.split()[1]) for line in lines for point in line.strip("M").split("L")])
 
 
 def _middle(page):
