@@ -1,13 +1,14 @@
 """
 Run `rope-any verify` on the rotaries of other libraries, and write `verify_peers.md`.
 
-In the environment that `peers_table.py` describes, with ``timm`` and ``liger_kernel`` besides::
+In the environment that `peers_table.py` describes, with more besides::
 
+    export FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE
+    pip install --no-deps timm liger_kernel triton && pip install --no-deps --no-build-isolation flash-attn
     python docs/verify_peers.py
 
-It takes four minutes. Each row is what the command in it reports, and each function below is what that command runs:
-how a library turns x at positions, called as its documentation or its own models call it. A library that is not
-installed is named as such.
+It takes four minutes. Each row is what the command in it reports; how each library is called is in `rotaries.py`. A
+library that is not installed is named as such.
 """
 
 import json
@@ -15,13 +16,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from peers_table import NAMES, alone
+import rotaries
+from peers_table import NAMES
+from rotaries import TABLE, Turn
 
-DIM, PARTIAL, TABLE = 128, 32, 4096  # features, how many turn where not all do, and the length of tables
+DIM = 128  # features
 
 
 class Peer(NamedTuple):
@@ -29,175 +33,51 @@ class Peer(NamedTuple):
 
     package: str
     what: str
-    words: str
-    """Options of the command."""
+    make: Callable[[int], Turn]
+    pairing: str
+    more: str = ""
+    """Other options of the command."""
 
 
-PEERS: dict[str, Peer] = {}
-Turn = Callable[[Any, Any], Any]
+BFLOAT16, SHORT = " --dtype bfloat16", f" --longest {TABLE - 1}"
+PEERS = {
+    "transformers_llama": Peer("transformers", "Llama", rotaries.transformers, "half"),
+    "transformers_llama_bfloat16": Peer("transformers", "Llama, bfloat16", rotaries.transformers, "half", BFLOAT16),
+    "transformers_gptj": Peer("transformers", "GPT-J", rotaries.gptj, "interleaved", SHORT),
+    "transformers_deepseek": Peer(
+        "transformers",
+        "DeepSeek-V3",
+        partial(rotaries.transformers, model="deepseek_v3", function="apply_rotary_pos_emb_interleave"),
+        "interleaved",
+    ),
+    "transformers_nanochat": Peer("transformers", "NanoChat", partial(rotaries.transformers, model="nanochat"), "half"),
+    "lucidrains": Peer("rotary-embedding-torch", "RotaryEmbedding", rotaries.lucidrains_from, "interleaved"),
+    "lucidrains_bfloat16": Peer(
+        "rotary-embedding-torch", "bfloat16", rotaries.lucidrains_from, "interleaved", f"{BFLOAT16} --longest 9999"
+    ),
+    "x_transformers": Peer("x-transformers", "RotaryEmbedding", rotaries.x_transformers, "interleaved"),
+    "torchtune": Peer("torchtune", "RotaryPositionalEmbeddings", rotaries.torchtune, "interleaved", SHORT),
+    "litgpt": Peer("litgpt", "apply_rope", rotaries.litgpt, "half", SHORT),
+    "equinox": Peer("equinox", "RotaryPositionalEmbedding", rotaries.equinox, "half", SHORT),
+    "keras_hub": Peer("keras-hub", "RotaryEmbedding on torch", rotaries.keras_hub, "half"),
+    "timm": Peer("timm", "apply_rot_embed, one axis", rotaries.timm, "half"),
+    "diffusers": Peer("diffusers", "get_1d_rotary_pos_embed", rotaries.diffusers, "interleaved"),
+    "diffusers_float64": Peer(
+        "diffusers", "with freqs_dtype=float64", partial(rotaries.diffusers, freqs_dtype="float64"), "interleaved"
+    ),
+    "mlx": Peer("mlx", "mlx.nn.RoPE", rotaries.mlx, "half"),
+    "flash_attention": Peer("flash-attn", "apply_rotary_emb", rotaries.flash_attention, "half", SHORT),
+    "liger": Peer("liger_kernel", "liger_rotary_pos_emb", partial(rotaries.liger, in_place=True), "half"),
+}
+ENGINES = {"equinox": "jax", "mlx": "mlx"}
+"""The array library of a package, where it isn't torch."""
 
 
-def peer(package: str, what: str, words: str) -> Callable[[Turn], Turn]:
-    """Enter a function."""
-
-    def entered(function: Turn) -> Turn:
-        PEERS[function.__name__] = Peer(package, what, words)
-        return function
-
-    return entered
-
-
-def llama_table(x: Any, positions: Any, **config: Any) -> Any:
-    """Return cosines and sines of transformers."""
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    shape = {"hidden_size": x.shape[-1], "num_attention_heads": 1, "max_position_embeddings": TABLE} | config
-    return LlamaRotaryEmbedding(LlamaConfig(**shape))(x, positions[None])
-
-
-def turned_by(module: str, x: Any, positions: Any, name: str = "apply_rotary_pos_emb") -> Any:
-    """Return x as a model of transformers turns it."""
-    from importlib import import_module
-
-    apply = getattr(import_module(f"transformers.models.{module}.modeling_{module}"), name)
-    return apply(x, x, *llama_table(x, positions))[0]
-
-
-@peer("transformers", "Llama", "--pairing half --library torch")
-def transformers_llama(x: Any, positions: Any) -> Any:
-    """Turn as Llama and most other models of transformers do."""
-    return turned_by("llama", x, positions)
-
-
-@peer("transformers", "Llama, bfloat16", "--pairing half --library torch --dtype bfloat16")
-def transformers_llama_bfloat16(x: Any, positions: Any) -> Any:
-    """Turn in half precision: the table is made in float32 and rounded."""
-    return turned_by("llama", x, positions)
-
-
-@peer("transformers", "GPT-J", f"--pairing interleaved --library torch --longest {TABLE - 1}")
-def transformers_gptj(x: Any, positions: Any) -> Any:
-    """Turn neighbours, by a table for all positions that the model has."""
-    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
-
-    sin, cos = create_sinusoidal_positions(TABLE, x.shape[-1])[positions][None].chunk(2, dim=-1)
-    return apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
-
-
-@peer("transformers", "DeepSeek-V3", "--pairing interleaved --library torch")
-def transformers_deepseek(x: Any, positions: Any) -> Any:
-    """Turn neighbours, which come out as halves."""
-    return turned_by("deepseek_v3", x, positions, "apply_rotary_pos_emb_interleave")
-
-
-@peer("transformers", "NanoChat", "--pairing half --library torch")
-def transformers_nanochat(x: Any, positions: Any) -> Any:
-    """Turn as its author's code does."""
-    from transformers.models.nanochat.modeling_nanochat import apply_rotary_pos_emb, rotate_half
-
-    del rotate_half  # another than Llama's: it is there to be seen
-    return apply_rotary_pos_emb(x, x, *llama_table(x, positions))[0]
-
-
-@peer("rotary-embedding-torch", "RotaryEmbedding", "--pairing interleaved --library torch")
-def lucidrains(x: Any, positions: Any) -> Any:
-    """Turn from an offset on."""
-    from rotary_embedding_torch import RotaryEmbedding
-
-    return RotaryEmbedding(x.shape[-1]).rotate_queries_or_keys(x, offset=int(positions[0]))
-
-
-@peer("rotary-embedding-torch", "bfloat16", "--pairing interleaved --library torch --dtype bfloat16 --longest 9999")
-def lucidrains_bfloat16(x: Any, positions: Any) -> Any:
-    """Turn in half precision."""
-    return lucidrains(x, positions)
-
-
-@peer("x-transformers", "RotaryEmbedding", "--pairing interleaved --library torch")
-def x_transformers(x: Any, positions: Any) -> Any:
-    """Turn at positions."""
-    from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
-
-    return apply_rotary_pos_emb(x, RotaryEmbedding(x.shape[-1])(positions)[0])
-
-
-@peer("torchtune", "RotaryPositionalEmbeddings", f"--pairing interleaved --library torch --longest {TABLE - 1}")
-def torchtune(x: Any, positions: Any) -> Any:
-    """Turn by its table."""
-    ropes = alone("torchtune.modules.position_embeddings")
-    turn = ropes.RotaryPositionalEmbeddings(x.shape[-1], max_seq_len=TABLE)
-    return turn(x.transpose(1, 2), input_pos=positions[None].expand(len(x), -1)).transpose(1, 2)
-
-
-@peer("litgpt", "apply_rope", f"--pairing half --library torch --longest {TABLE - 1}")
-def litgpt(x: Any, positions: Any) -> Any:
-    """Turn by its table."""
-    from litgpt.model import apply_rope, build_rope_cache
-
-    return apply_rope(x, *(part[positions][None] for part in build_rope_cache(TABLE, x.shape[-1])))
-
-
-@peer("equinox", "RotaryPositionalEmbedding", f"--pairing half --library jax --longest {TABLE - 1}")
-def equinox(x: Any, positions: Any) -> Any:
-    """Turn a sequence from 0 on, which is all it does, and take the tokens that were asked for."""
-    import jax
-    import jax.numpy as jnp
-    from equinox.nn import RotaryPositionalEmbedding
-
-    whole = jnp.zeros((*x.shape[:2], TABLE, x.shape[-1]), x.dtype).at[:, :, positions].set(x)
-    return jax.vmap(jax.vmap(RotaryPositionalEmbedding(x.shape[-1])))(whole)[:, :, positions]
-
-
-@peer("keras-hub", "RotaryEmbedding on torch", "--pairing half --library torch")
-def keras_hub(x: Any, positions: Any) -> Any:
-    """Turn at positions."""
-    os.environ["KERAS_BACKEND"] = "torch"
-    from keras_hub.layers import RotaryEmbedding
-
-    return RotaryEmbedding(sequence_axis=2)(x, positions=positions)
-
-
-@peer("timm", "apply_rot_embed, one axis", "--pairing half --library torch")
-def timm(x: Any, positions: Any) -> Any:
-    """Turn by its frequencies along one axis."""
-    import torch
-
-    ropes = alone("timm.layers.pos_embed_sincos")
-    angles = positions[:, None] * ropes.freq_bands(x.shape[-1], step=2)
-    return ropes.apply_rot_embed(x, *(torch.cat([part, part], -1) for part in (angles.sin(), angles.cos())), half=True)
-
-
-@peer("diffusers", "get_1d_rotary_pos_embed", "--pairing interleaved --library torch")
-def diffusers(x: Any, positions: Any, **options: Any) -> Any:
-    """Turn as CogVideoX does."""
-    from diffusers.models.embeddings import apply_rotary_emb, get_1d_rotary_pos_embed
-
-    return apply_rotary_emb(x, get_1d_rotary_pos_embed(x.shape[-1], positions, use_real=True, **options))
-
-
-@peer("diffusers", "with freqs_dtype=float64", "--pairing interleaved --library torch")
-def diffusers_float64(x: Any, positions: Any) -> Any:
-    """Turn as Flux does."""
-    import torch
-
-    return diffusers(x, positions, freqs_dtype=torch.float64)
-
-
-@peer("mlx", "mlx.nn.RoPE", "--pairing half --library mlx")
-def mlx(x: Any, positions: Any) -> Any:
-    """Turn from an offset on."""
-    from mlx.nn import RoPE
-
-    return RoPE(x.shape[-1], traditional=False)(x, offset=int(positions[0]))
-
-
-@peer("liger_kernel", "liger_rotary_pos_emb", "--pairing half --library torch")
-def liger(x: Any, positions: Any) -> Any:
-    """Turn by the table of transformers, in Triton."""
-    from liger_kernel.transformers.rope import liger_rotary_pos_emb
-
-    return liger_rotary_pos_emb(x.contiguous(), x.clone(), *llama_table(x, positions))[0]
+def __getattr__(name: str) -> Turn:
+    """Return the rotary of a name, as the command asks this module for it."""
+    if name not in PEERS:
+        raise AttributeError(name)
+    return PEERS[name].make(DIM)
 
 
 # --- the table --------------------------------------------------------------------------------------------
@@ -205,7 +85,9 @@ def liger(x: Any, positions: Any) -> Any:
 
 def command(name: str, *more: str) -> list[str]:
     """Return the words of the command that verifies a peer."""
-    return ["verify", f"verify_peers:{name}", *PEERS[name].words.split(), *more]
+    one = PEERS[name]
+    asked = f"--pairing {one.pairing} --library {ENGINES.get(one.package, 'torch')}{one.more}"
+    return ["verify", f"verify_peers:{name}", *asked.split(), *more]
 
 
 def run(words: list[str]) -> str:

@@ -1,0 +1,253 @@
+"""
+The rotaries of other libraries, each behind one call: what `verify_peers.py` and `comparison_table.py` run.
+
+A function is named as its library is. It makes a rotary for heads of `dim` features, with the options that the
+library has, and returns ``turn(x, positions)``: x is ``(batch, heads, seq, dim)``, positions are ``(seq,)``, or
+``(batch, seq)`` where the library can. What keeps a table is made for `length` tokens. Each is called as its
+documentation or its own models call it; where a library leaves the table to the caller, the table is made by the
+function that it has for that.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+from peers_table import alone
+
+import rope_any as ra
+
+BASE, TABLE = 10_000.0, 4096  # of all frequencies; the length of tables
+LAYOUTS = {"half": -2, "interleaved": -1}
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+if sys.platform == "linux":
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU, slowly: set it to 0 where there is a GPU
+
+Turn = Callable[[Any, Any], Any]
+
+
+def by_rows(positions: Any) -> Any:
+    """Return positions as ``(batch, seq)``."""
+    return positions if positions.ndim == 2 else positions[None]
+
+
+def with_heads(table: Any) -> Any:
+    """Return a table ``(seq, dim)``, or ``(batch, 1, seq, dim)`` of one for each row."""
+    return table if table.ndim == 2 else table[:, None]
+
+
+def rope_any(
+    dim: int,
+    /,
+    *,
+    base: float = BASE,
+    pairing: str = "half",
+    rotary_dim: int | None = None,
+    inverse: bool = False,
+    in_place: bool = False,
+) -> Turn:
+    """Turn by this library."""
+    rope = ra.Rope(ra.frequencies(rotary_dim or dim, base=base), pairing=pairing)  # type: ignore[arg-type]
+    return lambda x, positions: rope.apply(x, positions, inverse=inverse, out=x if in_place else None)
+
+
+def llama_rotary(dim: int, base: float = BASE, length: int = TABLE, **rope: Any) -> Any:
+    """Return what makes tables in transformers."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    shape = {"hidden_size": dim, "num_attention_heads": 1, "max_position_embeddings": length}
+    return LlamaRotaryEmbedding(
+        LlamaConfig(**shape, rope_parameters={"rope_type": "default", "rope_theta": base} | rope)
+    )
+
+
+def transformers(
+    dim: int,
+    /,
+    *,
+    base: float = BASE,
+    rotary_dim: int | None = None,
+    model: str = "llama",
+    function: str = "apply_rotary_pos_emb",
+) -> Turn:
+    """Turn as a model of transformers does; where not all features turn, as GPT-NeoX."""
+    model = "gpt_neox" if rotary_dim else model
+    apply = getattr(import_module(f"transformers.models.{model}.modeling_{model}"), function)
+    table = llama_rotary(rotary_dim or dim, base)
+    return lambda x, positions: apply(x, x, *table(x, by_rows(positions)))[0]
+
+
+def gptj(dim: int, /, *, length: int = TABLE) -> Turn:
+    """Turn as GPT-J of transformers does, by a table for all positions that the model has."""
+    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
+
+    table = create_sinusoidal_positions(length, dim)
+
+    def turn(x: Any, positions: Any) -> Any:
+        sin, cos = table[by_rows(positions)].chunk(2, dim=-1)
+        return apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+
+    return turn
+
+
+def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
+    """Turn by rotary-embedding-torch, at positions."""
+    from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
+
+    rope = RotaryEmbedding(rotary_dim or dim, theta=base)
+    return lambda x, positions: apply_rotary_emb(with_heads(rope(positions)), x)
+
+
+def lucidrains_from(dim: int, /) -> Turn:
+    """Turn by rotary-embedding-torch as it is called most, from an offset on."""
+    from rotary_embedding_torch import RotaryEmbedding
+
+    rope = RotaryEmbedding(dim)
+    return lambda x, positions: rope.rotate_queries_or_keys(x, offset=int(positions[0]))
+
+
+def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
+    """Turn by x-transformers."""
+    from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
+
+    rope = RotaryEmbedding(rotary_dim or dim, base=base)
+    return lambda x, positions: apply_rotary_pos_emb(x, rope(positions)[0])
+
+
+def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
+    """Turn by torchtune."""
+    ropes = alone("torchtune.modules.position_embeddings")
+    rope = ropes.RotaryPositionalEmbeddings(dim, max_seq_len=length, base=int(base))
+
+    def turn(x: Any, positions: Any) -> Any:
+        return rope(x.transpose(1, 2), input_pos=by_rows(positions).expand(len(x), -1)).transpose(1, 2)
+
+    return turn
+
+
+def flash_rotary() -> Any:
+    """Import the rotary of flash-attention without its CUDA extension."""
+    parts = "layers.rotary", "layers", "ops.triton.rotary", "ops.triton"
+    return alone(*(f"flash_attn.{part}" for part in parts))
+
+
+def anywhere() -> Any:
+    """Let flash-attention ask for the device of a tensor that is on a CPU."""
+    import torch
+
+    return nullcontext() if torch.cuda.is_available() else patch.object(torch.cuda, "device", lambda _: nullcontext())
+
+
+def flash_attention(
+    dim: int,
+    /,
+    *,
+    base: float = BASE,
+    pairing: str = "half",
+    rotary_dim: int | None = None,
+    in_place: bool = False,
+    length: int = TABLE,
+) -> Turn:
+    """Turn by the kernel of flash-attention, and the table of its module."""
+    ropes = flash_rotary()
+    rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
+
+    def turn(x: Any, positions: Any) -> Any:
+        rope._update_cos_sin_cache(length, device=x.device, dtype=x.dtype)  # noqa: SLF001  # as its forward does
+        table = rope._cos_cached[positions], rope._sin_cached[positions]  # noqa: SLF001
+        with anywhere():
+            options = {"interleaved": pairing == "interleaved", "inplace": in_place}
+            return ropes.apply_rotary_emb(x.transpose(1, 2), *table, **options).transpose(1, 2)
+
+    return turn
+
+
+def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_place: bool = False) -> Turn:
+    """Turn by the kernel of Liger and the table of transformers."""
+    from liger_kernel.transformers.rope import liger_rotary_pos_emb
+
+    table = llama_rotary(rotary_dim or dim, base)
+
+    def turn(x: Any, positions: Any) -> Any:
+        given = x if in_place else x.clone()  # it writes where x lies, if heads stand behind tokens there
+        return liger_rotary_pos_emb(given, x.clone(), *table(x, by_rows(positions)))[0]
+
+    return turn
+
+
+def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: str = "apply_rope") -> Turn:
+    """Turn by LitGPT."""
+    from litgpt import model
+
+    apply, tables = getattr(model, function), model.build_rope_cache(length, dim, base=int(base))
+    return lambda x, positions: apply(x, *(table[by_rows(positions)] for table in tables))
+
+
+def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
+    """Turn a sequence from 0 on, which is all that equinox does, and take the tokens that were asked for."""
+    import jax
+    import jax.numpy as jnp
+    from equinox.nn import RotaryPositionalEmbedding
+
+    rope = jax.vmap(jax.vmap(RotaryPositionalEmbedding(dim, theta=base)))
+
+    def turn(x: Any, positions: Any) -> Any:
+        whole = jnp.zeros((*x.shape[:2], length, dim), x.dtype).at[:, :, positions].set(x)
+        return rope(whole)[:, :, positions]
+
+    return turn
+
+
+def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> Turn:  # noqa: ARG001  # x says it
+    """Turn by keras-hub."""
+    from keras_hub.layers import RotaryEmbedding
+
+    rope = RotaryEmbedding(sequence_axis=2, max_wavelength=base, dtype=dtype)
+    return lambda x, positions: rope(x, positions=positions)
+
+
+def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> Turn:
+    """Turn by timm along one axis: it has the frequencies, and makes angles for grids only."""
+    import torch
+
+    ropes, half = alone("timm.layers.pos_embed_sincos"), pairing == "half"
+    bands = ropes.freq_bands(dim, temperature=base, step=2)
+
+    def turn(x: Any, positions: Any) -> Any:
+        angles = positions[..., None] * bands
+        angles = torch.cat([angles, angles], -1) if half else angles.repeat_interleave(2, -1)
+        return ropes.apply_rot_embed(x, with_heads(angles.sin()), with_heads(angles.cos()), half=half)
+
+    return turn
+
+
+def diffusers(dim: int, /, *, base: float = BASE, pairing: str = "interleaved", freqs_dtype: str = "float32") -> Turn:
+    """Turn by diffusers; frequencies of float64 are those of Flux."""
+    import torch
+    from diffusers.models.embeddings import apply_rotary_emb, get_1d_rotary_pos_embed
+
+    layout = LAYOUTS[pairing]
+    given = {
+        "theta": base,
+        "freqs_dtype": getattr(torch, freqs_dtype),
+        "use_real": True,
+        "repeat_interleave_real": layout == -1,
+    }
+
+    def turn(x: Any, positions: Any) -> Any:
+        return apply_rotary_emb(x, get_1d_rotary_pos_embed(dim, positions, **given), use_real_unbind_dim=layout)
+
+    return turn
+
+
+def mlx(dim: int, /, *, base: float = BASE, pairing: str = "half", rotary_dim: int | None = None) -> Turn:
+    """Turn by ``mlx.nn.RoPE``, from an offset on."""
+    from mlx.nn import RoPE
+
+    rope = RoPE(rotary_dim or dim, traditional=pairing == "interleaved", base=base)
+    return lambda x, positions: rope(x, offset=positions[0])
