@@ -79,11 +79,13 @@ def _jax(*, x64: bool) -> Iterator[Library]:
     jax = pytest.importorskip("jax", reason="jax is not installed")
     dtypes = DTYPES if x64 else DTYPES[:3]
     integers = (*_INTEGERS, "uint16", "uint32", *(["uint64"] if x64 else []))
-    with jax.enable_x64(x64):
-        name = "jax-x64" if x64 else "jax"
-        integers = integers if x64 else tuple(i for i in integers if i != "int64")
-        put = jax.numpy.asarray if x64 else lambda a: jax.numpy.asarray(_narrow(a))
-        yield Library(name, jax.numpy, put, np.asarray, dtypes, writes=False, compile=jax.jit, integers=integers)
+    name = "jax-x64" if x64 else "jax"
+    integers = integers if x64 else tuple(i for i in integers if i != "int64")
+    put = jax.numpy.asarray if x64 else lambda a: jax.numpy.asarray(_narrow(a))
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", x64)  # for all threads, as the context manager is not
+    yield Library(name, jax.numpy, put, np.asarray, dtypes, writes=False, compile=jax.jit, integers=integers)
+    jax.config.update("jax_enable_x64", before)
 
 
 def _narrow(a: np.ndarray) -> np.ndarray:

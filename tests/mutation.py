@@ -2,10 +2,10 @@
 Mutation testing: whether some test fails when a line of the library is changed.
 
 ``python tests/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
-tests of the room until one fails: those that need NumPy, or array-api-strict without float64. Without ``--sample`` it
-changes every place. The tests are collected once. Each mutant is a fork of that process, in which a function has been
-given other code, so that all who have imported it run that. (mutmut 3 puts a layer around every function, which Numba
-doesn't compile.)
+tests of the room that call the function, the quick ones first, until one fails: of those that need NumPy, or
+array-api-strict without float64. Without ``--sample`` it changes every place. The tests are collected once and run once
+without a change. Each mutant is a fork of that process, in which a function has been given other code, so that all who
+have imported it run that. (mutmut 3 puts a layer around every function, which Numba doesn't compile.)
 
 What is changed: an operator for its neighbour, a comparison for the other side or its end, a number for the next, a
 condition for its opposite, ``and`` for ``or``, a string for another, a returned value for None. Not changed: texts of
@@ -16,13 +16,15 @@ import argparse
 import ast
 import importlib
 import os
+import pickle
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -42,7 +44,8 @@ ROOMS = {
     "_recipe": CONFIG,
     "_schemes": CONFIG,
 }
-SECONDS = 600  # for one mutant; more is an endless loop, which is seen
+SECONDS = 1200  # for one mutant; more is an endless loop, which is seen
+FEW = 10  # tests that call a function
 
 NEIGHBOURS: dict[type, type] = {
     ast.Add: ast.Sub,
@@ -197,38 +200,70 @@ def apply(mutant: Mutant) -> None:
     target.__code__ = mutant.code
 
 
-class Loop:
-    """A plugin of pytest that runs the tests once for each mutant."""
+class Test(NamedTuple):
+    """What is known of a test from a run without a change."""
 
-    def __init__(self, wanted: list[Callable[[], Mutant]]) -> None:
-        self.wanted, self.survivors, self.failed, self.tells = wanted, list[Mutant](), False, False
+    seconds: float
+    calls: set[str]
+    """The functions that it calls, ``room.function``."""
+
+
+class Loop:
+    """A plugin of pytest that runs for each mutant the tests that call its function, the quick ones first."""
+
+    def __init__(self, wanted: list[Callable[[], Mutant]], jobs: int) -> None:
+        self.wanted, self.jobs, self.survivors = wanted, jobs, list[Mutant]()
+        self.failed, self.tells, self.known = False, False, dict[str, Test]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.test = self.known.setdefault(nodeid, Test(0.0, set()))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.failed |= report.failed
+        self.known[report.nodeid] = self.test = self.test._replace(seconds=self.test.seconds + report.duration)
         if self.tells and report.failed:
             print(report.nodeid, report.longreprtext, file=sys.__stdout__, flush=True)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        items = {
-            room: [i for file in files for i in session.items if i.path.stem == file] for room, files in ROOMS.items()
-        }
-        if self.fork(lambda: setattr(self, "tells", True), session.items):
-            pytest.exit("a test fails without a change", 2)
-        for number, make in enumerate(self.wanted):
+        self.learn(session.items)
+        quick = sorted(session.items, key=lambda item: self.known[item.nodeid].seconds)
+        running: dict[int, Mutant] = {}
+        for make in self.wanted:
+            if len(running) == self.jobs:
+                self.end(running)
             mutant = make()
-            killed = self.fork(lambda mutant=mutant: apply(mutant), items[mutant.room])
-            if not killed:
-                self.survivors.append(mutant)
-            print(
-                f"{number + 1}/{len(self.wanted)} {'killed' if killed else 'SURVIVED'}"
-                f" {mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}",
-                file=sys.__stdout__,
-                flush=True,
-            )
+            running[self.fork(lambda mutant=mutant: apply(mutant), self.tests(mutant, quick))] = mutant
+        while running:
+            self.end(running)
         return True
 
-    def fork(self, prepare: Callable[[], None], items: list[Any]) -> bool:
-        """Run tests in a fork until one fails; return whether one has, or the fork was ended."""
+    def tests(self, mutant: Mutant, items: list[Any]) -> list[Any]:
+        """Return the tests of a room that call a function; all of them for one whose results may be kept in a cache."""
+        room = [item for item in items if item.path.stem in ROOMS[mutant.room]]
+        calling = [item for item in room if f"{mutant.room}.{mutant.function}" in self.known[item.nodeid].calls]
+        return calling if len(calling) >= FEW else room
+
+    def learn(self, items: list[Any]) -> None:
+        """Run the tests without a change, and keep how long each takes and what it calls."""
+
+        def see(frame: FrameType, event: str, _: object) -> None:
+            room = Path(frame.f_code.co_filename).stem if event == "call" else ""
+            if room in ROOMS:
+                self.test.calls.add(f"{room}.{frame.f_code.co_qualname}")
+
+        def prepare() -> None:
+            self.tells = True
+            sys.settrace(see)
+
+        with tempfile.TemporaryFile(buffering=0) as file:  # in a fork too: some tests start threads
+            child = self.fork(prepare, items, lambda: pickle.dump(self.known, file))
+            if os.waitpid(child, 0)[1]:
+                pytest.exit("a test fails without a change", 2)
+            file.seek(0)
+            self.known = pickle.load(file)
+
+    def fork(self, prepare: Callable[[], None], items: list[Any], done: Callable[[], None] = lambda: None) -> int:
+        """Run tests in a fork until one fails; return the number of the fork."""
         child = os.fork()
         if not child:
             prepare()
@@ -237,8 +272,22 @@ class Loop:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
                     break
+            done()
             os._exit(self.failed)
-        return os.waitpid(child, 0)[1] != 0
+        return child
+
+    def end(self, running: dict[int, Mutant]) -> None:
+        """Wait for the next fork to end, by a test that failed or by force, or with all tests passed."""
+        child, status = os.wait()
+        mutant = running.pop(child)
+        if not status:
+            self.survivors.append(mutant)
+        print("killed" if status else "SURVIVED", said(mutant), file=sys.__stdout__, flush=True)
+
+
+def said(mutant: Mutant) -> str:
+    """Return a mutant as a line."""
+    return f"{mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}"
 
 
 def main() -> None:
@@ -247,12 +296,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    parser.add_argument("--jobs", type=int, default=2, help="how many mutants at a time")
     asked = parser.parse_args()
     everything = [make for room in asked.rooms for make in mutants(room)]
     wanted = everything
     if asked.sample:
         wanted = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))
-    loop = Loop(wanted)
+    loop = Loop(wanted, asked.jobs)
     files = dict.fromkeys(str(TESTS / f"{file}.py") for room in asked.rooms for file in ROOMS[room])
     without = " and ".join(f"not {library}" for library in WITHOUT)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
@@ -261,7 +311,7 @@ def main() -> None:
     killed = len(wanted) - len(loop.survivors)
     print(f"{killed} of {len(wanted)} killed ({killed / len(wanted):.1%}), of {len(everything)} that can be made")
     for mutant in loop.survivors:
-        print(f"survived: {mutant.room}.py:{mutant.line} {mutant.function}: {mutant.change}")
+        print("survived:", said(mutant))
     sys.exit(killed < 0.9 * len(wanted))
 
 

@@ -235,6 +235,36 @@ SAME = {
 }
 
 
+# Numbers that have a least and a most: what reads one, and the words with which others are refused.
+ENDS = {
+    "a head": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "between 2 and 4096 features"),
+    "what turns": (lambda n: Rope.from_config(LLAMA | {"rotary_dim": n}), 1, 128, "from 1 to 128 features turn"),
+    "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "between 1 and 1024"),
+    "kinds of layers": (
+        lambda n: config.explain(LLAMA | {"rope_parameters": {str(i): {"rope_theta": 1e4} for i in range(n)}}),
+        0,
+        64,
+        "at most 64 kinds",
+    ),
+    "a sequence": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "between 1 and 9007199254740992"),
+    "letters of a name": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_the_least_and_the_most_are_read_and_what_is_beyond_is_refused(what):
+    read, least, most, words = ENDS[what]
+    assert read(least)
+    assert read(most)
+    for beyond in {max(least - 1, 0), most + 1} - {least}:
+        with pytest.raises(ValueError, match=words):
+            read(beyond)
+
+
+def test_one_feature_is_a_pair_of_which_the_other_is_zero():
+    assert Rope.from_config(LLAMA | {"head_dim": 8, "rotary_dim": 1}).frequencies == (1.0,)
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_forms_and_names(name):
     given_config, frequencies = SAME[name]

@@ -84,6 +84,24 @@ def test_blocks_equal_the_whole_and_the_oracle(shape, view, how, dtype, put):
     np.testing.assert_allclose(back(there), new, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
 
 
+STEPS = {
+    "no axes": ((), 8, ()),
+    "all of it": ((2, 4), 8, (2, 4)),
+    "all but one row": ((3, 3), 8, (2, 3)),
+    "part of the last axis": ((3, 9), 8, (1, 8)),
+    "some of an axis, one of those before": ((5, 2, 3), 6, (1, 2, 3)),
+    "two of an axis": ((5, 9, 3), 8, (1, 2, 3)),
+    "an axis of nothing": ((5, 0), 8, (5, 1)),
+    "a row that is larger than a block": ((5, 9), 1, (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_blocks_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
+    shape, rows, steps = STEPS[name]
+    assert _rotate._steps(shape, rows) == steps
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("seq_axis", [-2, -3])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

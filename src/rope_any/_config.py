@@ -471,9 +471,10 @@ def layer_count(part: Part, /) -> int:
 def counts_layers(part: Part, /) -> bool:
     """Whether a config tells how many layers there are, in a number that can be one."""
     try:
-        return layer_count(part) > 0
+        layer_count(part)
     except (TypeError, ValueError):
         return False
+    return True
 
 
 def layer_types(part: Part, /) -> list[str] | None:
