@@ -21,7 +21,12 @@ from rope_any import scaling
 pytest.importorskip("sphinx", reason="sphinx is not installed")
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ["docs", "examples", "src", "tests", *ROOT.glob("*.md")]  # what pages are made of: tests for the configs
+SOURCES = [
+    "docs",
+    "examples",
+    "src",
+    "tests",
+]  # what pages are made of, beside the README and its kin: tests for the configs
 WIDTHS = {"phone": (390, 844), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -65,6 +70,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     for name in SOURCES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("_build", "__pycache__"))
+    for page in ROOT.glob("*.md"):
+        shutil.copy(page, folder)
     command = [sys.executable, "-m", "sphinx", "-qW", "--keep-going", "-b", "html", "-d", "doctrees", "docs", "html"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
