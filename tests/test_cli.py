@@ -1,24 +1,40 @@
-"""The command line, run as a user would: in a process of its own."""
+"""The command line: what each verb prints and leaves; then in processes, pipes, terminals and shells of their own."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import oracle
 import pytest
 
+from typer.testing import CliRunner
+
 import rope_any as ra
+from rope_any import cli
 from rope_any.cli import _check, _inspect
 
 F = ra.frequencies(16, base=500_000.0)
 ROPE_ANY = [sys.executable, "-m", "rope_any"]
 
 
-def run(*words, cwd=None):
+def run(*words, cwd="."):
+    """Return the exit code and what is printed of ``rope-any words``, run in this process."""
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(cli.app, [*map(str, words)], catch_exceptions=False, prog_name="rope-any")
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+def process(*words, **options):
     """Return the finished process of ``rope-any words``."""
-    return subprocess.run([*ROPE_ANY, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False)
+    return subprocess.run([*ROPE_ANY, *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
 @pytest.fixture
@@ -143,7 +159,13 @@ def test_overwrite_only_when_asked(files):
     assert run(*words, "--overwrite", cwd=files).returncode == 0
 
 
-def test_check_reports_each_library_and_holds_its_bounds():
+@pytest.fixture
+def quick(monkeypatch):
+    """A job of `check` that takes no time."""
+    monkeypatch.setattr(_check, "TOKENS", 100)
+
+
+def test_check_reports_each_library_and_holds_its_bounds(quick):
     done = run("check")
     assert done.returncode == 0, done.stdout + done.stderr
     entries = int(re.search(r"over (\d+) table\s+entries", done.stdout)[1])
@@ -157,10 +179,13 @@ def test_check_reports_each_library_and_holds_its_bounds():
         assert name in done.stdout
 
 
-def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, capsys):
-    # NumPy alone, a quick job, and a rotation that is wrong by a little
+@pytest.fixture
+def numpy_alone(quick, monkeypatch):
+    """A machine where nothing but NumPy is installed."""
     monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
-    monkeypatch.setattr(_check, "TOKENS", 100)
+
+
+def test_check_says_what_is_missing_and_fails_on_a_broken_bound(numpy_alone, monkeypatch, capsys):
     _check.check()
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
@@ -174,9 +199,7 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, cap
         assert "a bound is broken" in capsys.readouterr().err
 
 
-def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
-    monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
-    monkeypatch.setattr(_check, "TOKENS", 100)
+def test_a_table_of_nothing_is_no_good_table(numpy_alone, monkeypatch, capsys):
     table = ra.Rope.table
 
     def broken(self, positions, **options):
@@ -187,14 +210,6 @@ def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
     with pytest.raises(_check.typer.Exit):
         _check.check()
     assert "nan" in capsys.readouterr().out
-
-
-def test_version_and_help():
-    assert run("--version").stdout.strip() == ra.__version__
-    shown = run("--help")
-    assert shown.returncode == 0
-    assert all(verb in shown.stdout for verb in ("check", "rotate"))
-    assert run("nonsense").returncode == 2
 
 
 def test_without_its_extra_the_command_says_what_to_install():
@@ -423,13 +438,16 @@ number = 3
 
 
 @pytest.fixture
-def mine(tmp_path):
-    """Return a folder with a module of rotaries, and one that can't be imported."""
+def mine(tmp_path, monkeypatch):
+    """Return a folder with a module of rotaries, and one that can't be imported; none of them stays imported."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "loud.py").write_text("print('imported')\nfrom mine import loud, leaving")
     (tmp_path / "gone.py").write_text("raise SystemExit(3)")
-    return tmp_path
+    yield tmp_path
+    for name in ("mine", "loud"):
+        sys.modules.pop(name, None)
 
 
 def test_verify_passes_what_is_right(mine):
