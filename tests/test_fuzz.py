@@ -289,7 +289,7 @@ SCALARS = [
     np.uint8(3),
     np.bool_(True),
     np.str_("half"),
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "s"),  # NumPy 2.5 asks for a unit
 ]
 ARRAYS = [
     *(

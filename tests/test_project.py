@@ -1,0 +1,123 @@
+"""The project's own files agree with each other, and with what they speak of."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rope_any as ra
+from rope_any import _array, _memory, _parts
+
+yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def jobs():
+    """Yield the name of each workflow and job, and the job."""
+    for path in WORKFLOWS:
+        for name, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items():
+            yield f"{path.stem}, {name}", job
+
+
+def steps():
+    return [step for _, job in jobs() for step in job.get("steps", [])]
+
+
+def matrix():
+    """Return the matrix of the tests."""
+    return yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]["libraries"]["strategy"]["matrix"]
+
+
+def files_named(text):
+    """Return what stands in backticks and looks like a file or a folder, without its folder where a list has it."""
+    return {name for name in re.findall(r"`([\w./-]+)`", text) if re.search(r"/|\.(py|md|toml|cff)$", name)}
+
+
+def missing(names):
+    """Return the names that are neither files of the repository nor of the package."""
+    return {name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "src" / "rope_any"))}
+
+
+def test_versions_agree():
+    top = re.search(r"^## (\S+) - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert top[1] == ra.__version__
+    assert yaml.safe_load(read("CITATION.cff"))["version"] == ra.__version__
+
+
+def test_contributing_names_what_exists():
+    named = files_named(read("CONTRIBUTING.md"))
+    assert len(named) > 20
+    assert missing(named) == set()
+    assert missing(files_named("`src/rope_any/nobody.py`, `docs/nothing/`, `_nobody.py` and `Rope`")) == {
+        "src/rope_any/nobody.py",
+        "docs/nothing/",
+        "_nobody.py",
+    }
+
+
+def test_contributing_names_functions_that_exist():
+    text = read("CONTRIBUTING.md")
+    asked = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.strip()[:1] == "|")))
+    assert len(asked) == 6
+    assert {name for name in asked if not hasattr(_array, name)} == set()
+    assert {name for name in ("is_parted", "map_parts", "laid_out") if not hasattr(_parts, name)} == set()
+    assert hasattr(_memory, "require_writable")
+
+
+def test_commands_are_those_of_the_readme():
+    install, test = re.search(r"^(pip install -e .*) && (.*)$", read("README.md"), re.MULTILINE).groups()
+    runs = [step["run"] for step in steps() if "run" in step]
+    assert ".ci/run" in runs  # which takes both commands from the README
+    tests = [run for run in runs if "pytest" in run]
+    assert tests and all(run.startswith(test) for run in tests)
+    contributing = re.search(r"```console\n(.*?)```", read("CONTRIBUTING.md"), re.DOTALL)[1]
+    assert [line.partition("  ")[0] for line in contributing.splitlines()] == [install, test, ".ci/run"]
+
+
+def test_the_matrix_is_that_of_the_package():
+    rows = matrix()
+    extras = {extra for row in rows["include"] for extra in row.get("extras", "").split(",")}
+    assert extras <= set(PROJECT["optional-dependencies"])
+    assert set(rows["libraries"]) <= {row["libraries"] for row in rows["include"]}
+    shown = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)}
+    assert shown <= set(rows["python"])
+    assert f">={min(rows['python'], key=lambda v: int(v[2:]))}" == PROJECT["requires-python"]
+
+
+def test_the_oldest_versions_are_those_of_the_package():
+    (oldest,) = (row["oldest"] for row in matrix()["include"] if "oldest" in row)
+    pinned = dict(pin.split("==") for pin in oldest.split())
+    asked = dict(dependency.split(">=") for dependency in PROJECT["dependencies"])
+    assert {name: version.removesuffix(".0") for name, version in pinned.items()} == asked
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_what_they_use_and_are_given_nothing_at_first(path):
+    text = path.read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {}
+    assert {"name", "concurrency"} <= set(workflow)
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    loose = [(what, rest) for what, rest in used if not re.search(r"@[0-9a-f]{40}$", what) or "  # v" not in rest]
+    assert {what for what, _ in loose} <= {"./.github/workflows/tests.yml"}
+
+
+def test_what_publishes_holds_no_password():
+    (publish,) = (job for name, job in jobs() if name == "release, publish")
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert "password" not in read(".github/workflows/release.yml")
+
+
+def test_the_issue_about_what_is_wrong_asks_for_the_check():
+    form = yaml.safe_load(read(".github/ISSUE_TEMPLATE/bug.yml"))
+    required = {field["id"] for field in form["body"] if field["validations"]["required"]}
+    assert {"check", "versions"} <= required
