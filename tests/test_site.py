@@ -130,8 +130,8 @@ def visited(page, faults, folder):
     return {file: visit(page, faults, file) for file in sorted(folder.rglob("*.html"))}
 
 
-def astray(visits):
-    """Return the links that lead nowhere: to no file, no anchor, or no address that a browser could ask for."""
+def astray(visits, folder):
+    """Return the links that lead nowhere: to no file of the folder, no anchor, or no address that could be asked for."""
     for file, seen in visits.items():
         for link in seen.links:
             address, anchor = urldefrag(link)
@@ -139,7 +139,7 @@ def astray(visits):
             if scheme == "file":
                 target = Path(unquote(path))
                 known = visits[target].anchors if target in visits else {""}
-                good = target.is_file() and unquote(anchor) in known | {"", "top"}
+                good = target.is_file() and target.is_relative_to(folder) and unquote(anchor) in known | {"", "top"}
             else:
                 good = scheme == "mailto" or (scheme in {"http", "https"} and re.fullmatch(r"[\w-]+(\.[\w-]+)+", host))
             if not good:
@@ -154,7 +154,7 @@ def test_the_site_is_built(site):
 def test_every_page(site, opened):
     visits = visited(*opened, site)
     assert {file.name: seen.faults for file, seen in visits.items() if seen.faults} == {}
-    assert sorted(astray(visits)) == []
+    assert sorted(astray(visits, site)) == []
 
 
 def test_search(site, opened):
@@ -187,6 +187,7 @@ BROKEN = {
     "<div style='width: 2000px'>wide</div>": "out of the window: <div",
     "<p id='here'>again</p>": "two elements with the id here",
     "<a href='gone.html'>link</a>": "page.html: file://",
+    "<a href='../outside.html'>link</a>": "page.html: file://",
     "<a href='other.html#gone'>link</a>": "page.html: file://",
     "<a href='#gone'>link</a>": "page.html: file://",
     "<a href='https://nowhere/'>link</a>": "page.html: https://nowhere/",
@@ -195,11 +196,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("defect", ["", *BROKEN])
 def test_the_tests_above_can_fail(defect, opened, tmp_path):
+    folder = tmp_path / "html"
+    folder.mkdir()
+    (tmp_path / "outside.html").write_text("not on the site", encoding="utf-8")
     text = f"<!doctype html><meta charset='utf-8'><article>{SOUND}{defect}</article>"
-    (tmp_path / "page.html").write_text(text, encoding="utf-8")
-    (tmp_path / "other.html").write_text("<!doctype html><p id='there'>text</p>", encoding="utf-8")
-    visits = visited(*opened, tmp_path)
-    found = [*visits[tmp_path / "page.html"].faults, *astray(visits)]
+    (folder / "page.html").write_text(text, encoding="utf-8")
+    (folder / "other.html").write_text("<!doctype html><p id='there'>text</p>", encoding="utf-8")
+    visits = visited(*opened, folder)
+    found = [*visits[folder / "page.html"].faults, *astray(visits, folder)]
     assert any(fault.startswith(BROKEN[defect]) for fault in found) if defect else found == []
 
 
