@@ -131,7 +131,7 @@ def visited(page, faults, folder):
 
 
 def astray(visits, folder):
-    """Return the links that lead nowhere: to no file of the folder, no anchor, or no address that could be asked for."""
+    """Return the links that lead nowhere: to no file of the folder, no anchor, or no address that can be asked."""
     for file, seen in visits.items():
         for link in seen.links:
             address, anchor = urldefrag(link)
