@@ -34,10 +34,10 @@ exclude_patterns = [
     "replace_table.md",
 ]  # parts of other pages
 html_theme = "furo"
+html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
-html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_css_files = ["gallery.css", "math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
