@@ -281,7 +281,7 @@ def test_the_explorer_draws_what_is_set(explorer):
     explorer.get_by_role("combobox", name="scheme").select_option("Llama 3")
     explorer.get_by_role("slider", name="trained").press("ArrowRight")
     explorer.get_by_role("button", name="one token on").click()
-    explorer.wait_for_function("location.hash")
+    explorer.wait_for_function("location.hash.includes('position=1001')")
     setting = {"base": 100_000_000, "head_dim": 128, "scheme": "llama3", "factor": 4, "trained": 8192, "position": 1001}
     assert parse_qs(explorer.url.split("#")[1]) == {key: [str(value)] for key, value in setting.items()}
     explorer.get_by_role("button", name="copy").click()
