@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import typer
@@ -20,35 +20,10 @@ from rope_any.config import Explanation
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Kind: TypeAlias = Literal["hands", "wavelengths", "decay", "table", "errors", "pairs"]
+OPTIONS = {"hands": "position", "decay": "length", "table": "length", "errors": "length"}
 SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 150
-
-
-def _hands(rope: Rope, *, position: str | None = None) -> "Axes":
-    if position is None:
-        msg = "--position must be given with hands; got none"
-        raise ValueError(msg)
-    places = [_number(text) for text in position.split(",")]
-    return pictures.hands(rope, places[0] if len(places) == 1 else places)
-
-
-def _number(text: str) -> float:
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    msg = f"--position must be a number, or one for each axis, like 3,20,500; got {shown(text)}"
-    raise ValueError(msg)
-
-
-# What can be drawn, and the options that say of what.
-KINDS: dict[str, tuple[Callable[..., "Axes"], set[str]]] = {
-    "hands": (_hands, {"position"}),
-    "wavelengths": (pictures.wavelengths, set()),
-    "decay": (pictures.decay, {"length"}),
-    "table": (lambda rope, length=256: pictures.table(rope, range(length)), {"length"}),
-    "errors": (lambda rope, length=2**31 - 1: pictures.errors(rope, longest=length), {"length"}),
-    "pairs": (pictures.pairs, {"head_dim"}),
-}
 
 
 def plot(
@@ -58,7 +33,7 @@ def plot(
             metavar="CONFIG", help="config.json, or the folder that it is in; for wavelengths also several."
         ),
     ],
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.", show_default=False)],
+    kind: Annotated[Kind, typer.Argument(help="What to draw of it.", show_default=False)],
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help=f"The file to write: {', '.join(SUFFIXES)}.")],
     position: Annotated[
@@ -79,12 +54,7 @@ def plot(
     _files.require_free([output], overwrite=overwrite)
     told = {file: explained(file, layer_type, sequence_length, pairing) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # which needs no screen, and opens no window where there is one
-    if kind == "wavelengths":
-        ax = _wavelengths(told)
-    else:
-        rope, head_dim = only(told[files[0]])
-        function, known = KINDS[kind]
-        ax = function(rope, **options, **({"head_dim": head_dim} if "head_dim" in known else {}))
+    ax = _wavelengths(told) if kind == "wavelengths" else ONE[kind](*only(told[files[0]]), **options)
     with _files.whole([output], overwrite=overwrite) as (part,):
         _save(part)
     if as_json:
@@ -95,13 +65,11 @@ def plot(
 
 def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
     """Say what is wrong with the words of a command."""
-    if kind not in KINDS:
-        msg = f"KIND must be one of {', '.join(KINDS)}; got {shown(kind)}"
-        raise ValueError(msg)
-    for name in options.keys() - KINDS[kind][1]:
-        users = [user for user, (_, known) in KINDS.items() if name in known]
-        msg = f"--{name} must come with {' or '.join(users)}; got it with {kind}"
-        raise ValueError(msg)
+    for name in options:
+        if OPTIONS.get(kind) != name:
+            users = " or ".join(user for user, option in OPTIONS.items() if option == name)
+            msg = f"--{name} must come with {users}; got it with {kind}"
+            raise ValueError(msg)
     if len(files) > 1 and kind != "wavelengths":
         msg = f"{kind} must be of one CONFIG; got {len(files)}"
         raise ValueError(msg)
@@ -125,6 +93,32 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
         alike = len(set(of.values())) == 1
         lengths |= {name if alike else f"{name}, {label}": value for label, value in of.items()}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=[*found], lengths=lengths)
+
+
+def _hands(rope: Rope, _: int, position: str | None = None) -> "Axes":
+    if position is None:
+        msg = "--position must be given with hands; got none"
+        raise ValueError(msg)
+    places = [_number(text) for text in position.split(",")]
+    return pictures.hands(rope, places[0] if len(places) == 1 else places)
+
+
+def _number(text: str) -> float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    msg = f"--position must be a number, or one for each axis, like 3,20,500; got {shown(text)}"
+    raise ValueError(msg)
+
+
+# What is drawn of one rotation and the width of its head.
+ONE: dict[str, Callable[..., "Axes"]] = {
+    "hands": _hands,
+    "decay": lambda rope, _, **options: pictures.decay(rope, **options),
+    "table": lambda rope, _, length=256: pictures.table(rope, range(length)),
+    "errors": lambda rope, _, length=2**31 - 1: pictures.errors(rope, longest=length),
+    "pairs": lambda rope, head_dim: pictures.pairs(rope, head_dim=head_dim),
+}
 
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
