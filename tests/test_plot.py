@@ -55,7 +55,7 @@ def lightness(color):
 # --- hands ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("position", [0, 1, -7, 2.5, 131_072, 2**31 - 1])
+@pytest.mark.parametrize("position", [0, 1, -7, 2.5, 1000.25, 131_072, 2**31 - 1])
 def test_hands_stand_at_position_times_frequency(position):
     ax = plot.hands(HALF, position, pairs=range(16))
     (cos,), (sin,) = oracle.cos_sin([position], F)

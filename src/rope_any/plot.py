@@ -130,7 +130,7 @@ def hands(
             axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        axes.set_title(f"Position {', '.join(map(tokens, place[0]))}")
+        axes.set_title(f"Position {', '.join(spaced(f'{number:,}') for number in place[0].tolist())}")
         axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
 
@@ -455,7 +455,7 @@ def pairs(
         for kind in filter(seen.__contains__, looks):
             strip.bar(0, 0, color=looks[kind][0], **edge, label=kind)
         widest = max(column for column, *_ in cells)
-        strip.set_xticks(range(0, widest, 4))
+        strip.set_xticks(range(0, widest + 1, 4))
         strip.set_yticks([line + 0.4 for line in range(len(lines))], lines)
         strip.set(xlim=(-0.6, widest + 0.6), ylim=(len(lines), -0.1))
         strip.set_xlabel("feature; the number in a cell is that of its pair")
@@ -480,7 +480,11 @@ def styles(count: int) -> list[dict[str, Any]]:
 
 def tokens(number: float) -> str:
     """Return a number as it is read: its thousands apart, or with three digits."""
-    text = f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}"
+    return spaced(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
+
+
+def spaced(text: str) -> str:
+    """Return a number in print: thin spaces between thousands, a minus, and no zeros before an exponent."""
     return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
 
 
