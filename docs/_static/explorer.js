@@ -82,14 +82,14 @@
 
   const round2 = (x) => Number(x.toPrecision(2));
   const range = (from, to, value) => Array.from({ length: to - from + 1 }, (_, i) => value(from + i));
-  const nearer20 = (k) => (k <= 20 ? k : round2(20 * 10 ** ((k - 20) / 20))); // one by one, then by about an eighth
+  const stepped = (k) => (k <= 20 ? k : round2(20 * 10 ** ((k - 20) / 20))); // one by one, then by about an eighth
   const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128];
   const CONTROLS = {
     base: { first: 10_000, least: 2, most: 1e12, stops: range(60, 160, (k) => round2(10 ** (k / 20))) },
     head_dim: { first: 128, least: 2, most: 1024, step: 2, unit: "features", stops: range(1, 32, (k) => 8 * k) },
     factor: { first: 4, least: 1, most: 1e6, unit: "times", stops: FACTORS },
     trained: { first: 4096, least: 1, most: 2 ** 31, step: 1, unit: "tokens", stops: range(7, 18, (k) => 2 ** k) },
-    position: { first: 1000, least: 0, most: 2 ** 31 - 1, step: 1, stops: range(0, 114, nearer20) },
+    position: { first: 1000, least: 0, most: 2 ** 31 - 1, step: 1, stops: range(0, 114, stepped) },
   };
   const NUMBERS = { 1: "a whole number", 2: "an even number", undefined: "a number" };
 
