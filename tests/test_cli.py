@@ -3,18 +3,16 @@
 import contextlib
 import json
 import os
-import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import oracle
 import pytest
-
 from typer.testing import CliRunner
 
 import rope_any as ra
@@ -22,6 +20,7 @@ from rope_any import cli
 from rope_any.cli import _check, _inspect
 
 F = ra.frequencies(16, base=500_000.0)
+DOCS = Path(__file__).parents[1] / "docs"
 ROPE_ANY = [sys.executable, "-m", "rope_any"]
 
 
@@ -161,11 +160,12 @@ def test_overwrite_only_when_asked(files):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A job of `check` that takes no time."""
+    """Give `check` a job that takes no time."""
     monkeypatch.setattr(_check, "TOKENS", 100)
 
 
-def test_check_reports_each_library_and_holds_its_bounds(quick):
+@pytest.mark.usefixtures("quick")
+def test_check_reports_each_library_and_holds_its_bounds():
     done = run("check")
     assert done.returncode == 0, done.stdout + done.stderr
     entries = int(re.search(r"over (\d+) table\s+entries", done.stdout)[1])
@@ -180,12 +180,13 @@ def test_check_reports_each_library_and_holds_its_bounds(quick):
 
 
 @pytest.fixture
-def numpy_alone(quick, monkeypatch):
-    """A machine where nothing but NumPy is installed."""
+def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
+    """Let nothing but NumPy be installed."""
     monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
 
 
-def test_check_says_what_is_missing_and_fails_on_a_broken_bound(numpy_alone, monkeypatch, capsys):
+@pytest.mark.usefixtures("numpy_alone")
+def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, capsys):
     _check.check()
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
@@ -199,7 +200,8 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(numpy_alone, mon
         assert "a bound is broken" in capsys.readouterr().err
 
 
-def test_a_table_of_nothing_is_no_good_table(numpy_alone, monkeypatch, capsys):
+@pytest.mark.usefixtures("numpy_alone")
+def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
     table = ra.Rope.table
 
     def broken(self, positions, **options):
@@ -446,7 +448,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "loud.py").write_text("print('imported')\nfrom mine import loud, leaving")
     (tmp_path / "gone.py").write_text("raise SystemExit(3)")
     yield tmp_path
-    for name in ("mine", "loud"):
+    for name in ("mine", "loud", "package", "package.module"):
         sys.modules.pop(name, None)
 
 
@@ -518,3 +520,247 @@ def test_verify_refuses_in_one_line(mine, words, message):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rope-any: {message}")
     assert done.stderr.count("\n") == 1
+
+
+# --- the whole of it ----------------------------------------------------------------------------------------
+
+EXAMPLES = [example for verbs in cli.VERBS.values() for example in verbs.values()]
+NAMES = [verb.__name__ for verbs in cli.VERBS.values() for verb in verbs]
+
+
+def test_help_shows_the_verbs_in_groups_each_with_its_example():
+    shown = run("--help").stdout
+    assert run().stdout == run("-h").stdout == shown
+    places = [shown.index(text) for group, verbs in cli.VERBS.items() for text in (f"\n{group}:\n", *verbs.values())]
+    assert places == sorted(places)
+    assert len(NAMES) == len(set(NAMES)) == len(re.findall(r"^  [a-z]+  ", shown, re.MULTILINE))
+    assert max(map(len, shown.splitlines())) < 110
+
+
+@pytest.mark.usefixtures("numpy_alone", "mine")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
+    (files / "config.json").write_text(json.dumps(LLAMA3))
+    for name in "ab":
+        (files / f"{name}.json").write_text(json.dumps(LLAMA3))
+    (files / "package").mkdir()
+    module = "import rope_any as ra\nfunction = ra.Rope(ra.frequencies(128), pairing='half').apply"
+    (files / "package" / "module.py").write_text(module)
+    weights = {"dtype": "F16", "shape": [128, 1], "data_offsets": [0, 256]}
+    header = json.dumps({"layers.0.self_attn.q_proj.weight": weights}).encode()
+    (files / "in.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
+    words = example.split()
+    done = run(*words[1:], cwd=files)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert run(words[1], "--help").stdout.endswith(f"\n  Example: {example}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("inspet", "no such command 'inspet'; did you mean 'inspect'; see rope-any --help"),
+        ("--nonsense", "no such option: --nonsense; see rope-any --help"),
+        ("--json check", "--json must come after a verb, or with --version"),
+        ("rotate", "missing argument 'files'; see rope-any rotate --help"),
+        ("rotate q.npy -o out", "missing option --pairing; choose from: half, interleaved; see rope-any rotate --help"),
+        ("rotate q.npy --pairing half -o", "option -o requires an argument; see rope-any --help"),
+        (
+            "rotate q.npy --pairing half -o out --base x",
+            "--base must be a valid number; got str 'x'; see rope-any rotate --help",
+        ),
+        (
+            "convert a b --from half --to half --head-dim 1.5",
+            "--head-dim must be a valid integer; got str '1.5'; see rope-any convert --help",
+        ),
+        ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
+        ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
+    ],
+)
+def test_wrong_words_get_one_line(words, message):
+    done = run(*words.split())
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rope-any: {message}\n")
+
+
+def test_the_version():
+    assert run("--version").stdout == f"{ra.__version__}\n"
+    assert json.loads(run("--version", "--json").stdout) == {"version": ra.__version__}
+
+
+def test_rotate_for_machines(files):
+    done = run("rotate", "q.npy", "k.npy", "--pairing", "half", "-o", "out", "--json", cwd=files)
+    want = [{"file": f"out/{x}.npy", "shape": [1, n, 6, 16], "dtype": "float32"} for x, n in (("q", 4), ("k", 2))]
+    assert (json.loads(done.stdout), done.stderr) == (want, "")
+
+
+@pytest.mark.usefixtures("numpy_alone")
+def test_check_for_machines():
+    report = json.loads(run("check", "--json").stdout)
+    (row,) = report["measured"]
+    assert row["library"] == "NumPy" and row["passed"] and report["passed"]
+    assert 1e-9 < row["table_error"] <= report["bounds"]["table_error"] == 1.2e-7
+    assert row["seconds"] > row["copy_seconds"] / 10 > 0
+    assert report["not_measured"]["PyTorch"] == "not found"
+    assert report["job"]["q"] == [1, 32, 100, 128]
+
+
+@pytest.mark.parametrize("words", [("inspect", "none.json", "--json"), ("check", "more", "--json")])
+def test_errors_are_lines_for_machines_too(words, tmp_path):
+    done = run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_what_an_error_says_is_one_line_whatever_it_holds(monkeypatch):
+    def fail(*_, **__):
+        msg = "first\n  second"
+        raise OSError(msg)
+
+    monkeypatch.setattr(_check, "find", fail)
+    assert run("check").stderr == "rope-any: first second\n"
+
+
+# --- in processes, pipes, terminals and shells ----------------------------------------------------------------
+
+
+def terminal(*words, columns=80, **options):
+    """Return what ``rope-any words`` prints on a terminal."""
+    pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
+    ours, theirs = pty.openpty()
+    size = {"COLUMNS": str(columns), "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        [*ROPE_ANY, *map(str, words)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        **{"env": os.environ | size, **options},
+    ):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # which is how a terminal says that it was closed
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_the_module_is_the_command(configs):
+    done = process("inspect", "scaled.json", "--json", cwd=configs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run("inspect", "scaled.json", "--json", cwd=configs).stdout
+    assert process("inspet").stderr.endswith("; see rope-any --help\n")
+
+
+def test_help_imports_no_more_than_it_needs():
+    code = "import sys; from rope_any import cli; cli.app(['--help'], standalone_mode=True)"
+    code = f"import atexit, sys; atexit.register(lambda: print('\\n', *sys.modules, sep=' ')); {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "rope_any.cli._check" in loaded
+    assert loaded & {"mpmath", "onnx", "rich", "torch", "jax"} == set()
+
+
+def test_on_a_terminal_there_are_colours_and_lines_are_folded(configs):
+    shown = terminal("inspect", "scaled.json", cwd=configs)
+    assert "\x1b[1mall layers: Rope(" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert max(map(len, plain.splitlines())) <= 80
+    assert "\x1b" not in plain
+    piped = run("inspect", "scaled.json", cwd=configs).stdout
+    assert "\x1b" not in piped
+    assert max(map(len, piped.splitlines())) > 400  # the wavelengths
+    assert plain.split() != piped.split()  # one long source is folded
+    wide = terminal("inspect", "scaled.json", columns=1000, cwd=configs)
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", wide).splitlines()] == piped.splitlines()
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_that_wants_no_colours(variable, value, configs):
+    shown = terminal("diff", "scaled.json", "plain.json", cwd=configs, env=os.environ | {variable: value})
+    assert "rope_type" in shown and "\x1b" not in shown
+
+
+def test_nothing_forces_colours_into_a_pipe(configs):
+    done = process("diff", "scaled.json", "plain.json", cwd=configs, env=os.environ | {"FORCE_COLOR": "1"})
+    assert done.stdout == run("diff", "scaled.json", "plain.json", cwd=configs).stdout
+
+
+def test_progress_is_for_terminals(files):
+    words = ["rotate", "k.npy", "--pairing", "half", "--overwrite", "-o", "out"]
+    assert "rotating k.npy" in terminal(*words, cwd=files)
+    done = process(*words, cwd=files)
+    assert (done.stdout, done.stderr) == ("out/k.npy: (1, 2, 6, 16) float32\n", "")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_pipe_that_is_closed_early(form, configs):
+    with subprocess.Popen(
+        [*ROPE_ANY, "inspect", "scaled.json", *form], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=configs
+    ) as done:
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == 1
+
+
+def test_ctrl_c(mine):
+    (mine / "slow.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)")
+    words = [*ROPE_ANY, "verify", "slow:f", "--pairing", "half"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=mine) as done:
+        assert done.stderr.readline() == "imported\n"
+        done.send_signal(signal.SIGINT)
+        assert (done.stdout.read(), done.stderr.read()) == ("", "")
+    assert done.returncode == 130
+
+
+BASH = """
+set -e
+eval "$(rope-any --show-completion)"
+try() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _rope_any_completion "$1" "${@: -1}" "${@: -2:1}"
+    echo "${COMPREPLY[*]}"
+}
+try rope-any in
+try rope-any rotate k.npy --pairing ""
+try rope-any verify --case ll
+try rope-any verify --library j
+try rope-any export c.json o.onnx --dtype fl
+try rope-any inspect ./
+complete -p rope-any
+"""
+
+
+def test_completion_in_bash(tmp_path):
+    bash = shutil.which("bash") or pytest.skip("bash is not installed")
+    (tmp_path / "rope-any").write_text(f'#!/bin/sh\nexec {" ".join(ROPE_ANY)} "$@"\n')
+    (tmp_path / "rope-any").chmod(0o755)
+    (tmp_path / "try.bash").write_text(BASH)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [bash, tmp_path / "try.bash"], capture_output=True, text=True, check=False, env=os.environ | path
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "inspect",
+        "half interleaved",
+        "llama3",
+        "jax",
+        "float32 float16",
+        "",  # and so files, by the default
+        "complete -o default -F _rope_any_completion rope-any",
+    ]
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_page_shows_what_the_commands_print(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import command_line
+
+    def without_errors(page):
+        return re.sub(r"\d\.\de-\d\d", "#", page)  # of float32, which differ between machines
+
+    page = (DOCS / "command-line.md").read_text()
+    assert len(command_line.BLOCK.findall(page)) >= 10
+    assert without_errors(command_line.made(page)) == without_errors(page)
+    old, new = (f"```console\n$ rope-any --version\n{version}\n```" for version in ("0.0", ra.__version__))
+    assert command_line.made(old) == new
+    for name in NAMES:
+        assert f"$ rope-any {name}" in page

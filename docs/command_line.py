@@ -1,0 +1,64 @@
+"""Run the commands of ``command-line.md`` and write what they print beneath them: ``python docs/command_line.py``."""
+
+import contextlib
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from typer.testing import CliRunner
+
+from rope_any.cli import app
+
+PAGE = Path(__file__).with_name("command-line.md")
+BLOCK = re.compile(r"```console\n\$ (.+)\n(?:.*\n)*?```")  # a command, and what it prints
+
+LLAMA = {"model_type": "llama", "head_dim": 16, "rope_theta": 500_000.0, "max_position_embeddings": 8192}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
+MINE = '''\
+import numpy as np
+import rope_any as ra
+
+def careless(x, positions):
+    """Angles as float32 products, as most do."""
+    angles = positions.astype(np.float32)[:, None] * np.float32(ra.frequencies(64))
+    return ra.rotate(x, np.cos(angles), np.sin(angles), pairing="half")
+'''
+
+
+def write_files(folder: Path) -> None:
+    """Write what the commands read: two configs, two arrays, a checkpoint and a module."""
+    (folder / "config.json").write_text(json.dumps(LLAMA, indent=2) + "\n")
+    longer = LLAMA | {"max_position_embeddings": 32_768, "rope_scaling": YARN}
+    (folder / "longer.json").write_text(json.dumps(longer, indent=2) + "\n")
+    (folder / "mine.py").write_text(MINE)
+    for name, heads in (("q", 4), ("k", 2)):
+        np.save(folder / f"{name}.npy", np.ones((1, heads, 6, 16), dtype=np.float32))
+    names = [f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(2) for x in "qkv"]
+    tensors = {
+        name: {"dtype": "F32", "shape": [16, 4], "data_offsets": [256 * i, 256 * (i + 1)]}
+        for i, name in enumerate(names)
+    }
+    header = json.dumps(tensors).encode()
+    data = bytes(256 * len(names))
+    (folder / "in.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+def printed(command: str) -> str:
+    """Return what a command prints, where the files are."""
+    program, *words = command.split()
+    if program == "cat":
+        return Path(words[0]).read_text()
+    return CliRunner().invoke(app, words, prog_name=program).output
+
+
+def made(page: str) -> str:
+    """Return the page with what its commands print now."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_files(Path(folder))
+        return BLOCK.sub(lambda found: f"```console\n$ {found[1]}\n{printed(found[1])}```", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made(PAGE.read_text()))
