@@ -175,6 +175,7 @@ def test_check_reports_each_library_and_holds_its_bounds():
     for row in rows:
         assert 1e-9 < float(row[4]) <= 1.2e-7, row
         assert 1e-9 < float(row[5]) <= 4e-7, row
+    assert done.stdout.splitlines()[1] in (DOCS / "command-line.md").read_text(encoding="utf-8")
     for name in _check.ENGINES:
         assert name in done.stdout
 
