@@ -190,6 +190,15 @@ def test_a_table_is_made_of_a_recipe(lib):
     assert ax.yaxis.get_major_formatter()(2, None) == "1\u202f000\u202f000"
 
 
+def test_positions_on_several_axes_are_rows():
+    places = [[0, 1, 2], [3, 40, 500]]
+    ax = plot.table(THREE, places)
+    angles = np.asarray(places) @ np.asarray(THREE.frequencies)
+    np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([np.cos(angles), np.sin(angles)]), atol=1e-12)
+    ax.figure.draw_without_rendering()
+    assert ax.get_ylabel() == "token" and ax.yaxis.get_major_formatter()(1, None) == "1"
+
+
 def test_an_image_of_a_table_says_what_it_shows():
     ax = plot.table(ra.Rope(F, pairing="half", attention_factor=1.5), range(8))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("pair", "position (tokens)")
@@ -227,7 +236,8 @@ def test_errors_are_those_against_sixty_digits():
 
 
 def test_errors_on_any_library(lib):
-    _, ours, _ = plot.errors(THREE, longest=2**31 - 1, like=lib([0.0], "float32")).lines
+    rope = ra.Rope(ra.axes.chunked(F[::4], [2, 2]), pairing="half")
+    _, ours, _ = plot.errors(rope, longest=2**31 - 1, like=lib([0.0], "float32")).lines
     assert 0 < max(ours.get_ydata()) <= 1.2e-7
     assert ours.get_xdata()[-1] == 2**31 - 1
 

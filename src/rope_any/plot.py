@@ -41,6 +41,7 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 BLACK, GREY, BLUE, RED = "#222222", "#767676", "#0072B2", "#D55E00"
 GREEN, PURPLE, ORANGE = "#009E73", "#A8518A", "#E69F00"
 STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
+THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.9, "linestyle": (0, (1, 2))}
 LOOKS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
@@ -183,9 +184,8 @@ def wavelengths(
     with _on(ax) as axes:
         for row, name, look in zip(rows, names, looks, strict=True):
             axes.plot(range(len(row)), row, label=name, marker="." if len(row) < 16 else None, **look)
-        axes.set(
-            yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", xlim=(0, max(map(len, rows)) - 0.9)
-        )
+        axes.set(xlabel="pair", ylabel="wavelength (tokens per turn)")
+        axes.set(yscale="log", xlim=(0, max(map(len, rows)) - 0.9))
         marked(axes, marks)
         apart(axes.yaxis)
         if len(rows) > 1 or labels:
@@ -302,10 +302,15 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         step = max(1, pairs // 4)
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
-        axes.yaxis.set_major_formatter(lambda row, _: tokens(places[int(row)]) if row in range(len(places)) else "")
+        names = (
+            [tokens(place) for place in places.tolist()]
+            if places.ndim == 1
+            else [str(row) for row in range(len(places))]
+        )
+        axes.yaxis.set_major_formatter(lambda row, _: names[int(row)] if row in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
-        axes.set(xlabel="pair", ylabel="position (tokens)")
+        axes.set(xlabel="pair", ylabel="position (tokens)" if places.ndim == 1 else "token")
         axes.grid(visible=False)
         axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
     return axes
@@ -337,7 +342,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     ModuleNotFoundError
         If mpmath is missing, which the extra ``testing`` brings.
     TypeError, ValueError
-        If an argument is of another kind, or `longest` is not positive, or 2³¹ or more.
+        If an argument is of another kind, or `longest` is not positive or beyond 2³¹.
 
     Notes
     -----
@@ -359,10 +364,8 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     truth = exact(places, rope.frequencies)
     like = np.ones(1, dtype=np.float32) if like is None else like
     ours = [_host(part) for part in rope.table(places.tolist(), like=like)]
-    products = places.reshape(len(places), -1, 1).astype(np.float32) * np.asarray(
-        as_rows(rope.frequencies), dtype=np.float32
-    )
-    angle = products.sum(axis=1)
+    rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
+    angle = (places.reshape(len(places), -1, 1).astype(np.float32) * rows).sum(axis=1)
     lines = {
         "float32 product": _largest([np.cos(angle), np.sin(angle)], truth, groups),
         "rope_any": _largest(ours, truth, groups),
@@ -370,12 +373,9 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     with _on(ax) as axes:
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
             axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
-        axes.axhline(
-            TABLE_BOUND, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"bound {tokens(TABLE_BOUND)}"
-        )
-        axes.set(
-            xscale="log", yscale="log", xlabel="position (tokens)", ylabel="largest error of cosine and sine (no unit)"
-        )
+        axes.axhline(TABLE_BOUND, **THIN, label=f"bound {tokens(TABLE_BOUND)}")
+        axes.set(xscale="log", yscale="log", xlabel="position (tokens)")
+        axes.set_ylabel("largest error of cosine and sine (no unit)")
         apart(axes.xaxis)
         axes.legend(loc="upper left")
     return axes
@@ -503,7 +503,7 @@ def named(ax: "Axes", name: str, height: float) -> None:
 def marked(ax: "Axes", lengths: Mapping[str, float]) -> None:
     """Draw lengths of contexts across, and name them at the right end."""
     for name, length in lengths.items():
-        ax.axhline(length, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)), label=f"_{name}")  # not in the legend
+        ax.axhline(length, **THIN, label=f"_{name}")  # not in the legend
         named(ax, f"{name} {tokens(length)}", length)
 
 
