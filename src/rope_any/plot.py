@@ -302,12 +302,8 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         step = max(1, pairs // 4)
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
-        names = (
-            [tokens(place) for place in places.tolist()]
-            if places.ndim == 1
-            else [str(row) for row in range(len(places))]
-        )
-        axes.yaxis.set_major_formatter(lambda row, _: names[int(row)] if row in range(len(names)) else "")
+        rows = places if places.ndim == 1 else np.arange(len(places))
+        axes.yaxis.set_major_formatter(lambda y, _: tokens(rows[int(y)].item()) if y in range(len(rows)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
         axes.set(xlabel="pair", ylabel="position (tokens)" if places.ndim == 1 else "token")

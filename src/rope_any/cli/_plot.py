@@ -48,7 +48,12 @@ def plot(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the rotation of a model: clock hands, wavelengths, decay, table, errors or pairs."""
+    """
+    Draw the rotation of a model.
+
+    Clock hands at a position, wavelengths by pair, the decay of scores, the table as an image, errors by position, or
+    which features form pairs.
+    """
     options = {name: value for name, value in {"position": position, "length": length}.items() if value is not None}
     _require(kind, files, options, output)
     _files.require_free([output], overwrite=overwrite)
