@@ -303,6 +303,8 @@ def test_recipes_stand_one_below_the_other_with_the_last_names():
     assert [text.get_text() for text in ax.get_yticklabels()] == ["three", "two"]
     assert cells(ax)[1, 0] == [0, ["turns with row"]] and cells(ax)[1, 8] == [8, ["turns with column"]]
     assert cells(ax)[0, 0] == [0, ["turns with time"]]
+    top, first, last = ax.get_ylim()[1], *ax.get_yticks()
+    assert top < first < last < ax.get_ylim()[0]
     _, names = ax.get_legend_handles_labels()
     assert names == ["turns with time", "turns with row", "turns with column"]
 
@@ -326,6 +328,13 @@ def test_each_draws_on_the_axes_it_is_given(name):
     assert EACH[name](ax=ax) is ax
     assert (plt.get_fignums(), dict(mpl.rcParams)) == (figures, settings)
     assert ax.has_data()
+
+
+def test_axes_that_are_given_keep_their_looks():
+    with mpl.rc_context({"font.size": 17, "legend.edgecolor": "red"}):
+        ax = plot.wavelengths(HALF, F, ax=plt.figure().add_subplot())
+    assert {text.get_fontsize() for text in ax.get_legend().get_texts()} == {17}
+    assert to_rgb(ax.get_legend().get_frame().get_edgecolor()) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -451,9 +460,9 @@ def test_the_command_line_draws_configs_side_by_side(configs):
     plain, scaled, *marks = json.loads(done.stdout)["lines"]
     assert (plain["label"], scaled["label"]) == ("plain.json", "scaled.json")
     np.testing.assert_allclose(scaled["y"], 4 * np.asarray(plain["y"]))
-    lengths = [text["text"] for text in json.loads(done.stdout)["texts"]]
+    lengths, heights = zip(*((text["text"], text["at"][1]) for text in json.loads(done.stdout)["texts"]), strict=True)
     assert [(mark["label"], mark["y"][0]) for mark in marks] == [("trained", 8192), ("extended", 32_768)]
-    assert lengths == ["trained 8\u202f192", "extended 32\u202f768"]
+    assert lengths == ("trained 8\u202f192", "extended 32\u202f768") and heights == (8192, 32_768)
     before = (configs / "w.svg").read_bytes()
     assert before.startswith(b"<?xml") and b"</svg>" in before
     again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", cwd=configs)
