@@ -20,9 +20,9 @@ def gpu():
     try:
         import cupy
     except ImportError:
-        sys.exit("this example needs CuPy, and a CUDA GPU: CuPy is not installed")
+        sys.exit("this example needs a CUDA GPU and CuPy, which is not installed")
     if not cupy.cuda.is_available():
-        sys.exit("this example needs a CUDA GPU: CuPy finds none")
+        sys.exit("this example needs a CUDA GPU, and CuPy finds none")
     return cupy
 
 

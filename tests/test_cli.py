@@ -458,6 +458,10 @@ def test_verify_passes_what_is_right(mine):
     done = run("verify", "mine:Kept.right", "--pairing", "half", "--head-dim", 32, cwd=mine)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
+
+
+def test_verify_passes_what_is_right_of_another_library(mine):
+    pytest.importorskip("jax", reason="jax is not installed")
     words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
     done = run("verify", "mine:partial", *words.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
     assert done.returncode == 0, done.stdout + done.stderr
