@@ -26,13 +26,7 @@ html_title = f"rope_any {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
-exclude_patterns = [
-    "_build",
-    "gallery_src",
-    "precision_table.md",
-    "peers_table.md",
-    "replace_table.md",
-]  # parts of other pages
+exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
 html_theme = "furo"
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_show_copyright = False  # LICENSE says it

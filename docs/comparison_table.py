@@ -1,0 +1,1158 @@
+"""
+Try what `rope_any` and other libraries of rotary embeddings can do, and write `comparison_table.md`.
+
+In the environment that `verify_peers.py` describes, with onnx, onnxscript, onnxruntime, ndonnx, dask and
+array-api-strict besides::
+
+    python docs/comparison_table.py
+
+It takes a few minutes. How a library is called is in `rotaries.py` and in the functions under "what else" below; each
+cell is what a function under "the probes" found out by calling it. ``--only NAME`` prints the rows of one library.
+"""
+
+import argparse
+import ast
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from functools import cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import peers_table as readings
+import rotaries
+from peers_table import FACTOR, LONGER, Reading, alone, same
+from rotaries import BASE, TABLE, Turn
+
+import rope_any as ra
+from rope_any import _array, scaling
+from rope_any._engines import ENGINES, find, host
+from rope_any.testing import cases
+from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
+
+DIM, PART, WIDE = 64, 16, 128  # features; how many turn where not all do; how many there are where errors are measured
+SHAPE = (2, 3, 8, DIM)  # of x
+RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
+NEAR, FAR = 100, {"131 072": 2**17, "1 048 576": 2**20}
+YES, NO, GPU = "yes", "no", "needs a GPU"
+
+
+class Library(NamedTuple):
+    """A library, and its rotary."""
+
+    package: str
+    make: Callable[..., Turn]
+    pairing: str
+    """Which features turn if nothing is said."""
+    parts: dict[str, tuple[str, ...]]
+    """Where its rotary stands: classes and functions by module; all of a module where none are named."""
+    engine: str = "PyTorch"
+
+
+LIBRARIES = {
+    "rope_any": Library("rope-any", rotaries.rope_any, "half", {"rope_any": ()}),
+    "transformers": Library(
+        "transformers",
+        rotaries.transformers,
+        "half",
+        {
+            "transformers.modeling_rope_utils": (),
+            "transformers.models.llama.modeling_llama": ("LlamaRotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"),
+        },
+    ),
+    "rotary-embedding-torch": Library(
+        "rotary-embedding-torch",
+        rotaries.lucidrains,
+        "interleaved",
+        {"rotary_embedding_torch.rotary_embedding_torch": ()},
+    ),
+    "x-transformers": Library(
+        "x-transformers",
+        rotaries.x_transformers,
+        "interleaved",
+        {"x_transformers.x_transformers": ("RotaryEmbedding", "rotate_half", "apply_rotary_pos_emb")},
+    ),
+    "torchtune": Library(
+        "torchtune",
+        rotaries.torchtune,
+        "interleaved",
+        {"torchtune.modules.position_embeddings": (), "torchtune.models.llama3_1._position_embeddings": ()},
+    ),
+    "flash-attention": Library(
+        "flash-attn",
+        rotaries.flash_attention,
+        "half",
+        {"flash_attn.layers.rotary": (), "flash_attn.ops.triton.rotary": ()},
+    ),
+    "Liger": Library(
+        "liger_kernel",
+        rotaries.liger,
+        "half",
+        {"liger_kernel.ops.rope": (), "liger_kernel.ops.qwen2vl_mrope": (), "liger_kernel.ops.llama4_rope": ()},
+    ),
+    "LitGPT": Library(
+        "litgpt",
+        rotaries.litgpt,
+        "half",
+        {"litgpt.model": ("build_rope_cache", "apply_rope", "apply_rope_interleave", "yarn_get_mscale")},
+    ),
+    "timm": Library("timm", rotaries.timm, "half", {"timm.layers.pos_embed_sincos": ()}),
+    "diffusers": Library(
+        "diffusers",
+        rotaries.diffusers,
+        "interleaved",
+        {
+            "diffusers.models.embeddings": (
+                "get_1d_rotary_pos_embed",
+                "get_2d_rotary_pos_embed",
+                "get_2d_rotary_pos_embed_from_grid",
+                "get_3d_rotary_pos_embed",
+                "apply_rotary_emb",
+            )
+        },
+    ),
+    "keras-hub": Library(
+        "keras-hub", rotaries.keras_hub, "half", {"keras_hub.src.layers.modeling.rotary_embedding": ()}
+    ),
+    "equinox": Library(
+        "equinox", rotaries.equinox, "half", {"equinox.nn._embedding": ("RotaryPositionalEmbedding",)}, "JAX"
+    ),
+    "mlx.nn": Library("mlx", rotaries.mlx, "half", {"mlx.nn.layers.positional_encoding": ("RoPE",)}, "MLX"),
+}
+IN_TRITON = {"flash-attention", "Liger"}
+"""What runs here in Triton's interpreter, which compilers can't see into."""
+
+WAYS: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def does(library: str, feature: str) -> Callable[[Callable[..., Any]], None]:
+    """Note a function by which a library does something else than turn x at positions."""
+    return lambda way: WAYS.__setitem__((library, feature), way)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------
+
+
+def put(engine: str, data: Any) -> Any:
+    """Return data as an array of a library."""
+    module = find(engine)
+    device = next(iter(ENGINES[engine].devices(module).values()))
+    return ENGINES[engine].put(module, np.array(data), device)
+
+
+def get(x: Any) -> Data:
+    """Return an array of any library as float64."""
+    xp = _array.namespace(x=x)
+    return host(_array.cast(xp, x, _array.compute_dtype(xp, x))).astype(np.float64)
+
+
+def numbers(*shape: int, bits: int = 23) -> Data:
+    """Return what is turned."""
+    return features(*shape, bits=bits).astype(np.float32)
+
+
+@cache
+def table(positions: tuple[int, ...], dim: int, base: float) -> Sample:
+    """Return exact cosines and sines."""
+    return exact(positions, ra.frequencies(dim, base=base))
+
+
+def truth(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> Data:
+    """Return x, turned; positions may be of each row."""
+    if positions.ndim == 2:
+        rows = (truth(a[None], p, pairing, dim=dim, base=base) for a, p in zip(x, positions, strict=True))
+        return np.concatenate([*rows])
+    return turned(x, table(tuple(positions.tolist()), dim, base), pairing)
+
+
+def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> float:
+    """Return the largest error of a pair, relative to its length; infinite if other features don't stay as they are."""
+    found, want = get(y), truth(x, positions, pairing, dim=dim, base=base)
+    if found.shape != want.shape or not np.array_equal(found[..., dim:], want[..., dim:]):
+        return float("inf")
+    return float(np.max(apart(found, want, pairing, start=0, pairs=dim // 2)))
+
+
+class Trial(NamedTuple):
+    """A call on some numbers."""
+
+    engine: str
+    x: Data
+    positions: Data
+    pairing: str
+
+    def error(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> float:
+        """Return how far the call is from the truth; infinite if it raises."""
+        try:
+            y = call(put(self.engine, self.x), put(self.engine, self.positions))
+            if _array.library(y) != ENGINES[self.engine].module.partition(".")[0]:
+                return float("inf")
+            return error(y, self.x, self.positions, self.pairing, dim=dim, base=base)
+        except Exception:  # noqa: BLE001  # what it raises doesn't matter here
+            return float("inf")
+
+    def right(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> bool:
+        """Return whether the call turns x as it should be."""
+        return self.error(call, dim=dim, base=base) < RIGHT
+
+
+def trial(library: Library, **changes: Any) -> Trial:
+    """Return the usual call: tokens from a hundred on."""
+    positions = np.arange(NEAR, NEAR + SHAPE[2])
+    return Trial(library.engine, numbers(*SHAPE), positions, library.pairing)._replace(**changes)
+
+
+def can(library: Library, option: str) -> bool:
+    """Return whether there is an option to ask for."""
+    return option in inspect.signature(library.make).parameters
+
+
+def said(*, truth: bool) -> str:
+    """Return a cell."""
+    return YES if truth else NO
+
+
+# --- what else: functions of each library, by what they do ------------------------------------------------
+
+
+@does("rope_any", "config")
+def _(folder: Path) -> Reading:
+    rope = ra.Rope.from_config(folder / "config.json")
+    assert rope is not None  # noqa: S101
+    return Reading(rope.frequencies)
+
+
+@does("transformers", "config")
+def _(folder: Path) -> Reading:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    return Reading(LlamaRotaryEmbedding(LlamaConfig.from_pretrained(folder)).inv_freq.numpy())
+
+
+@does("keras-hub", "config")
+def _(folder: Path) -> Reading:
+    from keras_hub.models import Llama3Backbone
+    from keras_hub.src.utils.transformers.convert_llama3 import convert_backbone_config
+
+    read = convert_backbone_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    small = {"vocabulary_size": 8, "num_layers": 1, "intermediate_dim": 8}
+    layer = Llama3Backbone(**read | small).transformer_layers[0]._self_attention_layer.rotary_embedding_layer  # noqa: SLF001
+    return Reading(layer._get_inverse_freq(readings.DIM).detach().numpy())  # noqa: SLF001
+
+
+@does("flash-attention", "config")
+def _(folder: Path) -> Reading:
+    alone("flash_attn.models.llama")
+    from flash_attn.models.llama import config_from_hf_checkpoint, llama_config_to_gpt2_config
+
+    (folder / "llama-hf").symlink_to(folder)
+    read = llama_config_to_gpt2_config(config_from_hf_checkpoint(folder, "llama"))
+    return Reading(rotaries.flash_rotary().RotaryEmbedding(readings.DIM, base=read.rotary_emb_base).inv_freq.numpy())
+
+
+@does("rope_any", "packed")
+def _(x: Any, starts: Any) -> Any:
+    rope = ra.Rope(ra.frequencies(DIM), pairing="half")
+    return rope.apply(x, ra.positions.packed(starts, x.shape[2]))
+
+
+@does("flash-attention", "packed")
+def _(x: Any, starts: Any) -> Any:
+    ropes, longest = rotaries.flash_rotary(), int((starts[1:] - starts[:-1]).max())
+    rope = ropes.RotaryEmbedding(DIM)
+    rope._update_cos_sin_cache(longest, device=x.device, dtype=x.dtype)  # noqa: SLF001
+    given = {"cu_seqlens": starts.int(), "max_seqlen": longest}
+    with rotaries.anywhere():
+        y = ropes.apply_rotary_emb(x[0].transpose(0, 1).contiguous(), rope._cos_cached, rope._sin_cached, **given)  # noqa: SLF001
+    return y.transpose(0, 1)[None]
+
+
+@does("flash-attention", "offsets")
+def _(x: Any, offsets: Any) -> Any:
+    ropes = rotaries.flash_rotary()
+    rope = ropes.RotaryEmbedding(DIM)
+    rope._update_cos_sin_cache(TABLE, device=x.device, dtype=x.dtype)  # noqa: SLF001
+    table = rope._cos_cached, rope._sin_cached  # noqa: SLF001
+    with rotaries.anywhere():
+        return ropes.apply_rotary_emb(x.transpose(1, 2), *table, seqlen_offsets=offsets).transpose(1, 2)
+
+
+@does("mlx.nn", "offsets")
+def _(x: Any, offsets: Any) -> Any:
+    from mlx.nn import RoPE
+
+    return RoPE(DIM)(x, offset=offsets)
+
+
+@does("equinox", "in order")
+def _(x: Any, _: Any) -> Any:
+    import jax
+    from equinox.nn import RotaryPositionalEmbedding
+
+    return jax.vmap(jax.vmap(RotaryPositionalEmbedding(DIM)))(x)
+
+
+@does("rope_any", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    rope = ra.Rope(ra.axes.axial(ra.frequencies(DIM // 2), ra.frequencies(DIM // 2)), pairing="half")
+    return rope.apply(x, ra.positions.grid(rows, columns, like=x))
+
+
+def qwen(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
+    """Return the tables of Qwen2-VL for a grid, of time, rows and columns, and which pairs turn with which."""
+    import torch
+
+    grid = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")).flatten(1)
+    positions = torch.cat([torch.zeros_like(grid[:1]), grid])
+    cos, sin = rotaries.llama_rotary(DIM, base=100.0)(torch.zeros(1), positions)
+    return cos[:, None], sin[:, None], [8, 12, 12]
+
+
+@does("transformers", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding, apply_rotary_pos_emb
+
+    *tables, sections = qwen(rows, columns)
+    own = SimpleNamespace(mrope_section=sections)
+    halves = (part[..., : DIM // 2] for part in tables)
+    return apply_rotary_pos_emb(
+        x, x, *(Qwen2VLRotaryEmbedding.recomposition_frequencies(own, part) for part in halves)
+    )[0]
+
+
+@does("Liger", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    from liger_kernel.transformers.qwen2vl_mrope import liger_multimodal_rotary_pos_emb
+
+    return liger_multimodal_rotary_pos_emb(x.clone(), x.clone(), *qwen(rows, columns))[0]
+
+
+@does("rotary-embedding-torch", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
+
+    angles = RotaryEmbedding(DIM // 2).get_axial_freqs(rows, columns)
+    return apply_rotary_emb(angles, x.unflatten(2, (rows, columns))).flatten(2, 3)
+
+
+@does("torchtune", "axes")
+def _(x: Any, rows: int, _: int) -> Any:
+    import torch
+
+    ropes = alone("torchtune.modules.position_embeddings")
+    rope = ropes.VisionRotaryPositionalEmbeddings(patch_size=1, tile_size=rows, max_num_tiles=1, dim=DIM // 2)
+    with_class = torch.cat([x, x[:, :, :1]], dim=2).transpose(1, 2)
+    return rope(with_class)[:, :-1].transpose(1, 2)
+
+
+@does("timm", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    ropes = alone("timm.layers.pos_embed_sincos")
+    rope = ropes.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[rows, columns])
+    return ropes.apply_rot_embed_cat(x, rope.get_embed())
+
+
+@does("diffusers", "axes")
+def _(x: Any, rows: int, columns: int) -> Any:
+    from diffusers.models import embeddings
+
+    grid = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
+    return embeddings.apply_rotary_emb(x, embeddings.get_2d_rotary_pos_embed_from_grid(DIM, grid, use_real=True))
+
+
+@does("rope_any", "learned")
+def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
+    import torch
+
+    leaf = torch.tensor(ra.frequencies(DIM), requires_grad=True)
+    return leaf, lambda: ra.rotate(x, *ra.cos_sin(positions, leaf), pairing="half")
+
+
+@does("rotary-embedding-torch", "learned")
+def _(x: Any, positions: Any) -> tuple[Any, Callable[[], Any]]:
+    from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
+
+    rope = RotaryEmbedding(DIM, learned_freq=True)
+    return rope.freqs, lambda: apply_rotary_emb(rope(positions), x)
+
+
+@does("timm", "learned")
+def _(x: Any, _: Any) -> tuple[Any, Callable[[], Any]]:
+    ropes = alone("timm.layers.pos_embed_sincos")
+    rope = ropes.RotaryEmbeddingMixed(DIM * SHAPE[1], depth=1, num_heads=SHAPE[1], feat_shape=[2, SHAPE[2] // 2])
+    return rope.freqs, lambda: ropes.apply_rot_embed_cat(x, rope.get_embed()[0])
+
+
+@does("rope_any", "xPos")
+def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
+    rope = ra.Rope(ra.frequencies(DIM), pairing="half")
+    return rope(q, k, ra.bending.xpos(rope.table(positions, like=q), positions, centre=NEAR))
+
+
+@does("rotary-embedding-torch", "xPos")
+def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
+    from rotary_embedding_torch import RotaryEmbedding
+
+    return RotaryEmbedding(DIM, use_xpos=True).rotate_queries_and_keys(q, k)
+
+
+@does("x-transformers", "xPos")
+def _(q: Any, k: Any, positions: Any) -> tuple[Any, Any]:
+    from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
+
+    angles, scale = RotaryEmbedding(DIM, use_xpos=True)(positions)
+    return apply_rotary_pos_emb(q, angles, scale), apply_rotary_pos_emb(k, angles, scale**-1)
+
+
+@does("flash-attention", "xPos")
+def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
+    import torch
+
+    rope = rotaries.flash_rotary().RotaryEmbedding(DIM, scale_base=512)
+    with rotaries.anywhere():
+        turned = rope(torch.stack([q, k, k]).permute(1, 3, 0, 2, 4).contiguous())
+    return tuple(turned[:, :, i].transpose(1, 2) for i in (0, 1))  # type: ignore[return-value]
+
+
+@does("rotary-embedding-torch", "keeps")
+def _() -> tuple[Turn, Any]:
+    return rotaries.lucidrains_from(DIM), None
+
+
+@does("flash-attention", "keeps")
+def _() -> tuple[Turn, Any]:
+    import torch
+
+    rope = rotaries.flash_rotary().RotaryEmbedding(DIM)
+
+    def turn(x: Any, positions: Any) -> Any:
+        with rotaries.anywhere():
+            return rope(torch.stack([x] * 3).permute(1, 3, 0, 2, 4).contiguous(), seqlen_offset=int(positions[0]))
+
+    return turn, rope
+
+
+@does("equinox", "keeps")
+def _() -> tuple[Turn, Any]:
+    from equinox.nn import _embedding
+
+    _embedding.internal_rope_embedding_cache.clear()  # of what was asked before
+    return WAYS["equinox", "in order"], _embedding.internal_rope_embedding_cache
+
+
+@does("LitGPT", "keeps")
+def _() -> tuple[Turn, Any]:
+    from litgpt.model import apply_rope, build_rope_cache
+
+    tables = build_rope_cache(2 * TABLE, DIM)  # the caller's
+
+    def turn(x: Any, positions: Any, tables: Any = tables) -> Any:
+        return apply_rope(x, *(table[positions][None] for table in tables))
+
+    return turn, None
+
+
+@does("rotary-embedding-torch", "bfloat16")
+def _() -> Turn:
+    return rotaries.lucidrains_from(DIM)
+
+
+@does("keras-hub", "bfloat16")
+def _() -> Turn:
+    return rotaries.keras_hub(DIM, dtype="bfloat16")
+
+
+@does("transformers", "interleaved")
+def _() -> Turn:
+    return rotaries.gptj(DIM)
+
+
+@does("LitGPT", "interleaved")
+def _() -> Turn:
+    return rotaries.litgpt(DIM, function="apply_rope_interleave")
+
+
+@does("rope_any", "ONNX")
+def _(x: Data, positions: Data) -> Data:
+    model = ra.onnx.export(ra.Rope(ra.frequencies(DIM), pairing="half"))
+    rows = np.broadcast_to(positions, (len(x), len(positions)))
+    return run_onnx(model, {"q": x, "k": x, "positions": rows})
+
+
+@does("rope_any", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    """Hold ours against the vectors, which are worked out from the papers."""
+    for case in cases().values():
+        given = dict(case.parameters)
+        scheme, base = given.pop("scheme", "plain"), given.pop("base")
+        if scheme == "plain":
+            continue
+        function = getattr(scaling, scheme)
+        known = inspect.signature(function).parameters
+        given |= {"base": base}
+        first = [given[name] for name in ("factor", "proportion") if name in known]
+        named = {name: value for name, value in given.items() if name in known and name not in {"factor", "proportion"}}
+        found = function(ra.frequencies(2 * len(case.frequencies), base=base), *first, **named)
+        yield scheme, Reading(found), Reading(case.frequencies)
+
+
+@does("transformers", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    by = readings.by_transformers
+    yield "linear", by(readings.LINEAR_CONFIG), readings.LINEAR
+    yield "dynamic_ntk", by(readings.DYNAMIC_CONFIG, LONGER), readings.dynamic(LONGER)
+    yield "yarn", by(readings.YARN_CONFIG), readings.YARN
+    yield "longrope", by(readings.LONGROPE_CONFIG, LONGER, max_position_embeddings=LONGER), readings.longrope(LONGER)
+    yield "llama3", by(readings.LLAMA3_CONFIG), readings.LLAMA3
+    yield "proportional", by(readings.PROPORTIONAL_CONFIG), readings.PROPORTIONAL
+
+
+def by_lucidrains(package: str) -> Iterator[tuple[str, Reading, Reading]]:
+    """Yield the two schemes that both libraries of one author have."""
+    yield "linear", readings.by_lucidrains(interpolate=FACTOR)[package], readings.LINEAR
+    yield "ntk", readings.by_lucidrains(rescale=FACTOR)[package], readings.NTK
+
+
+does("rotary-embedding-torch", "schemes")(partial(by_lucidrains, "rotary-embedding-torch"))
+does("x-transformers", "schemes")(partial(by_lucidrains, "x-transformers"))
+
+
+@does("torchtune", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    yield "llama3", readings.by_torchtune(**readings.TURNS), readings.LLAMA3
+
+
+@does("LitGPT", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    by = readings.by_litgpt
+    yield "linear", by(), readings.LINEAR
+    yield "yarn", by(beta_fast=32, beta_slow=1, original_max_seq_len=readings.TRAINED), readings.YARN
+    yield "llama3", by(original_max_seq_len=readings.TRAINED, **readings.TURNS), readings.LLAMA3
+
+
+@does("diffusers", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    yield "linear", readings.by_diffusers(linear_factor=FACTOR), readings.LINEAR
+    yield "ntk", readings.by_diffusers(ntk_factor=FACTOR), readings.NTK
+
+
+@does("keras-hub", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    yield "linear", readings.by_keras(), readings.LINEAR
+    yield "dynamic_ntk", readings.by_keras(rope_type="dynamic"), readings.dynamic(LONGER)
+    yield "yarn", readings.by_keras(rope_type="yarn"), readings.YARN
+
+
+@does("mlx.nn", "schemes")
+def _() -> Iterator[tuple[str, Reading, Reading]]:
+    from mlx.nn import RoPE
+
+    found = RoPE(readings.DIM, scale=1 / FACTOR)(put("MLX", readings.unit()[None, None, None]), offset=1)
+    yield "linear", readings.halves(get(found).reshape(-1)), readings.LINEAR
+
+
+READ = {
+    ("LitGPT", "partial"): "its models do: read in `litgpt/model.py`",
+    ("keras-hub", "partial"): "its models do: read in `gpt_neox_attention.py`",
+    ("keras-hub", "several axes"): "Qwen3.5 does: read in `qwen3_5_attention.py`",
+    ("transformers", "kernels"): "fetches one with `kernels`: read in `modeling_llama.py`",
+    ("mlx.nn", "kernels"): "yes: read in `mlx/fast_primitives.h`",
+    ("rope_any", "files of models with it"): "none; replaces that of transformers",
+    ("Liger", "files of models with it"): "none; replaces that of transformers: read in `monkey_patch.py`",
+}
+"""What was read where it was not run; of ours, what tests run."""
+
+
+# --- the probes: each finds a cell ------------------------------------------------------------------------
+
+
+def engines(name: str, library: Library) -> str:
+    """Give it arrays of each library that is installed."""
+    found = [engine for engine in ENGINES if find(engine) and devices(engine) and runs_on(name, library, engine)]
+    return ", ".join(found)
+
+
+def devices(engine: str) -> bool:
+    """Return whether an array library can be used here."""
+    return bool(ENGINES[engine].devices(find(engine)))
+
+
+def runs_on(name: str, library: Library, engine: str) -> bool:
+    """Return whether arrays of a library are turned, and are of that library again."""
+    if name == "keras-hub" and engine == "JAX":  # it has one backend in a process
+        words = [sys.executable, __file__, "--on-jax", name]
+        return subprocess.run(words, env=os.environ | {"KERAS_BACKEND": "jax"}, check=False).returncode == 0  # noqa: S603
+    return trial(library, engine=engine).right(library.make(DIM))
+
+
+def pairings(name: str, library: Library) -> str:
+    """Turn in either pairing."""
+    found = []
+    for pairing in ("half", "interleaved"):
+        if (name, pairing) in WAYS:
+            turn = WAYS[name, pairing]()
+        elif can(library, "pairing") or pairing == library.pairing:
+            turn = library.make(DIM, **{"pairing": pairing} if can(library, "pairing") else {})
+        else:
+            continue
+        if trial(library, pairing=pairing).right(turn):
+            found.append(pairing)
+        elif trial(library, pairing=pairing).right(lambda x, p, turn=turn: as_pairs(turn(x, p))):
+            found.append(f"{pairing} (comes out as halves)")
+    return ", ".join(found)
+
+
+def as_pairs(y: Any) -> Any:
+    """Return halves as neighbours."""
+    return y.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+
+
+def partial_rotary(name: str, library: Library) -> str:
+    """Turn the first features, and let the others be."""
+    del name
+    if not can(library, "rotary_dim"):
+        return NO
+    return said(truth=trial(library).right(library.make(DIM, rotary_dim=PART), dim=PART))
+
+
+def positions(name: str, library: Library) -> str:
+    """Give it positions of each row, in another order, from an offset on."""
+    turn = WAYS.get((name, "in order"), library.make(DIM))
+    usual = trial(library)
+    mixed = np.array([107, 3, 250, 251, 0, 42, 41, 7])
+    each = np.stack([mixed, mixed[::-1] + 5])
+    if usual._replace(positions=each).right(turn):
+        return "any, of each row"
+    starts = usual.positions + np.array([[0], [33]])
+    by_row = (name, "offsets") in WAYS and usual._replace(positions=starts).right(
+        lambda x, p: WAYS[name, "offsets"](x, p[:, 0])
+    )
+    more = "; an offset of each row" if by_row else ""
+    if usual._replace(positions=mixed).right(turn):
+        return f"any, the same in all rows{more}"
+    if usual.right(turn):
+        return "from an offset of each row" if by_row else "from an offset"
+    return "from 0" if usual._replace(positions=np.arange(SHAPE[2])).right(turn) else NO
+
+
+def several_axes(name: str, library: Library) -> str:
+    """Turn a grid of equal tokens: scores must depend on both distances, and on nothing else."""
+    if (name, "axes") not in WAYS:
+        return NO
+    side = 8
+    token = numbers(1, 1, 1, DIM)
+    x = np.broadcast_to(token, (1, 1, side * side, DIM))
+    y = get(WAYS[name, "axes"](put(library.engine, x), side, side))[0, 0]
+    scores: dict[tuple[int, int], list[float]] = {}
+    for (i, a), (j, b) in product(enumerate(y), repeat=2):
+        distance = (i // side - j // side, i % side - j % side)
+        scores.setdefault(distance, []).append(float(a @ b / (token**2).sum()))
+    alike = max(np.ptp(found) for found in scores.values())
+    here, down, right = (scores[step][0] for step in ((0, 0), (1, 0), (0, 1)))
+    return said(truth=bool(100 * alike < min(abs(here - down), abs(here - right))))
+
+
+def packed(name: str, library: Library) -> str:
+    """Give it two sequences in one, as cumulative lengths."""
+    if (name, "packed") not in WAYS:
+        return "by positions" if positions(name, library).startswith("any") else NO
+    whole = trial(library, x=numbers(1, *SHAPE[1:]), positions=np.array([0, 1, 2, 0, 1, 2, 3, 4]))
+    starts = put(library.engine, np.array([0, 3, 8]))
+    return said(truth=whole.right(lambda x, _: WAYS[name, "packed"](x, starts)))
+
+
+def error_near(place: int, name: str, library: Library) -> str:
+    """Turn at positions of which the last digits count."""
+    del name
+    length = {"length": place + SHAPE[2]} if can(library, "length") else {}
+    far = trial(library, x=numbers(1, 1, SHAPE[2], WIDE), positions=np.arange(place, place + SHAPE[2]))
+    return f"{far.error(library.make(WIDE, **length), dim=WIDE):.1e}"
+
+
+def in_bfloat16(name: str, library: Library) -> str:
+    """Turn bfloat16 near position 1000."""
+    if name in IN_TRITON:
+        return GPU
+    turn, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
+
+    def half(x: Any, at: Any) -> Any:
+        xp = _array.namespace(x=x)
+        given = _array.cast(xp, x, xp.bfloat16)
+        y = turn(given, at)
+        kept.append(y.dtype == given.dtype)
+        return y
+
+    x = numbers(*SHAPE, bits=7)
+    found = trial(library, x=x, positions=np.arange(1000, 1000 + SHAPE[2])).error(half)
+    return f"{found:.1e}" + ("" if all(kept) else ", returns another dtype")
+
+
+def refused(name: str, library: Library) -> str:
+    """Call it wrongly."""
+    usual, turn = trial(library), library.make(DIM)
+
+    def call(turn: Turn, x: Data, at: Data) -> Callable[[], Any]:
+        return lambda: turn(put(library.engine, x), put(library.engine, at))
+
+    wrong = {
+        "an odd head": lambda: call(library.make(DIM - 1), usual.x[..., 1:], usual.positions)(),  # noqa: PLW0108  # to make it may raise too
+        "integers": call(turn, np.ones(SHAPE, np.int32), usual.positions),
+    }
+    if positions(name, library).startswith("any"):
+        wrong["7 positions for 8 tokens"] = call(turn, usual.x, usual.positions[1:])
+        wrong["3 rows of positions for 2"] = call(turn, usual.x, np.stack([usual.positions] * 3))
+    let_pass = [what for what, attempt in wrong.items() if not raises(attempt)]
+    return f"all but {', '.join(let_pass)}" if let_pass else "all"
+
+
+def raises(call: Callable[[], Any]) -> bool:
+    """Return whether a call raises."""
+    try:
+        get(call())
+    except Exception:  # noqa: BLE001
+        return True
+    return False
+
+
+def keeps(name: str, library: Library) -> str:
+    """Turn a longer sequence, and look what has been kept; and whether another base gets what was kept."""
+    turn, also = WAYS.get((name, "keeps"), lambda: (library.make(DIM), None))()
+    sizes = []
+    for length in (8, 6000):
+        x = put(library.engine, numbers(1, 1, length, DIM))
+        raised = raises(lambda x=x, n=length: turn(x, put(library.engine, np.arange(n))))
+        sizes.append(held((turn, also)))
+    few = 8 * DIM
+    kept = "a table that grows" if sizes[1] > sizes[0] + few else "a table" if sizes[0] > few else "nothing"
+    kept += ", no further than it reaches" if raised else ""
+    other = trial(library, positions=np.arange(SHAPE[2])).right(library.make(DIM, base=500_000.0), base=500_000.0)
+    return kept if other else f"{kept}; another base gets the same"
+
+
+def held(thing: Any, seen: set[int] | None = None) -> int:
+    """Return how many numbers are in the arrays that a thing holds."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, ModuleType | type | str | int | float | bool | None):
+        return 0
+    seen.add(id(thing))
+    if _array.is_array(thing):
+        return int(np.prod(thing.shape))
+    if isinstance(thing, dict):
+        return sum(held(part, seen) for part in list(thing.values()))
+    if isinstance(thing, list | tuple | set | frozenset):
+        return sum(held(part, seen) for part in list(thing))
+    cells = [cell.cell_contents for cell in getattr(thing, "__closure__", None) or ()]
+    return held([*cells, getattr(thing, "__self__", None), getattr(thing, "__dict__", None)], seen)
+
+
+def in_place(name: str, library: Library) -> str:
+    """Let it write x, laid out as models have it: heads behind tokens."""
+    del name
+    if not can(library, "in_place"):
+        return NO
+    usual, turn = trial(library), library.make(DIM, in_place=True)
+
+    def write(x: Any, at: Any) -> Any:
+        laid = x.transpose(1, 2).contiguous().transpose(1, 2)
+        turn(laid, at)
+        return laid
+
+    return said(truth=usual.right(write))
+
+
+def turns_back(name: str, library: Library) -> str:
+    """Undo a turn, by an option or by negative positions."""
+    del name
+    usual, turn = trial(library), library.make(DIM)
+
+    def close(back: Callable[[Any, Any], Any]) -> bool:
+        try:
+            x, at = put(library.engine, usual.x), put(library.engine, usual.positions)
+            return bool(np.max(np.abs(get(back(turn(x, at), at)) - usual.x)) < RIGHT)
+        except Exception:  # noqa: BLE001
+            return False
+
+    if can(library, "inverse") and close(library.make(DIM, inverse=True)):
+        return YES
+    return "by negative positions" if close(lambda y, at: turn(y, -at)) else NO
+
+
+def torch_gradient(loss: Callable[[Any], Any], x: Any) -> Any:
+    """Return a gradient by torch."""
+    import torch
+
+    with rotaries.anywhere():
+        return torch.autograd.grad(loss(x.requires_grad_()), x)[0]
+
+
+def gradient(engine: str) -> Callable[[Callable[[Any], Any], Any], Any]:
+    """Return the function by which a library differentiates."""
+    return torch_gradient if engine == "PyTorch" else lambda loss, x: find(engine).grad(loss)(x)
+
+
+def gradients(name: str, library: Library) -> str:
+    """Differentiate a sum of what is turned: v must come back turned the other way."""
+    del name
+    turn, v = library.make(DIM), numbers(*SHAPE)[::-1].copy()
+    usual = trial(library, x=v)
+
+    def back(v: Any, at: Any) -> Any:
+        x = put(library.engine, numbers(*SHAPE))
+        return gradient(library.engine)(lambda x: (turn(x, at) * v).sum(), x)
+
+    usual = usual._replace(positions=-usual.positions)
+    return said(truth=usual.right(lambda v, at: back(v, -at)))
+
+
+def vmapped(name: str, library: Library) -> str:
+    """Turn row by row, by the library's own vmap."""
+    del name
+    module: Any = find(library.engine)
+    vmap = module.func.vmap if library.engine == "PyTorch" else module.vmap
+    turn = library.make(DIM)
+    return said(truth=trial(library).right(lambda x, at: vmap(lambda row: turn(row[None], at)[0])(x)))
+
+
+def compiler(engine: str) -> Callable[[Turn], Turn]:
+    """Return the compiler of a library."""
+    module: Any = find(engine)
+    whole = {"PyTorch": {"fullgraph": True, "backend": "aot_eager"}}.get(engine, {})
+    return partial(module.jit if engine == "JAX" else module.compile, **whole)
+
+
+def compiled(name: str, library: Library) -> str:
+    """Compile it in one graph."""
+    if name in IN_TRITON:
+        return GPU
+    return said(truth=trial(library).right(compiler(library.engine)(library.make(DIM))))
+
+
+def learned(name: str, library: Library) -> str:
+    """Make a step along the gradient of the frequencies: the result must change by as much as it says."""
+    if (name, "learned") not in WAYS:
+        return NO
+    import torch
+
+    x = put(library.engine, numbers(1, *SHAPE[1:]))
+    leaf, forward = WAYS[name, "learned"](x, put(library.engine, np.arange(SHAPE[2])))
+    weights = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).reshape(x.shape)
+
+    def value() -> Any:
+        return (forward().double() * weights).sum()
+
+    (slope,) = torch.autograd.grad(value(), leaf)
+    step = 1e-4 * slope / slope.norm()
+    with torch.no_grad():
+        before = value()
+        leaf += step
+        change = float(value() - before)
+    expected = float((slope * step).sum())
+    return said(truth=expected > 0 and abs(change / expected - 1) < 0.05)
+
+
+def run_onnx(model: Any, given: dict[str, Data]) -> Data:
+    """Return what ONNX Runtime makes of a model."""
+    import onnxruntime
+
+    return np.asarray(onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)[0])
+
+
+def in_onnx(name: str, library: Library) -> str:
+    """Export it, and run it at another length in ONNX Runtime."""
+    if name in IN_TRITON:
+        return GPU
+    if library.engine != "PyTorch":
+        return NO
+    x, at = numbers(2, 3, 5, DIM), np.arange(NEAR, NEAR + 5)
+    try:
+        found = WAYS.get((name, "ONNX"), partial(exported, library))(x, at)
+    except Exception:  # noqa: BLE001
+        return NO
+    return said(truth=error(found, x, at, library.pairing) < RIGHT)
+
+
+def exported(library: Library, x: Data, at: Data) -> Data:
+    """Return what the exporter of torch makes of it."""
+    import torch
+
+    turn = library.make(DIM)
+
+    class Rotary(torch.nn.Module):
+        def forward(self, x: Any, at: Any) -> Any:
+            return turn(x, at)
+
+    usual, auto = trial(library), torch.export.Dim.AUTO
+    example = tuple(put("PyTorch", data) for data in (usual.x, usual.positions))
+    program = torch.onnx.export(Rotary(), example, dynamo=True, dynamic_shapes=({2: auto}, {0: auto}), verbose=False)
+    names = [value.name for value in program.model_proto.graph.input]
+    return run_onnx(program.model_proto, dict(zip(names, (x, at), strict=True)))
+
+
+def sharded(name: str, library: Library) -> str:
+    """Turn a DTensor whose tokens are shared by two processes."""
+    if name in IN_TRITON:
+        return GPU
+    return shards()[name] if library.engine == "PyTorch" else NO
+
+
+@cache
+def shards() -> dict[str, str]:
+    """Return what two processes found."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, __file__, "--store", f"{folder}/store", "--rank"]
+        ranks = [
+            subprocess.Popen([*words, str(rank)], stdout=subprocess.PIPE, text=True)  # noqa: S603
+            for rank in range(2)
+        ]
+        answers = [rank.communicate(timeout=600)[0] for rank in ranks]
+    found: dict[str, str] = json.loads(answers[0].splitlines()[-1])
+    return found
+
+
+def one_rank(rank: int, store: str) -> None:
+    """Print what one of two processes finds of each library."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    mesh, found = init_device_mesh("cpu", (2,)), {}
+    ways = {
+        YES: lambda at: at,
+        "with positions sharded too": lambda at: distribute_tensor(at, mesh, [Shard(0)]),
+        "with positions replicated": lambda at: distribute_tensor(at, mesh, [Replicate()]),
+    }
+    for name, library in LIBRARIES.items():
+        if library.engine != "PyTorch" or name in IN_TRITON or not installed(library):
+            continue
+        turn = library.make(DIM)
+
+        def call(x: Any, at: Any, turn: Turn = turn) -> Any:
+            return turn(distribute_tensor(x, mesh, [Shard(2)]), at).full_tensor()
+
+        right = (way for way, at in ways.items() if trial(library).right(lambda x, p, at=at: call(x, at(p))))
+        with nullcontext() if (cell := next(right, None)) else implicit_replication():
+            again = trial(library).right(call)
+        found[name] = cell or ("with `implicit_replication`" if again else NO)
+    print(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def schemes(name: str, library: Library) -> str:
+    """Scale frequencies, and hold them against the papers' (of the vectors, or ours)."""
+    del library
+    found = {
+        f"{scheme}" if same(theirs, ours) else f"{scheme}*"
+        for scheme, theirs, ours in WAYS.get((name, "schemes"), lambda: ())()
+    }
+    return f"{len(found)}: {', '.join(sorted(found))}" if found else "0"
+
+
+def xpos(name: str, library: Library) -> str:
+    """Turn equal tokens by xPos: keys grow, and scores depend on the distance alone."""
+    if (name, "xPos") not in WAYS:
+        return NO
+    x = np.broadcast_to(numbers(1, 1, 1, DIM), (1, 1, *SHAPE[2:]))
+    q, k = (
+        get(part)[0, 0]
+        for part in WAYS[name, "xPos"](*(put(library.engine, data) for data in (x, x, np.arange(SHAPE[2]))))
+    )
+    scores, lengths = q @ k.T / (x[0, 0, 0] ** 2).sum(), np.linalg.norm(k, axis=-1)
+    alike = max(np.ptp(np.diagonal(scores, i)) for i in range(1 - SHAPE[2], SHAPE[2])) < RIGHT
+    return said(truth=bool(alike and np.ptp(lengths) / lengths[0] > RIGHT))
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": readings.DIM,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "num_hidden_layers": 1,
+    "intermediate_size": 8,
+    "vocab_size": 8,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": LONGER,
+    "rope_theta": readings.OTHER_BASE,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": FACTOR,
+        "original_max_position_embeddings": readings.TRAINED,
+        **readings.TURNS,
+    },
+}
+
+
+def reads_config(name: str, library: Library) -> str:
+    """Read a config of Llama 3.1."""
+    del library
+    if (name, "config") not in WAYS:
+        return NO
+    numbers = {"original_length": readings.TRAINED, **readings.TURNS}
+    want = Reading(scaling.llama3(ra.frequencies(readings.DIM, base=readings.OTHER_BASE), FACTOR, **numbers))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+        found = WAYS[name, "config"](Path(folder))
+    if same(found, want):
+        return YES
+    return "without the base and the scaling" if same(found, Reading(ra.frequencies(readings.DIM))) else NO
+
+
+def folder_of(module: str) -> Path:
+    """Return where a package or module is, without importing it."""
+    root, *rest = module.split(".")
+    found = find_spec(root)
+    return Path(next(iter(found.submodule_search_locations))).joinpath(*rest)  # type: ignore[union-attr, arg-type]
+
+
+def sources(library: Library) -> Iterator[Path]:
+    """Yield the files of its whole package."""
+    return folder_of(next(iter(library.parts)).partition(".")[0]).rglob("*.py")
+
+
+def kernels(name: str, library: Library) -> str:
+    """Count the kernels in the files that are named after the rotary."""
+    del name
+    named = [path for path in sources(library) if re.search(r"rope|rotary", path.name) and "backends" not in path.parts]
+    count = sum(path.read_text(encoding="utf-8").count("@triton.jit") for path in named if "rope_any" not in path.parts)
+    return f"{count} in Triton" if count else NO
+
+
+def models(name: str, library: Library) -> str:
+    """Count the files of models that speak of a rotary."""
+    if name == "x-transformers":
+        return "1"  # all of it
+    root = folder_of(next(iter(library.parts)).partition(".")[0])
+    whole = {"litgpt": [root / "model.py"]}.get(
+        root.name, [path for path in sources(library) if "models" in path.parts]
+    )
+    speaking = [path for path in whole if re.search(r"rotary|\brope\b|_rope", path.read_text(encoding="utf-8"))]
+    return str(len(speaking))
+
+
+def lines(name: str, library: Library) -> str:
+    """Count the lines of code of the rotary, without comments and docstrings."""
+    del name
+    return str(sum(length(path, names) for module, names in library.parts.items() for path in files(module)))
+
+
+def files(module: str) -> Iterator[Path]:
+    """Yield the file of a module, or those of a package."""
+    path = folder_of(module)
+    return path.rglob("*.py") if path.is_dir() else iter([path.with_suffix(".py")])
+
+
+def length(path: Path, names: tuple[str, ...]) -> int:
+    """Return how many lines of code a file has, or some of its classes and functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            said = [part for part in body if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)]
+            node.body = [part for part in body if part not in said] or [ast.Pass()]  # type: ignore[attr-defined]
+    tree.body = [node for node in tree.body if not names or getattr(node, "name", "") in names]
+    return len([line for line in ast.unparse(tree).splitlines() if line.strip()])
+
+
+# --- the tables -------------------------------------------------------------------------------------------
+
+Probe = Callable[[str, Library], str]
+TOPICS: dict[str, dict[str, Probe]] = {
+    "What it turns": {
+        "arrays of": engines,
+        "pairings": pairings,
+        "partial": partial_rotary,
+        "positions": positions,
+        "several axes": several_axes,
+        "packed, from `cu_seqlens`": packed,
+    },
+    "How exactly": {
+        **{f"error near {name}": partial(error_near, place) for name, place in FAR.items()},
+        "bfloat16, near 1000": in_bfloat16,
+        "it keeps": keeps,
+        "wrong calls it refuses": refused,
+    },
+    "What can be done with it": {
+        "in place": in_place,
+        "turns back": turns_back,
+        "gradients": gradients,
+        "vmap": vmapped,
+        "compiles whole": compiled,
+        "ONNX": in_onnx,
+        "DTensor": sharded,
+        "learned frequencies": learned,
+    },
+    "What it reads, and how it extends the context": {
+        "a `config.json` of Llama 3.1": reads_config,
+        "schemes": schemes,
+        "xPos": xpos,
+    },
+    "What stands around it": {"kernels": kernels, "files of models with it": models, "lines of code": lines},
+}
+SLOW = {"ONNX", "DTensor", "arrays of"}
+"""What takes more than a moment."""
+
+
+def installed(library: Library) -> bool:
+    """Return whether a library is here."""
+    return find_spec(next(iter(library.parts)).partition(".")[0]) is not None
+
+
+def cell(name: str, feature: str, probe: Probe) -> str:
+    """Return what is found of a library, or what was read."""
+    return READ.get((name, feature)) or probe(name, LIBRARIES[name])
+
+
+def row(name: str, topic: str) -> str:
+    """Return the row of a library."""
+    found = (cell(name, feature, probe) for feature, probe in TOPICS[topic].items())
+    return f"| {name} | {' | '.join(found)} |"
+
+
+def tables() -> Iterator[str]:
+    """Yield the tables."""
+    here = [name for name, library in LIBRARIES.items() if installed(library)]
+    for topic, probes in TOPICS.items():
+        head = f"| library | {' | '.join(probes)} |\n|{' --- |' * (len(probes) + 1)}"
+        yield "\n".join([f"## {topic}\n\n{head}", *(row(name, topic) for name in here)])
+
+
+def main() -> None:
+    """Try all, and write the tables; or do a part of it, as a process of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=LIBRARIES)
+    parser.add_argument("--on-jax", choices=LIBRARIES)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--store")
+    given = parser.parse_args()
+    if given.on_jax:
+        library = LIBRARIES[given.on_jax]
+        sys.exit(not trial(library, engine="JAX").right(library.make(DIM)))
+    if given.store:
+        one_rank(given.rank, given.store)
+        return
+    if given.only:
+        print(*(row(given.only, topic) for topic in TOPICS), sep="\n")
+        return
+    about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
+    parts = [
+        "<!-- written by comparison_table.py; run it again rather than edit this file -->",
+        f"Tried on {datetime.now(UTC):%Y-%m-%d} on a CPU, with {about}; torch {version('torch')}.",
+        *tables(),
+    ]
+    Path(__file__).with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

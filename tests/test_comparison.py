@@ -1,0 +1,99 @@
+"""The table that compares us with others says what its probes find now, of each library that is installed."""
+
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+
+pytest.importorskip("torch", reason="the probes run torch")
+DOCS = Path(__file__).parent.parent / "docs"
+sys.path.insert(0, str(DOCS))
+
+import comparison_table as comparison  # noqa: E402
+
+TEXT = (DOCS / "comparison_table.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("|")]
+COLUMNS = [(topic, feature) for topic, probes in comparison.TOPICS.items() for feature in probes]
+QUICK = [(topic, feature) for topic, feature in COLUMNS if feature not in comparison.SLOW]
+
+# What others warn of is theirs; a probe would take it for a failure.
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+
+
+def written(name):
+    """Return the cells of a library, by column."""
+    cells = [cell for row in ROWS if row[0] == name for cell in row[1:]]
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def agree(found, expected):
+    """Whether two cells say the same; errors depend on the machine's cosine."""
+    numbers = [re.findall(r"\d\.\de[-+]\d\d", cell) for cell in (found, expected)]
+    words = [re.sub(r"\d\.\de[-+]\d\d", "#", cell) for cell in (found, expected)]
+    return words[0] == words[1] and np.allclose(*(np.array(part, dtype=float) for part in numbers), rtol=0.5)
+
+
+def differences(name, columns):
+    expected = written(name)
+    found = {column: comparison.cell(name, column[1], comparison.TOPICS[column[0]][column[1]]) for column in columns}
+    return {
+        feature: (found[topic, feature], expected[topic, feature])
+        for topic, feature in columns
+        if not agree(found[topic, feature], expected[topic, feature])
+    }
+
+
+@pytest.fixture(params=comparison.LIBRARIES)
+def name(request):
+    """Each library that is installed in the version of the table."""
+    library = comparison.LIBRARIES[request.param]
+    if not comparison.installed(library):
+        pytest.skip(f"{request.param} is not installed")
+    if (here := version(library.package)) != (tried := re.search(rf"[ ,]{request.param} ([\w.]+)[,;]", TEXT)[1]):
+        pytest.skip(f"the table is of {request.param} {tried}; {here} is installed")
+    return request.param
+
+
+def test_the_table_says_what_the_probes_find(name):
+    pytest.importorskip(next(iter(comparison.LIBRARIES[name].parts)).partition(".")[0])
+    assert differences(name, QUICK) == {}
+
+
+@pytest.mark.slow
+def test_ours_says_what_the_slow_probes_find():
+    assert differences("rope_any", [column for column in COLUMNS if column not in QUICK]) == {}
+
+
+def test_each_library_has_a_row_in_each_table():
+    assert [row[0] for row in ROWS if row[0] in comparison.LIBRARIES] == [*comparison.LIBRARIES] * len(
+        comparison.TOPICS
+    )
+
+
+WRONG = {
+    "nothing": lambda _dim, **_: lambda x, _: x,
+    "the other sign": lambda dim, **_: lambda x, p: ra.Rope(ra.frequencies(dim), pairing="half").apply(x, -p),
+    "an error": lambda _dim, **_: lambda _x, _p: 1 / 0,
+}
+
+
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
+def test_the_probes_notice_a_wrong_rotary(make):
+    library = comparison.LIBRARIES["rope_any"]._replace(make=make)
+    probes = {feature: probe for probes in comparison.TOPICS.values() for feature, probe in probes.items()}
+    found = {feature: probes[feature]("another", library) for feature in ("pairings", "positions", "gradients", "vmap")}
+    assert found == {"pairings": "", "positions": "no", "gradients": "no", "vmap": "no"}
+    assert all(float(probes[feature]("another", library)) > 1 for feature in probes if feature.startswith("error"))
+
+
+@pytest.mark.parametrize("feature", ["axes", "xPos"])
+def test_the_probes_notice_tokens_that_do_not_turn(feature, monkeypatch):
+    still = {"axes": lambda x, _rows, _columns: x, "xPos": lambda q, k, _: (q, k)}[feature]
+    monkeypatch.setitem(comparison.WAYS, ("rope_any", feature), still)
+    probe = {"axes": comparison.several_axes, "xPos": comparison.xpos}[feature]
+    assert probe("rope_any", comparison.LIBRARIES["rope_any"]) == "no"
