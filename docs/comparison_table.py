@@ -7,7 +7,7 @@ array-api-strict besides::
     python docs/comparison_table.py
 
 It takes a few minutes. How a library is called is in `rotaries.py` and in the functions under "what else" below; each
-cell is what a function under "the probes" found out by calling it. ``--only NAME`` prints the rows of one library.
+cell is what a function under "the probes" found out by calling it. ``--only NAME`` writes the rows of one library anew.
 """
 
 import argparse
@@ -47,6 +47,7 @@ SHAPE = (2, 3, 8, DIM)  # of x
 RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
 NEAR, FAR = 100, {"131 072": 2**17, "1 048 576": 2**20}
 YES, NO, GPU = "yes", "no", "needs a GPU"
+WRITTEN = Path(__file__).with_suffix(".md")
 
 
 class Library(NamedTuple):
@@ -522,8 +523,9 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 def by_lucidrains(package: str) -> Iterator[tuple[str, Reading, Reading]]:
     """Yield the two schemes that both libraries of one author have."""
-    yield "linear", readings.by_lucidrains(interpolate=FACTOR)[package], readings.LINEAR
-    yield "ntk", readings.by_lucidrains(rescale=FACTOR)[package], readings.NTK
+    by = readings.LUCIDRAINS[package]
+    yield "linear", by(interpolate=FACTOR), readings.LINEAR
+    yield "ntk", by(rescale=FACTOR), readings.NTK
 
 
 does("rotary-embedding-torch", "schemes")(partial(by_lucidrains, "rotary-embedding-torch"))
@@ -554,6 +556,28 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
     yield "linear", readings.by_keras(), readings.LINEAR
     yield "dynamic_ntk", readings.by_keras(rope_type="dynamic"), readings.dynamic(LONGER)
     yield "yarn", readings.by_keras(rope_type="yarn"), readings.YARN
+    yield "llama3", Reading(keras_llama(FACTOR, readings.TRAINED, **readings.TURNS)), readings.LLAMA3
+    yield "longrope", keras_longrope(), readings.longrope(LONGER)
+
+
+def keras_llama(factor: float, length: int, **turns: float) -> Any:
+    """Return the frequencies of Llama 3 in keras-hub."""
+    from keras_hub.src.models.llama.llama_rotary_embedding import LlamaRotaryEmbedding
+
+    layer = LlamaRotaryEmbedding(frequency_adjustment_factor=factor, pretraining_sequence_length=length, **turns)
+    return layer._get_inverse_freq(readings.DIM).detach().numpy()  # noqa: SLF001
+
+
+def keras_longrope() -> Reading:
+    """Return what Phi-3 in keras-hub makes of a long sequence."""
+    import torch
+    from keras_hub.src.models.phi3.phi3_rotary_embedding import Phi3SuScaledRotaryEmbedding
+
+    lengths = {"max_sequence_length": LONGER, "pretraining_sequence_length": readings.TRAINED}
+    layer = Phi3SuScaledRotaryEmbedding(readings.SHORT, readings.LONG, **lengths)
+    x, at = torch.zeros(1, 2, readings.DIM), torch.arange(2)
+    cos, sin = layer._compute_cos_sin_embedding(x, start_index=LONGER, positions=at)  # noqa: SLF001
+    return readings.read(cos[0, 1].detach(), sin[0, 1].detach())
 
 
 @does("mlx.nn", "schemes")
@@ -566,7 +590,7 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
 
 READ = {
     ("LitGPT", "partial"): "its models do: read in `litgpt/model.py`",
-    ("keras-hub", "partial"): "its models do: read in `gpt_neox_attention.py`",
+    ("keras-hub", "partial"): "Qwen3.5 does: read in `qwen3_5_attention.py`",
     ("keras-hub", "several axes"): "Qwen3.5 does: read in `qwen3_5_attention.py`",
     ("transformers", "kernels"): "fetches one with `kernels`: read in `modeling_llama.py`",
     ("mlx.nn", "kernels"): "yes: read in `mlx/fast_primitives.h`",
@@ -1143,7 +1167,11 @@ def main() -> None:
         one_rank(given.rank, given.store)
         return
     if given.only:
-        print(*(row(given.only, topic) for topic in TOPICS), sep="\n")
+        rows = (row(given.only, topic) for topic in TOPICS)
+        found = re.sub(
+            rf"^\| {given.only} \|.*$", lambda _: next(rows), WRITTEN.read_text(encoding="utf-8"), flags=re.MULTILINE
+        )
+        WRITTEN.write_text(found, encoding="utf-8")
         return
     about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
     parts = [
@@ -1151,7 +1179,7 @@ def main() -> None:
         f"Tried on {datetime.now(UTC):%Y-%m-%d} on a CPU, with {about}; torch {version('torch')}.",
         *tables(),
     ]
-    Path(__file__).with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    WRITTEN.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

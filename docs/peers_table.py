@@ -276,16 +276,28 @@ def by_diffusers(**options: float) -> Reading:
     return read(out.real, out.imag)
 
 
-def by_lucidrains(*, interpolate: float = 1.0, rescale: float = 1.0) -> dict[str, Reading]:
-    """Ask rotary-embedding-torch and x-transformers."""
+def by_rotary_embedding_torch(*, interpolate: float = 1.0, rescale: float = 1.0) -> Reading:
+    """Ask rotary-embedding-torch."""
     from rotary_embedding_torch import RotaryEmbedding
-    from x_transformers.x_transformers import RotaryEmbedding as Other
 
-    first = RotaryEmbedding(DIM, theta=BASE, interpolate_factor=interpolate, theta_rescale_factor=rescale)
-    second = Other(DIM, base=BASE, interpolation_factor=interpolate, base_rescale_factor=rescale)
-    angles = first(first.get_seq_pos(2))[1], second.forward_from_seq_len(2)[0][0, 1]
-    found = (Reading(angle[::2].detach().numpy()) for angle in angles)
-    return dict(zip(("rotary-embedding-torch", "x-transformers"), found, strict=True))
+    rope = RotaryEmbedding(DIM, theta=BASE, interpolate_factor=interpolate, theta_rescale_factor=rescale)
+    return Reading(rope(rope.get_seq_pos(2))[1, ::2].detach().numpy())
+
+
+def by_x_transformers(*, interpolate: float = 1.0, rescale: float = 1.0) -> Reading:
+    """Ask x-transformers."""
+    from x_transformers.x_transformers import RotaryEmbedding
+
+    rope = RotaryEmbedding(DIM, base=BASE, interpolation_factor=interpolate, base_rescale_factor=rescale)
+    return Reading(rope.forward_from_seq_len(2)[0][0, 1, ::2].detach().numpy())
+
+
+LUCIDRAINS = {"rotary-embedding-torch": by_rotary_embedding_torch, "x-transformers": by_x_transformers}
+
+
+def by_lucidrains(**options: float) -> dict[str, Reading]:
+    """Ask both libraries of one author."""
+    return {package: by(**options) for package, by in LUCIDRAINS.items()}
 
 
 def by_ggml(attn_factor: float = 1.0) -> Reading:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -150,10 +151,11 @@ def flash_attention(
     base: float = BASE,
     pairing: str = "half",
     rotary_dim: int | None = None,
+    inverse: bool = False,
     in_place: bool = False,
     length: int = TABLE,
 ) -> Turn:
-    """Turn by the kernel of flash-attention, and the table of its module."""
+    """Turn by the kernel of flash-attention, and the table of its module; backwards, by what its gradient calls."""
     ropes = flash_rotary()
     rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
 
@@ -162,7 +164,8 @@ def flash_attention(
         table = rope._cos_cached[positions], rope._sin_cached[positions]  # noqa: SLF001
         with anywhere():
             options = {"interleaved": pairing == "interleaved", "inplace": in_place}
-            return ropes.apply_rotary_emb(x.transpose(1, 2), *table, **options).transpose(1, 2)
+            apply = partial(ropes.apply_rotary, conjugate=True) if inverse else ropes.apply_rotary_emb
+            return apply(x.transpose(1, 2), *table, **options).transpose(1, 2)
 
     return turn
 
