@@ -45,7 +45,7 @@ from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
 DIM, PART, WIDE = 64, 16, 128  # features; how many turn where not all do; how many there are where errors are measured
 SHAPE = (2, 3, 8, DIM)  # of x
 RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
-NEAR, FAR = 100, {"131 072": 2**17, "1 048 576": 2**20}
+NEAR, FAR = 100, {"131\u00a0072": 2**17, "1\u00a0048\u00a0576": 2**20}
 YES, NO, GPU = "yes", "no", "needs a GPU"
 WRITTEN = Path(__file__).with_suffix(".md")
 
@@ -798,7 +798,7 @@ def in_place(name: str, library: Library) -> str:
 
 
 def turns_back(name: str, library: Library) -> str:
-    """Undo a turn, by an option or by negative positions."""
+    """Undo a turn, by an option or negative positions."""
     del name
     usual, turn = trial(library), library.make(DIM)
 
@@ -811,7 +811,7 @@ def turns_back(name: str, library: Library) -> str:
 
     if can(library, "inverse") and close(library.make(DIM, inverse=True)):
         return YES
-    return "by negative positions" if close(lambda y, at: turn(y, -at)) else NO
+    return "negative positions" if close(lambda y, at: turn(y, -at)) else NO
 
 
 def torch_gradient(loss: Callable[[Any], Any], x: Any) -> Any:
@@ -970,7 +970,7 @@ def one_rank(rank: int, store: str) -> None:
         right = (way for way, at in ways.items() if trial(library).right(lambda x, p, at=at: call(x, at(p))))
         with nullcontext() if (cell := next(right, None)) else implicit_replication():
             again = trial(library).right(call)
-        found[name] = cell or ("with `implicit_replication`" if again else NO)
+        found[name] = cell or ("by replication" if again else NO)
     print(json.dumps(found))
     dist.destroy_process_group()
 
