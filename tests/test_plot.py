@@ -437,6 +437,13 @@ def here(monkeypatch, capsys, folder, *words):
     return left.value.code or 0, *capsys.readouterr()
 
 
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_same_picture_is_the_same_file(suffix, configs, monkeypatch, capsys):
+    for name in ("a", "b"):
+        assert here(monkeypatch, capsys, configs, "plain.json", "decay", "-o", f"{name}.{suffix}")[0] == 0
+    assert (configs / f"a.{suffix}").read_bytes() == (configs / f"b.{suffix}").read_bytes()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
     options, draw = KINDS[kind]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["hands", "wavelengths", "decay", "table", "errors", "pairs"]
 OPTIONS = {"hands": "position", "decay": "length", "table": "length", "errors": "length"}
-SUFFIXES = (".png", ".svg", ".pdf")
+# Each format, and what it would say of the moment: left out, so that the same picture is the same file.
+SUFFIXES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 DPI = 150
 
 
@@ -142,6 +143,8 @@ def _points(x: Any, y: Any) -> dict[str, list[float]]:
 
 def _save(file: Path) -> None:
     """Write the figure that has been drawn."""
-    from matplotlib import pyplot as plt  # which is there, then
+    import matplotlib as mpl  # which is there, then
+    from matplotlib import pyplot as plt
 
-    plt.savefig(file, dpi=DPI)
+    with mpl.rc_context({"svg.hashsalt": "rope_any"}):
+        plt.savefig(file, dpi=DPI, metadata=SUFFIXES[file.suffix])
