@@ -9,6 +9,8 @@ files with 128 to 1024 bytes of context, RoPE also with its frequencies scaled: 
     python examples/perplexity.py --seeds 3 --json out.json --markdown out.md --chart out.svg
     python examples/perplexity.py --steps 20 --windows 4  # does it run?
 
+Every length is tested on the same bytes: the last 32 of each held-out window, with more or fewer bytes before them.
+
 Needs torch and rich, and matplotlib for the chart.
 """
 
@@ -17,6 +19,7 @@ import datetime as dt
 import json
 import math
 import platform
+import re
 import sysconfig
 import time
 from pathlib import Path
@@ -33,11 +36,11 @@ from rope_any import scaling
 
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)  # bytes of context
 WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
-BATCH, RATE = 8, 3e-3
-TARGETS = 32  # the last bytes of each window: those that are predicted when a model is tested
+STEPS, BATCH, RATE = 1200, 8, 3e-3
+WINDOWS, TARGETS = 256, 32  # held-out windows, and how many bytes at the end of each are predicted
 PLAIN = ra.frequencies(WIDTH // HEADS, base=BASE)
 ADDED = {"no positions": None, "sinusoidal": "sinusoidal", "learned": "learned", "RoPE": None}
-LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
+LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|config-.*)/.*|_sysconfigdata.*"
 ERRORS = Console(stderr=True)
 
 
@@ -45,12 +48,10 @@ ERRORS = Console(stderr=True)
 
 
 def corpus():
-    """Return the bytes to train on, and a list of held-out files: every 16th of the standard library, without tests."""
+    """Return the bytes to train on, and every 16th file as held out; tests and generated files are left out."""
     home = Path(sysconfig.get_path("stdlib"))
-    names = sorted(path.relative_to(home) for path in home.rglob("*.py"))
-    # what the build of an interpreter wrote, and tables that programs wrote, are no text of people
-    names = [n for n in names if not LEFT_OUT & set(n.parts) and not n.parts[0].startswith(("config-", "_sysconfigdata"))]
-    files = [(home / name).read_bytes() for name in names]
+    names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*.py"))
+    files = [(home / name).read_bytes() for name in names if not re.fullmatch(LEFT_OUT, name)]
     return b"".join(file for i, file in enumerate(files) if i % 16), files[::16]
 
 
@@ -70,14 +71,15 @@ def held_out(files, count):
 
 
 class Model(nn.Module):
-    """A decoder of bytes: pre-norm, tied embeddings, and vectors added at the bottom where positions are of that kind."""
+    """A decoder of bytes: pre-norm, embeddings tied, vectors added to them where positions are of that kind."""
 
     def __init__(self, added=None, *, layers=LAYERS):
         super().__init__()
-        shapes = {"qkv": (WIDTH, 3 * WIDTH), "mix": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
         self.added, self.bytes = added, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
+        shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
         self.layers = nn.ModuleList(
-            nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in shapes.items()}) for _ in range(layers)
+            nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
+            for _ in range(layers)
         )
         # drawn last, so that with one seed all else is the same
         self.places = nn.Parameter(0.02 * torch.randn(TRAINED, WIDTH)) if added == "learned" else None
@@ -149,27 +151,26 @@ def trained(name, text, *, seed, steps):
 
 
 @torch.no_grad()
-def tested(model, windows, length, rope=None):
-    """Return nats per byte over the last bytes of each window, seen with as much of its end as is asked for."""
-    found = []
-    for part in windows[:, -length - 1 :].split(2**14 // length):  # as many tokens at a time for each length
-        logits = model(part[:, :-1], rope=rope)
-        found += [nats(a, b).item() for a, b in zip(logits[:, -TARGETS:], part[:, -TARGETS:], strict=True)]
-    return mean(found)
+def measured(model, windows, length, rope):
+    """Return nats per byte over the last bytes of each window, of whose end the model sees as much as is asked for."""
+    parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
+    logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
+    return nats(logits, windows[:, -TARGETS:]).item()
 
 
 def run(seed, text, windows, *, steps):
     """Return what one seed gives: nats per byte by method and length, or None where a method has no such length."""
-    wall, cpu, found, losses = time.perf_counter(), time.process_time(), {}, {}
+    wall, cpu = time.perf_counter(), time.process_time()
+    found, last_losses = {}, {}
     for name in ADDED:
-        model, losses[name] = trained(name, text, seed=seed, steps=steps)
-        for length in LENGTHS:
+        model, losses = trained(name, text, seed=seed, steps=steps)
+        last_losses[name] = mean(losses[-50:])
+        for length in LENGTHS if name != "learned" else [TRAINED]:  # there are no more vectors
             for method, rope in (ropes(length) if name == "RoPE" else {name: None}).items():
-                reached = name != "learned" or length <= TRAINED
-                found.setdefault(method, {})[str(length)] = tested(model, windows, length, rope) if reached else None
+                found.setdefault(method, {})[str(length)] = measured(model, windows, length, rope)
         ERRORS.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
     times = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-    return {"seed": seed, "nats": found, "last_losses": {n: mean(l[-50:]) for n, l in losses.items()}, **times}
+    return {"seed": seed, "nats": found, "last_losses": last_losses, **times}
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -177,25 +178,24 @@ def run(seed, text, windows, *, steps):
 
 def about(text, files, windows, *, steps):
     """Say on what, with what, of what and when."""
+    parameters = sum(p.numel() for p in Model().parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
         "system": f"{platform.system()} {platform.machine()} ({torch.backends.cpu.get_cpu_capability()})",
         "threads": torch.get_num_threads(),
         "versions": {"Python": platform.python_version(), "torch": torch.__version__, "rope_any": ra.__version__},
         "corpus": {"trained_on": len(text), "held_out_files": len(files), "held_out": sum(map(len, files))},
-        "windows": len(windows),
-        "steps": steps,
-        "parameters": sum(p.numel() for p in Model().parameters()),
+        "model": {"width": WIDTH, "heads": HEADS, "layers": LAYERS, "base": BASE, "parameters": parameters},
+        "training": {"length": TRAINED, "steps": steps, "batch": BATCH, "rate": RATE},
+        "testing": {"windows": len(windows), "targets": TARGETS},
     }
 
 
 def perplexities(results):
-    """Return the perplexity per byte of each method, length and seed, or None where a method has no such length."""
+    """Return the perplexity per byte of each method, length and seed."""
     runs = [run["nats"] for run in results["runs"]]
     return {
-        method: {
-            int(n): None if runs[0][method][n] is None else [math.exp(run[method][n]) for run in runs] for n in lengths
-        }
+        method: {int(n): [math.exp(run[method][n]) for run in runs] for n in lengths}
         for method, lengths in runs[0].items()
     }
 
@@ -206,31 +206,34 @@ def spaced(number):
 
 
 def cell(found):
-    """Return the mean over seeds, and the lowest and the highest."""
-    digits = 2 if found and max(found) < 100 else 0
-    return f"{mean(found):.{digits}f} ({min(found):.{digits}f}–{max(found):.{digits}f})" if found else "can't"
+    """Return the mean over seeds, the lowest and the highest."""
+    if not found:
+        return "can't"
+    digits = 2 if max(found) < 100 else 0
+    return f"{mean(found):.{digits}f} ({min(found):.{digits}f}–{max(found):.{digits}f})"
 
 
 def shown(results):
     """Return the figures as a table in Markdown."""
     facts, runs = results["about"], results["runs"]
-    corpus, versions = facts["corpus"], ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
-    minutes = mean(run["cpu_s"] for run in runs) / facts["threads"] / 60
+    corpus, training = facts["corpus"], facts["training"]
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    cpu, wall = (mean(run[key] for run in runs) / 60 for key in ("cpu_s", "wall_s"))
     lines = [
-        "<!-- written by examples/perplexity.py; run it again rather than edit this file -->",
-        "",
-        f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}, whose library gave "
-        f"{spaced(corpus['trained_on'])} bytes to train on, and {spaced(corpus['held_out'])} in "
-        f"{corpus['held_out_files']} held-out files. {len(runs)} seeds; each model has "
-        f"{spaced(facts['parameters'])} parameters and was trained on {facts['steps']} batches of {BATCH} × {TRAINED} bytes. "
-        f"A seed took {mean(run['cpu_s'] for run in runs) / 60:.0f} minutes of CPU time, {minutes:.0f} on each core, and "
-        f"{mean(run['wall_s'] for run in runs) / 60:.0f} by the clock.",
-        "",
+        "<!-- written by examples/perplexity.py; run it again rather than edit this file -->\n",
+        f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}.",
+        f"The library of this Python gave {spaced(corpus['trained_on'])} bytes to train on,",
+        f"and {spaced(corpus['held_out'])} in {corpus['held_out_files']} held-out files.",
+        f"Each model has {spaced(facts['model']['parameters'])} parameters",
+        f"and was trained on {spaced(training['steps'])} batches of {training['batch']} × {training['length']} bytes.",
+        f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,",
+        f"and {wall:.1f} by the clock.\n",
         f"| positions | {' | '.join(map(spaced, LENGTHS))} |",
         f"| --- {'| ---: ' * len(LENGTHS)}|",
     ]
-    rows = perplexities(results).items()
-    return "\n".join([*lines, *(f"| {m} | {' | '.join(cell(row[n]) for n in LENGTHS)} |" for m, row in rows)]) + "\n"
+    for method, row in perplexities(results).items():
+        lines.append(f"| {method} | {' | '.join(cell(row.get(length)) for length in LENGTHS)} |")
+    return "\n".join(lines) + "\n"
 
 
 def draw(results, path):
@@ -240,8 +243,8 @@ def draw(results, path):
     sys.path.append(str(Path(__file__).parent.parent / "docs"))
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
-    from pictures import BLACK, BLUE, GREEN, GREY, LOOKS, PURPLE, RED, WIDTH as WIDE, apart
+    from pictures import BLACK, BLUE, GREEN, GREY, LOOKS, PURPLE, RED, apart
+    from pictures import WIDTH as WIDE
 
     styles = [(GREY, "s", ":"), ("#E69F00", "D", "-."), (PURPLE, "X", ""), (BLACK, "o", "-"), (RED, "^", "--")]
     styles += [(GREEN, "v", (0, (6, 1.5, 1.2, 1.5))), (BLUE, "P", "-")]
@@ -249,17 +252,27 @@ def draw(results, path):
         figure = Figure(figsize=(WIDE, 4.4), layout="constrained")
         axes = figure.subplots()
         for (method, row), (color, marker, line) in zip(perplexities(results).items(), styles, strict=True):
-            reached = {n: found for n, found in row.items() if found}
-            means = {n: mean(found) for n, found in reached.items()}
-            spread = [[means[n] - min(f) for n, f in reached.items()], [max(f) - means[n] for n, f in reached.items()]]
+            middle = [mean(found) for found in row.values()]
+            spread = [
+                [abs(end(found) - m) for found, m in zip(row.values(), middle, strict=True)] for end in (min, max)
+            ]
             looks = {"color": color, "marker": marker, "linestyle": line, "capsize": 3, "elinewidth": 1}
-            axes.errorbar(means.keys(), means.values(), spread, label=method, **looks)
+            axes.errorbar(list(row), middle, spread, label=method, **looks)
         axes.axvline(TRAINED, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
         axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte")
         axes.set_xticks(LENGTHS)
         apart(axes.xaxis)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def write(results, options):
+    """Write the files that were asked for."""
+    for path, content in ((options.json, json.dumps(results, indent=1) + "\n"), (options.markdown, shown(results))):
+        if path:
+            path.write_text(content, encoding="utf-8")
+    if options.chart:
+        draw(results, options.chart)
 
 
 def main():
@@ -276,15 +289,11 @@ def main():
     torch.set_num_threads(options.threads)
     text, files = corpus()
     windows = held_out(files, options.windows)
-    facts = about(text, files, windows, steps=options.steps)
-    runs = [run(seed, as_tensor(text), windows, steps=options.steps) for seed in range(options.seeds)]
-    results = {"about": facts, "runs": runs}
+    results = {"about": about(text, files, windows, steps=options.steps), "runs": []}
+    for seed in range(options.seeds):
+        results["runs"].append(run(seed, as_tensor(text), windows, steps=options.steps))
+        write(results, options)  # what is done is kept if it is stopped
     print(shown(results))
-    for path, content in ((options.json, json.dumps(results, indent=1) + "\n"), (options.markdown, shown(results))):
-        if path:
-            path.write_text(content, encoding="utf-8")
-    if options.chart:
-        draw(results, options.chart)
 
 
 if __name__ == "__main__":
