@@ -39,7 +39,7 @@ WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
 STEPS, BATCH, RATE = 1200, 8, 3e-3
 WINDOWS, TARGETS = 256, 32  # held-out windows, and how many bytes at the end of each are predicted
 PLAIN = ra.frequencies(WIDTH // HEADS, base=BASE)
-ADDED = {"no positions": None, "sinusoidal": "sinusoidal", "learned": "learned", "RoPE": None}
+METHODS = ("no positions", "sinusoidal", "learned", "RoPE")
 LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|config-.*)/.*|_sysconfigdata.*"
 ERRORS = Console(stderr=True)
 
@@ -73,25 +73,25 @@ def held_out(files, count):
 class Model(nn.Module):
     """A decoder of bytes: pre-norm, embeddings tied, vectors added to them where positions are of that kind."""
 
-    def __init__(self, added=None, *, layers=LAYERS):
+    def __init__(self, method, *, layers=LAYERS):
         super().__init__()
-        self.added, self.bytes = added, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
+        self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
         self.layers = nn.ModuleList(
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
         # drawn last, so that with one seed all else is the same
-        self.places = nn.Parameter(0.02 * torch.randn(TRAINED, WIDTH)) if added == "learned" else None
+        self.places = nn.Parameter(0.02 * torch.randn(TRAINED, WIDTH)) if method == "learned" else None
 
     def forward(self, text, *, rope=None, first=0):
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte stands at position `first`."""
         positions = range(first, first + text.shape[-1])
         x = self.bytes[text] * WIDTH**0.5
-        if self.added == "sinusoidal":
+        if self.method == "sinusoidal":
             cos, sin = ra.cos_sin(positions, ra.frequencies(WIDTH, base=BASE), like=x)
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
-        if self.added == "learned":
+        if self.method == "learned":
             x = x + self.places[positions]
         table = rope and rope.table(positions, like=x)  # once, for all layers
         for layer in self.layers:
@@ -133,7 +133,7 @@ def nats(logits, text):
 def trained(name, text, *, seed, steps):
     """Return a trained model, and its losses in nats per byte. With one seed, all see the same batches."""
     torch.manual_seed(seed)
-    model, rope = Model(ADDED[name]), ropes(TRAINED)["RoPE"] if name == "RoPE" else None
+    model, rope = Model(name), ropes(TRAINED)["RoPE"] if name == "RoPE" else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False)
     draw, losses = torch.Generator().manual_seed(seed), []
@@ -159,10 +159,10 @@ def measured(model, windows, length, rope):
 
 
 def run(seed, text, windows, *, steps):
-    """Return what one seed gives: nats per byte by method and length, or None where a method has no such length."""
+    """Return what one seed gives: nats per byte by method and length, where a method has such a length."""
     wall, cpu = time.perf_counter(), time.process_time()
     found, last_losses = {}, {}
-    for name in ADDED:
+    for name in METHODS:
         model, losses = trained(name, text, seed=seed, steps=steps)
         last_losses[name] = mean(losses[-50:])
         for length in LENGTHS if name != "learned" else [TRAINED]:  # there are no more vectors
@@ -178,7 +178,7 @@ def run(seed, text, windows, *, steps):
 
 def about(text, files, windows, *, steps):
     """Say on what, with what, of what and when."""
-    parameters = sum(p.numel() for p in Model().parameters())
+    parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
         "system": f"{platform.system()} {platform.machine()} ({torch.backends.cpu.get_cpu_capability()})",
@@ -237,33 +237,33 @@ def shown(results):
 
 
 def draw(results, path):
-    """Draw perplexity by length: a line for each method, with the lowest and the highest of the seeds."""
-    import sys
-
-    sys.path.append(str(Path(__file__).parent.parent / "docs"))
+    """Draw perplexity by length: a line for each method, bars from the lowest to the highest of the seeds."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from pictures import BLACK, BLUE, GREEN, GREY, LOOKS, PURPLE, RED, apart
-    from pictures import WIDTH as WIDE
 
-    styles = [(GREY, "s", ":"), ("#E69F00", "D", "-."), (PURPLE, "X", ""), (BLACK, "o", "-"), (RED, "^", "--")]
-    styles += [(GREEN, "v", (0, (6, 1.5, 1.2, 1.5))), (BLUE, "P", "-")]
-    with mpl.rc_context(LOOKS):
-        figure = Figure(figsize=(WIDE, 4.4), layout="constrained")
+    from rope_any import plot
+
+    colors = (plot.GREY, plot.ORANGE, plot.PURPLE, plot.BLACK, plot.RED, plot.GREEN, plot.BLUE)
+    lines = (":", "-.", "", "-", "--", (0, (6, 1.5, 1.2, 1.5)), "-")
+    with mpl.rc_context(plot.LOOKS | {"svg.hashsalt": "rope_any"}):
+        figure = Figure(figsize=(plot.WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
-        for (method, row), (color, marker, line) in zip(perplexities(results).items(), styles, strict=True):
-            middle = [mean(found) for found in row.values()]
-            spread = [
-                [abs(end(found) - m) for found, m in zip(row.values(), middle, strict=True)] for end in (min, max)
-            ]
-            looks = {"color": color, "marker": marker, "linestyle": line, "capsize": 3, "elinewidth": 1}
-            axes.errorbar(list(row), middle, spread, label=method, **looks)
-        axes.axvline(TRAINED, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
-        axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte")
-        axes.set_xticks(LENGTHS)
-        apart(axes.xaxis)
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        looks = zip(colors, lines, "sDXo^vP", strict=True)
+        for (method, row), (color, line, marker) in zip(perplexities(results).items(), looks, strict=True):
+            means = [mean(found) for found in row.values()]
+            ends = [(m - min(found), max(found) - m) for m, found in zip(means, row.values(), strict=True)]
+            shape = {"linestyle": line, "marker": marker, "capsize": 3, "elinewidth": 1}
+            axes.errorbar(list(row), means, list(zip(*ends, strict=True)), color=color, label=method, **shape)
+        axes.axvline(TRAINED, color=plot.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+        axes.text(TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5)
+        axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte", xticks=LENGTHS)
+        low, high = axes.get_ylim()
+        axes.set_yticks([n * 10**k for k in range(4) for n in (1, 1.5, 2, 3, 4, 5, 6, 8) if low < n * 10**k < high])
+        plot.apart(axes.xaxis)
+        plot.apart(axes.yaxis)
+        figure.legend(loc="outside lower center", ncols=4)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return figure
 
 
 def write(results, options):
@@ -275,17 +275,17 @@ def write(results, options):
         draw(results, options.chart)
 
 
-def main():
+def main(arguments=None):
     """Train, test, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1, help="how many times, each with other weights and batches")
     parser.add_argument("--steps", type=int, default=STEPS, help="batches that each model is trained on")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="held-out windows that it is tested on, at most")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of torch")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     text, files = corpus()
     windows = held_out(files, options.windows)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -180,3 +181,129 @@ def test_cupy_rotate_says_what_it_needs():
     assert (ended.returncode, ended.stdout) == (1, "")
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith("this example needs a CUDA GPU")
+# --- perplexity: a tiny budget, and what was committed ----------------------------------------------------------------
+
+
+@pytest.fixture
+def perplexity(one_thread):  # noqa: ARG001  # fixtures can't be marked to use others
+    """Return the experiment."""
+    pytest.importorskip("rich", reason="rich is not installed")
+    return load("perplexity")
+
+
+def test_perplexity(perplexity, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.setattr(perplexity, "BATCH", 2)
+    monkeypatch.setattr(perplexity, "LENGTHS", (128, 256))
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "markdown", "svg")}
+    words = ["--seeds", "2", "--steps", "16", "--windows", "2", "--threads", "1", "--json", files["json"]]
+    perplexity.main([*map(str, words), "--markdown", str(files["markdown"]), "--chart", str(files["svg"])])
+    results = json.loads(files["json"].read_text())
+    for run in results["runs"]:
+        assert all(loss < math.log(256) for loss in run["last_losses"].values())  # from 8, and chance is log 256
+        rope = [nats["128"] for method, nats in run["nats"].items() if method.startswith("RoPE")]
+        assert max(rope) - min(rope) < 1e-6  # at the trained length nothing is scaled
+    first, second = (run["nats"]["RoPE"]["128"] for run in results["runs"])
+    assert first != second
+    rows = [line.split(" | ") for line in files["markdown"].read_text().splitlines() if line.startswith("| ")][2:]
+    names = ["no positions", "sinusoidal", "learned", "RoPE", "RoPE, linear", "RoPE, NTK", "RoPE, YaRN"]
+    assert [row[0].removeprefix("| ") for row in rows] == names
+    assert all(len(row) == 3 for row in rows)
+    assert [row[0] for row in rows if any("can't" in cell for cell in row)] == ["| learned"]
+    cell = f"{(math.exp(first) + math.exp(second)) / 2:.2f} "
+    assert rows[3][1].startswith(cell)
+
+
+def test_perplexity_trains_all_on_the_same(perplexity):
+    torch = pytest.importorskip("torch")
+    text = torch.randint(256, (2000,), generator=torch.Generator().manual_seed(1))
+    models, losses = zip(*(perplexity.trained(name, text, seed=5, steps=2) for name in perplexity.METHODS), strict=True)
+    again, other = (perplexity.trained("RoPE", text, seed=seed, steps=2)[1] for seed in (5, 6))
+    assert again == losses[-1] != other
+    torch.manual_seed(5)
+    plain = dict(perplexity.Model("RoPE").named_parameters())
+    for name in perplexity.METHODS:
+        torch.manual_seed(5)
+        drawn = dict(perplexity.Model(name).named_parameters())
+        assert drawn.keys() - plain.keys() == ({"places"} if name == "learned" else set())
+        assert all(torch.equal(value, drawn[key]) for key, value in plain.items())
+    assert not torch.equal(models[0].bytes, plain["bytes"])
+
+
+def logits_of(perplexity, method, text, **options):
+    """Return the logits of a new model."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = options.pop("layers", perplexity.LAYERS)
+    with torch.no_grad():
+        return perplexity.Model(method, layers=layers)(text, **options)
+
+
+def test_perplexity_of_rope_goes_by_distances(perplexity):
+    torch = pytest.importorskip("torch")
+    text = torch.randint(256, (2, 64), generator=torch.Generator().manual_seed(1))
+    for rope in perplexity.ropes(512).values():
+        here, there = (logits_of(perplexity, "RoPE", text, rope=rope, first=first) for first in (0, 100_000))
+        assert (here - there).abs().max() < 1e-4
+        assert (here - logits_of(perplexity, "RoPE", text)).abs().max() > 1e-2
+    for method in ("sinusoidal", "learned"):
+        here, there = (logits_of(perplexity, method, text, first=first) for first in (0, 50))
+        assert (here - there).abs().max() > 1e-2
+
+
+def test_perplexity_without_positions_sees_no_order_in_one_layer(perplexity):
+    torch = pytest.importorskip("torch")
+    text = torch.randperm(256, generator=torch.Generator().manual_seed(1))[None, :64]
+    mixed = torch.cat([text[:, :-1].flip(-1), text[:, -1:]], dim=-1)
+
+    def moved(method, **options):
+        one, other = (logits_of(perplexity, method, x, **options)[:, -1] for x in (text, mixed))
+        return (one - other).abs().max()
+
+    assert moved("no positions", layers=1) < 1e-5
+    assert moved("no positions", layers=2) > 1e-3  # the second layer sees how many each of the first had before it
+    assert moved("RoPE", layers=1, rope=perplexity.ropes(128)["RoPE"]) > 1e-3
+    assert moved("sinusoidal", layers=1) > 1e-3
+
+
+def test_perplexity_is_measured_on_the_same_bytes(perplexity):
+    torch = pytest.importorskip("torch")
+    windows = (torch.arange(max(perplexity.LENGTHS) + 1) + torch.arange(40)[:, None]) % 256
+    seen = []
+
+    def successor(text, **_):  # knows that each byte is one more than the last, but only at the end
+        seen.append(text)
+        knows = 100.0 * torch.nn.functional.one_hot((text + 1) % 256, 256)
+        knows[:, : -perplexity.TARGETS] = 0
+        return knows
+
+    for length in perplexity.LENGTHS:
+        seen.clear()
+        assert perplexity.measured(successor, windows, length, None) < 1e-6
+        assert torch.equal(torch.cat(seen), windows[:, -length - 1 : -1])
+
+
+DOCS = EXAMPLES.parent / "docs"
+
+
+@pytest.fixture
+def committed():
+    """Return the figures of the page."""
+    return json.loads((DOCS / "perplexity.json").read_text(encoding="utf-8"))
+
+
+def test_perplexity_was_committed_as_it_came(perplexity, committed, tmp_path):
+    assert perplexity.shown(committed) == (DOCS / "perplexity_table.md").read_text(encoding="utf-8")
+    now = perplexity.about(b"", [], [], steps=perplexity.STEPS)  # the program hasn't changed since
+    assert all(committed["about"][key] == now[key] for key in ("model", "training"))
+    mpl = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    chart = (DOCS / "perplexity.svg").read_text(encoding="utf-8")
+    figure = perplexity.draw(committed, tmp_path / "chart.svg")
+    found = perplexity.perplexities(committed)
+    drawn = {bars.get_label(): bars.lines[0].get_xydata().tolist() for bars in figure.axes[0].containers}
+    assert drawn == {
+        method: [[length, sum(seeds) / len(seeds)] for length, seeds in row.items()] for method, row in found.items()
+    }
+    if f"Matplotlib v{mpl.__version__}" not in chart:
+        pytest.skip(f"matplotlib {mpl.__version__} draws other letters than the one that drew the chart")
+    assert (tmp_path / "chart.svg").read_text(encoding="utf-8") == chart
