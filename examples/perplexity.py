@@ -32,7 +32,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  # the custom
 
 import rope_any as ra
-from rope_any import scaling
+from rope_any import plot, scaling
+from rope_any.plot import tokens
 
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)  # bytes of context
 WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
@@ -81,8 +82,8 @@ class Model(nn.Module):
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
-        # drawn last, so that with one seed all else is the same
-        self.places = nn.Parameter(0.02 * torch.randn(TRAINED, WIDTH)) if method == "learned" else None
+        # like the bytes, and drawn last, so that with one seed all else is the same
+        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
     def forward(self, text, *, rope=None, first=0):
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte stands at position `first`."""
@@ -92,7 +93,7 @@ class Model(nn.Module):
             cos, sin = ra.cos_sin(positions, ra.frequencies(WIDTH, base=BASE), like=x)
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
         if self.method == "learned":
-            x = x + self.places[positions]
+            x = x + self.places[positions] * WIDTH**0.5
         table = rope and rope.table(positions, like=x)  # once, for all layers
         for layer in self.layers:
             x = x + attention(layer, norm(x), rope, table)
@@ -200,17 +201,9 @@ def perplexities(results):
     }
 
 
-def spaced(number):
-    """Return a number with its thousands apart."""
-    return f"{number:,}".replace(",", " ")
-
-
 def cell(found):
     """Return the mean over seeds, the lowest and the highest."""
-    if not found:
-        return "can't"
-    digits = 2 if max(found) < 100 else 0
-    return f"{mean(found):.{digits}f} ({min(found):.{digits}f}–{max(found):.{digits}f})"
+    return f"{mean(found):.2f} ({min(found):.2f}–{max(found):.2f})" if found else "can't"
 
 
 def shown(results):
@@ -222,13 +215,14 @@ def shown(results):
     lines = [
         "<!-- written by examples/perplexity.py; run it again rather than edit this file -->\n",
         f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}.",
-        f"The library of this Python gave {spaced(corpus['trained_on'])} bytes to train on,",
-        f"and {spaced(corpus['held_out'])} in {corpus['held_out_files']} held-out files.",
-        f"Each model has {spaced(facts['model']['parameters'])} parameters",
-        f"and was trained on {spaced(training['steps'])} batches of {training['batch']} × {training['length']} bytes.",
+        f"The library of this Python gave {tokens(corpus['trained_on'])} bytes to train on,",
+        f"and {tokens(corpus['held_out'])} in {corpus['held_out_files']} held-out files,",
+        f"of which {facts['testing']['windows']} windows were read.",
+        f"Each model has {tokens(facts['model']['parameters'])} parameters",
+        f"and was trained on {tokens(training['steps'])} batches of {training['batch']} × {training['length']} bytes.",
         f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,",
         f"and {wall:.1f} by the clock.\n",
-        f"| positions | {' | '.join(map(spaced, LENGTHS))} |",
+        f"| positions | {' | '.join(map(tokens, LENGTHS))} |",
         f"| --- {'| ---: ' * len(LENGTHS)}|",
     ]
     for method, row in perplexities(results).items():
@@ -240,8 +234,6 @@ def draw(results, path):
     """Draw perplexity by length: a line for each method, bars from the lowest to the highest of the seeds."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
-
-    from rope_any import plot
 
     colors = (plot.GREY, plot.ORANGE, plot.PURPLE, plot.BLACK, plot.RED, plot.GREEN, plot.BLUE)
     lines = (":", "-.", "", "-", "--", (0, (6, 1.5, 1.2, 1.5)), "-")
@@ -268,9 +260,10 @@ def draw(results, path):
 
 def write(results, options):
     """Write the files that were asked for."""
-    for path, content in ((options.json, json.dumps(results, indent=1) + "\n"), (options.markdown, shown(results))):
-        if path:
-            path.write_text(content, encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.markdown:
+        options.markdown.write_text(shown(results), encoding="utf-8")
     if options.chart:
         draw(results, options.chart)
 
