@@ -181,6 +181,8 @@ def test_cupy_rotate_says_what_it_needs():
     assert (ended.returncode, ended.stdout) == (1, "")
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith("this example needs a CUDA GPU")
+
+
 # --- perplexity: a tiny budget, and what was committed ----------------------------------------------------------------
 
 
@@ -292,6 +294,30 @@ def committed():
     return json.loads((DOCS / "perplexity.json").read_text(encoding="utf-8"))
 
 
+def test_perplexity_page_says_what_came(perplexity, committed):
+    page = " ".join((DOCS / "perplexity.md").read_text(encoding="utf-8").split())
+    found, longer = perplexity.perplexities(committed), perplexity.LENGTHS[1:]
+
+    def below(one, other, length):
+        return all(a < b for a, b in zip(found[one][length], found[other][length], strict=True))  # in each seed
+
+    for added in ("sinusoidal", "learned"):
+        assert below("RoPE", added, 128) and below(added, "no positions", 128)
+    assert below("RoPE", "no positions", 256) and below("no positions", "RoPE", 512)
+    for length in longer:
+        assert all(below("RoPE, YaRN", other, length) for other in found if other not in {"RoPE, YaRN", "learned"})
+        assert below("RoPE, NTK", "RoPE", length) and (length == 1024 or below("RoPE, NTK", "RoPE, linear", length))
+        plain, linear = found["RoPE"][length], found["RoPE, linear"][length]
+        assert max(min(plain), min(linear)) <= min(max(plain), max(linear))  # their ranges overlap
+        assert all(min(row[length]) > max(row[128]) for row in found.values() if length in row)
+    means = [sum(found["RoPE, YaRN"][length]) for length in perplexity.LENGTHS]
+    percents = [f"{100 * (mean / means[0] - 1):.0f}" for mean in means[1:]]
+    assert f"by {percents[0]}, {percents[1]} and {percents[2]} percent" in page
+    minutes = [run["cpu_s"] / 60 / committed["about"]["threads"] for run in committed["runs"]]
+    assert f"about {sum(minutes) / len(minutes):.1f} minutes of two cores" in page
+    assert f"Sinusoidal is at {sum(found['sinusoidal'][256]) / 3:.0f} at twice" in page
+
+
 def test_perplexity_was_committed_as_it_came(perplexity, committed, tmp_path):
     assert perplexity.shown(committed) == (DOCS / "perplexity_table.md").read_text(encoding="utf-8")
     now = perplexity.about(b"", [], [], steps=perplexity.STEPS)  # the program hasn't changed since
@@ -301,9 +327,10 @@ def test_perplexity_was_committed_as_it_came(perplexity, committed, tmp_path):
     figure = perplexity.draw(committed, tmp_path / "chart.svg")
     found = perplexity.perplexities(committed)
     drawn = {bars.get_label(): bars.lines[0].get_xydata().tolist() for bars in figure.axes[0].containers}
-    assert drawn == {
-        method: [[length, sum(seeds) / len(seeds)] for length, seeds in row.items()] for method, row in found.items()
-    }
+    assert drawn.keys() == found.keys()
+    for method, row in found.items():
+        for point, (length, seeds) in zip(drawn[method], row.items(), strict=True):
+            assert point == pytest.approx((length, sum(seeds) / len(seeds)))
     if f"Matplotlib v{mpl.__version__}" not in chart:
         pytest.skip(f"matplotlib {mpl.__version__} draws other letters than the one that drew the chart")
     assert (tmp_path / "chart.svg").read_text(encoding="utf-8") == chart
