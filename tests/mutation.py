@@ -18,7 +18,7 @@ import importlib
 import os
 import pickle
 import random
-import signal
+import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +34,7 @@ import rope_any
 TESTS = Path(__file__).parent
 # One without float64 is there: its tables are made in another way.
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
+ABSENT = {"torch", "transformers"}  # whose tests take most of the time; they are skipped
 CONFIG = ("test_config", "test_errors")
 ROOMS = {
     "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
@@ -44,7 +45,7 @@ ROOMS = {
     "_recipe": CONFIG,
     "_schemes": CONFIG,
 }
-SECONDS = 1200  # for one mutant; more is an endless loop, which is seen
+SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
 FEW = 10  # tests that call a function
 
 NEIGHBOURS: dict[type, type] = {
@@ -200,6 +201,17 @@ def apply(mutant: Mutant) -> None:
     target.__code__ = mutant.code
 
 
+class Absence:
+    """A finder by which some libraries are not there."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Refuse to find a library, and find nothing else."""
+        if name in ABSENT:
+            msg = f"{name} is left out"
+            raise ModuleNotFoundError(msg, name=name)
+
+
 class Test(NamedTuple):
     """What is known of a test from a run without a change."""
 
@@ -267,7 +279,7 @@ class Loop:
         child = os.fork()
         if not child:
             prepare()
-            signal.alarm(SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             for item, following in zip(items, [*items[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
@@ -305,6 +317,7 @@ def main() -> None:
     loop = Loop(wanted, asked.jobs)
     files = dict.fromkeys(str(TESTS / f"{file}.py") for room in asked.rooms for file in ROOMS[room])
     without = " and ".join(f"not {library}" for library in WITHOUT)
+    sys.meta_path.insert(0, Absence)
     status = pytest.main(["-q", "-q", "-s", "--no-header", "-p", "no:randomly", "-k", without, *files], plugins=[loop])
     if status:
         sys.exit(status)

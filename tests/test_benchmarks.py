@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
+
 HOME = Path(__file__).parent.parent / "asv_benchmarks"
 BENCHMARKS = {
     "bench_import.timeraw_import",

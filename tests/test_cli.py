@@ -19,6 +19,8 @@ import rope_any as ra
 from rope_any import cli
 from rope_any.cli import _check, _inspect
 
+pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
+
 F = ra.frequencies(16, base=500_000.0)
 DOCS = Path(__file__).parents[1] / "docs"
 ROPE_ANY = [sys.executable, "-m", "rope_any"]

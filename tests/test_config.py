@@ -1800,6 +1800,7 @@ def test_layers_of_a_part_that_leaves_out_their_number():
 # --- what reading costs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thread_unsafe(reason="starts processes")
 def test_reading_imports_no_array_library():
     program = """
 import sys

@@ -14,6 +14,8 @@ import pytest
 
 import rope_any as ra
 
+pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 

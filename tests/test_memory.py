@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc")
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="starts processes"),
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc"),
+]
 
 # RssAnon is the memory of the process itself, without the pages of files.
 _ROTATE = """

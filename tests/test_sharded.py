@@ -13,6 +13,8 @@ import pytest
 
 import rope_any as ra
 
+pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
+
 HERE = Path(__file__).parent
 F = ra.frequencies(24)
 

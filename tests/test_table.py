@@ -254,6 +254,7 @@ print(sorted(few), max(n for n, _ in sizes) > 1000)
 """
 
 
+@pytest.mark.thread_unsafe(reason="starts processes")
 def test_torch_chooses_its_cosines_in_one_thread():
     pytest.importorskip("torch", reason="torch is not installed")
     run = subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, text=True, check=True)

@@ -244,6 +244,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.thread_unsafe(reason="starts processes")
 def test_jax_devices():
     pytest.importorskip("jax", reason="jax is not installed")
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
@@ -304,6 +305,7 @@ print(sorted({{"torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer
 """
 
 
+@pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.parametrize(("extra", "found"), [("", "[]"), ("import array_api_strict", "['array_api_strict']")])
 def test_no_other_library_is_imported(extra, found):
     # the second case shows that the probe would see one
