@@ -613,18 +613,18 @@ def shown(results: dict[str, Any]) -> str:
     with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
     lines = [f"Measured on {facts['when']} on {where}, with {with_what}."]
     for library in dict.fromkeys(row["library"] for row in results["rows"]):
-        heads = ("what", "peer", "peer ÷ ours", "asked", "memory kept", "ours, ms", "a copy ÷ ours")
+        heads = ("what", "peer", "peer ÷ ours", "target", "memory kept", "ours, ms", "a copy ÷ ours")
         lines += ["", f"**{library}**", "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
         rows = [row for row in results["rows"] if row["library"] == library]
         kept = [row for row in rows if row["regime"] == "memory kept"]
         for row, other in zip([row for row in rows if row not in kept], kept, strict=True):
             ratio = row["theirs"] / row["ours"]
-            asked = (
+            target = (
                 "" if row["target"] is None else f"≥ {row['target']:g}{'' if ratio >= row['target'] else ', missed'}"
             )
             share = f"{row['copy'] / row['ours']:.2f}" if row["copy"] else ""
             lines.append(
-                f"| {row['what']} | {row['peer']} | {ratio:.2f} | {asked} | {other['theirs'] / other['ours']:.2f} "
+                f"| {row['what']} | {row['peer']} | {ratio:.2f} | {target} | {other['theirs'] / other['ours']:.2f} "
                 f"| {1e3 * row['ours']:.3g} | {share} |"
             )
     if results["memory"]:
@@ -636,7 +636,7 @@ def shown(results: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the ratios of the rows that were asked for."""
+    """Draw the ratios of the rows that have a target."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -644,13 +644,15 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     rows = [row for row in results["rows"] if row["target"] is not None and row["regime"] == "default allocator"]
-    figure, axes = plt.subplots(figsize=(9, 0.3 * len(rows) + 1), layout="constrained")
-    names = [f"{row['library']}: {row['what']}\nvs {row['peer']}" for row in rows]
+    figure, axes = plt.subplots(figsize=(7.6, 0.4 * len(rows) + 1), layout="constrained")
+    names = [f"{row['library']}: {row['what']}\nbeside {row['peer']}" for row in rows]
     axes.barh(names, [row["theirs"] / row["ours"] for row in rows], color="#0072b2", label="reached")
-    axes.plot([row["target"] for row in rows], names, "|", color="#d55e00", markersize=12, label="asked")
+    axes.plot([row["target"] for row in rows], names, "|", color="#d55e00", markersize=12, label="target")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set(xscale="log", xlabel="time of the peer ÷ ours (default allocator; further right is faster)")
-    axes.tick_params(axis="y", labelsize=6)
+    axes.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16, 32], ["¼", "½", "1", "2", "4", "8", "16", "32"], minor=False)
+    axes.minorticks_off()
+    axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
     axes.legend()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -662,6 +664,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes and one process: a smoke test")
     parser.add_argument("--library", action="append", choices=LIBRARIES, help="only this one (may be repeated)")
     parser.add_argument("--processes", type=int, default=3, help="processes per library and regime")
+    parser.add_argument("--results", type=Path, help="take the figures of this JSON, and measure nothing")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
@@ -676,7 +679,10 @@ def main() -> None:
         print(json.dumps({"mib": memory_of_gradients(options.memory, quick=options.quick)}))
         return
     processes = 1 if options.quick else options.processes
-    results = collected(options.library or list(LIBRARIES), processes=processes, quick=options.quick)
+    if options.results:
+        results = json.loads(options.results.read_text(encoding="utf-8"))
+    else:
+        results = collected(options.library or list(LIBRARIES), processes=processes, quick=options.quick)
     if not results["rows"]:
         sys.exit("compare.py: nothing was measured: " + "; ".join(map(" ".join, results["absent"].items())))
     print(shown(results))

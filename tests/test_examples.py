@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import math
 import subprocess
 import sys
@@ -38,6 +39,11 @@ def test_each_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
         name.removeprefix("test_") for name in globals() if (EXAMPLES / f"{name.removeprefix('test_')}.py").exists()
     }
+
+
+def test_each_example_is_on_its_page():
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 def test_sliding_cache():
