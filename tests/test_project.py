@@ -5,11 +5,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import rope_any as ra
-from rope_any import _array, _memory, _parts
-
-yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+from rope_any import _array, _memory, _parts, cli
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -50,6 +49,12 @@ def test_versions_agree():
     top = re.search(r"^## (\S+) - (unreleased|\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.MULTILINE)
     assert top[1] == ra.__version__
     assert yaml.safe_load(read("CITATION.cff"))["version"] == ra.__version__
+
+
+def test_the_changelog_has_every_verb():
+    assert {verb.__name__ for verbs in cli.VERBS.values() for verb in verbs} <= set(
+        re.findall(r"`(?:rope-any )?(\w+)`", read("CHANGELOG.md"))
+    )
 
 
 def test_contributing_names_what_exists():

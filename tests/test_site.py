@@ -18,15 +18,12 @@ from numpy.testing import assert_allclose
 import rope_any as ra
 from rope_any import scaling
 
-pytest.importorskip("sphinx", reason="sphinx is not installed")
+for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed")
 
 ROOT = Path(__file__).parent.parent
-SOURCES = [
-    "docs",
-    "examples",
-    "src",
-    "tests",
-]  # what pages are made of, beside the README and its kin: tests for the configs
+# What pages are made of, beside the README and its kin: of the tests the configs.
+SOURCES = ["docs", "examples", "src", "tests"]
 WIDTHS = {"phone": (390, 844), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -84,7 +81,9 @@ def browser():
         pytest.skip("no Chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as run:
-        yield run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture
