@@ -165,9 +165,13 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(constant)
 
 
+def file_of(room: str) -> Path:
+    return Path(rope_any.__file__).with_name(f"{room}.py")
+
+
 def mutants(room: str) -> Iterator[Callable[[], Mutant]]:
     """Yield what makes each mutant of a room."""
-    file = Path(rope_any.__file__).with_name(f"{room}.py")
+    file = file_of(room)
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for name, path in functions(tree):
         for place in places(at(tree, path)):
@@ -257,10 +261,11 @@ class Loop:
 
     def learn(self, items: list[Any]) -> None:
         """Run the tests without a change, and keep how long each takes and what it calls."""
+        files = {str(file_of(room)): room for room in ROOMS}
 
         def see(frame: FrameType, event: str, _: object) -> None:
-            room = Path(frame.f_code.co_filename).stem if event == "call" else ""
-            if room in ROOMS:
+            room = files.get(frame.f_code.co_filename)
+            if room and event == "call":
                 self.test.calls.add(f"{room}.{frame.f_code.co_qualname}")
 
         def prepare() -> None:

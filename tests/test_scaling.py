@@ -145,6 +145,8 @@ def test_attention_factors_of_short_contexts_are_1():
     assert scaling.longrope_attention_factor(1.0, original_length=4096) == 1
     assert scaling.yarn_attention_factor(40.0, mscale=0.7) == scaling.yarn_attention_factor(40.0)
     assert scaling.yarn_attention_factor(40.0) == pytest.approx(0.1 * math.log(40) + 1)
+    both = scaling.yarn_attention_factor(40.0, mscale=0.7, mscale_all_dim=1.3)
+    assert both == pytest.approx((0.07 * math.log(40) + 1) / (0.13 * math.log(40) + 1))
 
 
 def test_schemes_compose():

@@ -43,6 +43,7 @@ def assert_close(got, want, atol=1.5e-6):
 # --- torch ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 @pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows", "list", "range"])
 def test_torch_compile_is_one_graph(torch, rng, rope, positions):
     q, k = qk(rng, torch.tensor)
@@ -62,6 +63,7 @@ def test_torch_compile_is_one_graph(torch, rng, rope, positions):
     assert_close(torch.compile(rope, fullgraph=True)(q, k, given), rope(q, k, given))
 
 
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 @pytest.mark.parametrize(("offset", "frames"), [("array", 1), ("int", 2)])
 def test_torch_compile_does_not_recompile_for_offsets(torch, rng, rope, offset, frames):
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
@@ -74,6 +76,7 @@ def test_torch_compile_does_not_recompile_for_offsets(torch, rng, rope, offset, 
     assert counter.frame_count == frames
 
 
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_rotate_and_cos_sin(torch, rng):
     x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
 
@@ -85,6 +88,7 @@ def test_torch_compiled_rotate_and_cos_sin(torch, rng):
     assert_close([torch.compile(both, fullgraph=True)(x, p)], [want])
 
 
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_writes_in_place(torch, rng, rope):
     q, k = qk(rng, torch.tensor)
     want = rope(q, k, 70_000)
@@ -128,6 +132,7 @@ def test_torch_vmap_writes_in_place(torch, rng, rope):
     assert_close([x], [want])
 
 
+@pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_tables_are_rounded_once(torch, rng):
     # the float32 cosine of compiled code errs by 1.2e-7 alone: it must not be the one that is used
     p = rng.integers(-(2**31) + 1, 2**31, 4000)
