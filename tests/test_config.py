@@ -265,6 +265,33 @@ def test_one_feature_is_a_pair_of_which_the_other_is_zero():
     assert Rope.from_config(LLAMA | {"head_dim": 8, "rotary_dim": 1}).frequencies == (1.0,)
 
 
+def test_the_length_of_a_scheme_is_that_of_the_sequence_or_the_trained_one():
+    grown = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    (told,) = config.explain(grown)
+    assert told.facts["length"] == (4096.0, "the trained length")
+    (told,) = config.explain(grown, sequence_length=9000)
+    assert told.facts["length"] == (9000, "sequence_length")
+
+
+def test_layers_that_are_not_scaled_turn_as_many_features():
+    parameters = {"rope_type": "linear", "factor": 8.0, "partial_rotary_factor": 0.5}
+    gemma = {"model_type": "gemma3_text", "head_dim": 128, "num_hidden_layers": 6, "rope_scaling": parameters}
+    local, full = (Rope.from_config(gemma, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
+    assert local.frequencies == ra.frequencies(64)
+    assert full.frequencies == scaling.linear(ra.frequencies(64, base=1e6), 8.0)
+
+
+@pytest.mark.parametrize("stated", [{"attention_factor": 1.5}, {"short_mscale": 1.2, "long_mscale": 1.5}])
+def test_longrope_needs_its_factor_for_the_attention_factor_alone(stated):
+    long = {key: value for key, value in LONG.items() if key != "max_position_embeddings"}
+    long["rope_scaling"] = long["rope_scaling"] | stated
+    assert Rope.from_config(long, sequence_length=9000).attention_factor == 1.5
+    if "long_mscale" in stated:
+        del long["rope_scaling"]["short_mscale"]
+        with pytest.raises(ValueError, match="must be given for rope type 'longrope' without a factor"):
+            Rope.from_config(long, sequence_length=9000)
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_forms_and_names(name):
     given_config, frequencies = SAME[name]

@@ -136,7 +136,7 @@ CASES = {
     "unknown pairing": (
         lambda: ra.Rope(F, pairing="neox"),
         ValueError,
-        "pairing must be \"half\" or .* got str 'neox'",
+        'pairing must be "half" or "interleaved"; got str \'neox\'',
     ),
     "pairing a bool": (lambda: ra.Rope(F, pairing=True), TypeError, "pairing must be .* got bool True"),
     "negative start": (

@@ -2,6 +2,7 @@
 
 import math
 import re
+from inspect import signature
 
 import mpmath
 import numpy as np
@@ -221,6 +222,43 @@ def test_scores_equal_those_of_the_dense_matrix(name, pairing, rng):
 # --- refusals -----------------------------------------------------------------------------------------------
 
 LISTS = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+ARGUMENTS = LISTS | {
+    "frequencies": F,
+    "factor": 4.0,
+    "base": 1e4,
+    "length": 9000,
+    "original_length": 2048,
+    "trained_length": 2048,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "alpha": 1.0,
+    "beta": 32.0,
+    "beta_slow": 1.0,
+    "beta_fast": 32.0,
+    "truncate": True,
+    "proportion": 0.5,
+    "mscale": 0.7,
+    "mscale_all_dim": 1.3,
+}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "argument"),
+    [(name, argument) for name in scaling.__all__ for argument in signature(getattr(scaling, name)).parameters],
+)
+def test_each_argument_is_refused_by_its_name(scheme, argument):
+    function = getattr(scaling, scheme)
+
+    def call(given):
+        bound = signature(function).bind_partial()
+        bound.arguments.update({name: given[name] for name in signature(function).parameters})
+        return function(*bound.args, **bound.kwargs)
+
+    assert call(ARGUMENTS)
+    with pytest.raises(TypeError, match=f"^{argument} must be"):
+        call(ARGUMENTS | {argument: "odd"})
+
+
 WRONG = {
     "factor 0": (lambda: scaling.linear(F, 0.0), ValueError, "factor must be positive and finite; got 0.0"),
     "factor of YaRN": (lambda: scaling.yarn(F, 0, base=1e4, original_length=1), ValueError, "factor must be positive"),
