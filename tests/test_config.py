@@ -265,6 +265,108 @@ def test_one_feature_is_a_pair_of_which_the_other_is_zero():
     assert Rope.from_config(LLAMA | {"head_dim": 8, "rotary_dim": 1}).frequencies == (1.0,)
 
 
+HEAD = "hidden_size // num_attention_heads"
+# What is told of a config, each value with its source. The rest is as of the first.
+TOLD = {
+    "llama": (
+        LLAMA,
+        {
+            "model_type": ("llama", "model_type"),
+            "pairing": ("half", "model_type llama"),
+            "rope_type": ("default", "no scaling is given"),
+            "head_dim": (128, HEAD),
+            "rotary_dim": (128, HEAD),
+            "rope_theta": (1e4, "default of llama"),
+            "partial_rotary_factor": (1.0, "default of llama"),
+            "attention_factor": (1.0, "derived from these"),
+            "trained_length": (4096.0, "max_position_embeddings"),
+        },
+    ),
+    "yarn": (
+        LLAMA | {"rope_parameters": YARN | {"rope_theta": 5e5}},
+        {
+            "rope_type": ("yarn", "rope_parameters.rope_type"),
+            "rope_theta": (5e5, "rope_parameters.rope_theta"),
+            "factor": (4.0, "rope_parameters.factor"),
+            "original_max_position_embeddings": (1024.0, "rope_parameters.original_max_position_embeddings"),
+            "attention_factor": (scaling.yarn_attention_factor(4.0), "derived from these"),
+            "beta_fast": (32.0, "default of yarn"),
+            "beta_slow": (1.0, "default of yarn"),
+            "truncate": (True, "default of yarn"),
+            "trained_length": (1024.0, "rope_parameters.original_max_position_embeddings"),
+            "extended_length": (4096.0, "max_position_embeddings"),
+        },
+    ),
+    "a share of the head": (
+        LLAMA | {"rotary_pct": 0.25},
+        {"rotary_dim": (32, "rotary_pct"), "partial_rotary_factor": (0.25, "rotary_pct")},
+    ),
+    "the class's own share": (
+        LLAMA | {"model_type": "glm4", "head_dim": 128},
+        {
+            "model_type": ("glm4", "model_type"),
+            "pairing": ("interleaved", "model_type glm4"),
+            "head_dim": (128, "head_dim"),
+            "rotary_dim": (64, "default of glm4"),
+            "rope_theta": (1e4, "default of glm4"),
+            "partial_rotary_factor": (0.5, "default of glm4"),
+        },
+    ),
+    "a slice, and a flag": (
+        LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": True},
+        {
+            "model_type": ("deepseek_v3", "model_type"),
+            "pairing": ("interleaved", "rope_interleave"),
+            "head_dim": (64, "qk_rope_head_dim"),
+            "rotary_dim": (64, "qk_rope_head_dim"),
+            "rope_theta": (1e4, "default of deepseek_v3"),
+            "partial_rotary_factor": (1.0, "default of deepseek_v3"),
+        },
+    ),
+    "a name that is not read": (
+        LLAMA | {"model_type": "hunyuan_v1_dense", "rope_scaling": {"type": "dynamic", "alpha": 1e3, "factor": 1.0}},
+        {
+            "model_type": ("hunyuan_v1_dense", "model_type"),
+            "pairing": ("half", "model_type hunyuan_v1_dense"),
+            "rope_type": ("dynamic", "rope_scaling.type"),
+            "rope_theta": (1e4, "default of hunyuan_v1_dense"),
+            "partial_rotary_factor": (1.0, "default of hunyuan_v1_dense"),
+            "alpha": (1e3, "rope_scaling.alpha"),
+            "factor": (1.0, "rope_scaling.factor; not read here"),
+        },
+    ),
+    "sections": (
+        LLAMA | {"model_type": "qwen2_vl_text", "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
+        {
+            "model_type": ("qwen2_vl_text", "model_type"),
+            "pairing": ("half", "model_type qwen2_vl_text"),
+            "rope_type": ("default", "rope_scaling.type"),
+            "rope_theta": (1e6, "default of qwen2_vl_text"),
+            "partial_rotary_factor": (1.0, "default of qwen2_vl_text"),
+            "axes": (3, "chunked sections"),
+            "mrope_section": ([16, 24, 24], "rope_scaling.mrope_section"),
+        },
+    ),
+    "no model": (
+        {key: value for key, value in LLAMA.items() if key != "model_type"},
+        {
+            "pairing": ("half", "pairing=, as given"),
+            "rope_theta": (1e4, "default"),
+            "partial_rotary_factor": (1.0, "default"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_told_and_where_it_stands(name):
+    given, want = TOLD[name]
+    (told,) = config.explain(given, pairing=None if "model_type" in given else "half")
+    known = set() if "model_type" in given else {"model_type"}
+    want = {key: fact for key, fact in (TOLD["llama"][1] | want).items() if key not in known}
+    assert told.facts == want
+
+
 def test_the_length_of_a_scheme_is_that_of_the_sequence_or_the_trained_one():
     grown = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (told,) = config.explain(grown)

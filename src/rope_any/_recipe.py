@@ -327,11 +327,13 @@ def _pairing(part: Part) -> Fact:
         if flagged.value != found.value and part.model_type in MODELS and not part.model.flagged:
             fail(f"{said.source} must agree with {part.model_type}, whose pairs are {found.value!r}; got {said.value}")
         found = flagged
-    if part.pairing is None or part.pairing == found.value:
+    if part.pairing is None:
         return found
-    if said is not None or part.model_type in MODELS:
+    if said is None and part.model_type not in MODELS:
+        return Fact(part.pairing, "pairing=, as given")
+    if part.pairing != found.value:
         fail(f"pairing must be {found.value!r} by {found.source}; got {part.pairing!r}")
-    return Fact(part.pairing, "pairing=, as given")
+    return found
 
 
 def _arranged(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
