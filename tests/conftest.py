@@ -3,6 +3,8 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,10 @@ def _torch(device: str) -> Iterator[Library]:
         x = x.detach().cpu()
         return x.float().numpy().astype(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
-    yield Library(f"torch-{device}", torch, put, get, compile=lambda f: torch.compile(f, fullgraph=True))
+    # Each thread that runs a test compiles once more; newer versions take a limit.
+    limit = {"recompile_limit": 64} if "recompile_limit" in signature(torch.compile).parameters else {}
+    compiled = partial(torch.compile, fullgraph=True, **limit)
+    yield Library(f"torch-{device}", torch, put, get, compile=compiled)
 
 
 def _jax(*, x64: bool) -> Iterator[Library]:

@@ -405,7 +405,6 @@ def of_length(x):
     )
 
 
-@pytest.mark.thread_unsafe(reason="threads share what torch has compiled, and it gives up after eight times")
 def test_compiled_once_for_all_lengths(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
