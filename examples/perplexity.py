@@ -11,7 +11,7 @@ files with 128 to 1024 bytes of context, RoPE also with its frequencies scaled: 
 
 Every length is tested on the same bytes: the last 32 of each held-out window, with more or fewer bytes before them.
 
-Needs torch and rich, and matplotlib for the chart.
+Needs torch and rich (extra ``cli``), and matplotlib for the chart (extra ``plot``).
 """
 
 import argparse
@@ -42,7 +42,7 @@ WINDOWS, TARGETS = 256, 32  # held-out windows, and how many bytes at the end of
 PLAIN = ra.frequencies(WIDTH // HEADS, base=BASE)
 METHODS = ("no positions", "sinusoidal", "learned", "RoPE")
 LEFT_OUT = r"(.*/)?(tests?|idle_test|(site|dist)-packages|encodings|pydoc_data|config-.*)/.*|_sysconfigdata.*"
-ERRORS = Console(stderr=True)
+STDERR = Console(stderr=True)
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------
@@ -134,11 +134,12 @@ def nats(logits, text):
 def trained(name, text, *, seed, steps):
     """Return a trained model, and its losses in nats per byte. With one seed, all see the same batches."""
     torch.manual_seed(seed)
-    model, rope = Model(name), ropes(TRAINED)["RoPE"] if name == "RoPE" else None
+    model = Model(name)
+    rope = ropes(TRAINED)["RoPE"] if name == "RoPE" else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False)
     draw, losses = torch.Generator().manual_seed(seed), []
-    for _ in track(range(steps), f"seed {seed}, {name}", console=ERRORS):
+    for _ in track(range(steps), f"seed {seed}, {name}", console=STDERR):
         starts = torch.randint(len(text) - TRAINED, (BATCH, 1), generator=draw)
         batch = text[starts + torch.arange(TRAINED + 1)]
         loss = nats(model(batch[:, :-1], rope=rope), batch[:, 1:])
@@ -169,7 +170,7 @@ def run(seed, text, windows, *, steps):
         for length in LENGTHS if name != "learned" else [TRAINED]:  # there are no more vectors
             for method, rope in (ropes(length) if name == "RoPE" else {name: None}).items():
                 found.setdefault(method, {})[str(length)] = measured(model, windows, length, rope)
-        ERRORS.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
+        STDERR.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
     times = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     return {"seed": seed, "nats": found, "last_losses": last_losses, **times}
 
