@@ -88,7 +88,7 @@ class Model(nn.Module):
     def forward(self, text, *, rope=None, first=0):
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte stands at position `first`."""
         positions = range(first, first + text.shape[-1])
-        x = self.bytes[text] * WIDTH**0.5
+        x = F.embedding(text, self.bytes) * WIDTH**0.5  # an index would add gradients in no fixed order
         if self.method == "sinusoidal":
             cos, sin = ra.cos_sin(positions, ra.frequencies(WIDTH, base=BASE), like=x)
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
