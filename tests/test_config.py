@@ -358,6 +358,18 @@ TOLD = {
 }
 
 
+def test_what_is_told_of_kinds_of_layers_and_of_an_object_within():
+    kinds = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_type": "linear", "factor": 8.0}}
+    gemma = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "rope_parameters": kinds}
+    local, full = config.explain(gemma)
+    assert local.facts["rope_theta"] == (1e4, "rope_parameters.sliding_attention.rope_theta")
+    assert full.facts["rope_theta"] == (1e6, "default of gemma3_text")
+    assert full.facts["rope_type"] == ("linear", "rope_parameters.full_attention.rope_type")
+    assert full.facts["factor"] == (8.0, "rope_parameters.full_attention.factor")
+    (dbrx,) = config.explain({"model_type": "dbrx", "d_model": 64, "n_heads": 1, "attn_config": {"rope_theta": 5e5}})
+    assert dbrx.facts["rope_theta"] == (5e5, "attn_config.rope_theta")
+
+
 @pytest.mark.parametrize("name", TOLD)
 def test_what_is_told_and_where_it_stands(name):
     given, want = TOLD[name]
@@ -365,6 +377,14 @@ def test_what_is_told_and_where_it_stands(name):
     known = set() if "model_type" in given else {"model_type"}
     want = {key: fact for key, fact in (TOLD["llama"][1] | want).items() if key not in known}
     assert told.facts == want
+
+
+def test_sections_of_an_unknown_model_and_none():
+    sections = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+    rope = Rope.from_config({"model_type": "llama_our"} | sections, pairing="half")
+    assert rope.frequencies == ra.axes.chunked(ra.frequencies(128), (16, 24, 24))
+    none = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": []}}
+    assert Rope.from_config({"model_type": "qwen2_vl_text"} | none).frequencies == ra.frequencies(128, base=1e6)
 
 
 def test_the_length_of_a_scheme_is_that_of_the_sequence_or_the_trained_one():

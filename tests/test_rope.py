@@ -62,6 +62,15 @@ def test_what_positions_mean(lib, qk, given, means):
         assert_close(lib, ROPE(q, k, ROPE.table(lib(array)))[1], turned(qk[1], means))
 
 
+def test_tokens_are_counted_beyond_32_bits(lib, qk):
+    if not lib.has_float64:
+        pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
+    k = lib(qk[1])
+    far = ROPE.apply(k, lib(np.arange(2**40, 2**40 + 6)))
+    np.testing.assert_array_equal(lib.get(ROPE.apply(k, 2**40)), lib.get(far))
+    np.testing.assert_array_equal(lib.get(ROPE.apply(k, lib(2**40, "int64"))), lib.get(far))
+
+
 def test_a_zero_dimensional_array_is_an_offset(lib, qk):
     for dtype in ("int32", "int8"):
         assert_close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), turned(qk[0], range(100, 106)))

@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import rope_any as ra
+from rope_any import _table
 
 F = ra.frequencies(128, base=500_000.0)
 INTEGER_BOUND = 1.2e-7
@@ -24,6 +25,17 @@ def positions(rng, count=24):
     random = rng.integers(-LARGEST, LARGEST, count)
     small = random[: count // 2] >> rng.integers(0, 31, count // 2)
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
+
+
+@pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
+def test_a_frequency_is_split_to_the_last_digit(f):
+    high, low, word = _table._in_turns(float(f))
+    with mpmath.workdps(60):
+        turns = mpmath.mpf(float(f)) / (2 * mpmath.pi)
+        assert word == (int(mpmath.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
+        assert abs(turns - mpmath.mpf(high) - mpmath.mpf(low)) <= abs(turns) * mpmath.mpf(2) ** -74
+    mantissa, _ = np.frexp(high)
+    assert mantissa * 2**22 == round(mantissa * 2**22)
 
 
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
