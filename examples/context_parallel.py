@@ -7,12 +7,16 @@ values travel, and positions with them: who attends to whom depends on where tok
 Run it: ``python examples/context_parallel.py``
 """
 
+import sys
 import tempfile
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
 from rope_any import positions

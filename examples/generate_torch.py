@@ -8,10 +8,14 @@ one. Both write the same text.
 Needs torch. Run it: ``python examples/generate_torch.py``
 """
 
+import sys
 import time
 
-import torch
-from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
+try:
+    import torch
+    from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
 

@@ -20,16 +20,21 @@ import json
 import math
 import platform
 import re
+import sys
 import sysconfig
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 
-import torch
-from rich.console import Console
-from rich.progress import track
-from torch import nn
-from torch.nn import functional as F  # noqa: N812  # the custom
+try:
+    import torch
+    from rich.console import Console
+    from rich.progress import track
+    from torch import nn
+    from torch.nn import functional as F  # noqa: N812  # the custom
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
 from rope_any import plot, scaling
@@ -280,6 +285,8 @@ def main(arguments=None):
     parser.add_argument("--markdown", type=Path, help="write the table here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
     options = parser.parse_args(arguments)
+    if options.chart and find_spec("matplotlib") is None:
+        parser.error("--chart needs matplotlib, which is not installed")
     torch.set_num_threads(options.threads)
     text, files = corpus()
     windows = held_out(files, options.windows)

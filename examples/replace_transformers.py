@@ -9,9 +9,13 @@ Needs torch and transformers (extra ``transformers``). Run it: ``python examples
 """
 
 import copy
+import sys
 
-import torch
-import transformers
+try:
+    import torch
+    import transformers
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 from rope_any.integrations.transformers import replace
 

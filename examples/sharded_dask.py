@@ -6,10 +6,15 @@ The call computes nothing. It adds tasks to those that make the chunks, and whoe
 Run it: ``python examples/sharded_dask.py`` (pip install distributed)
 """
 
-import dask
-import dask.array as da
-import numpy as np
-from dask.distributed import Client, LocalCluster
+import sys
+
+try:
+    import dask
+    import dask.array as da
+    import numpy as np
+    from distributed import Client, LocalCluster
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
 

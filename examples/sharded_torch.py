@@ -14,11 +14,14 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing
-from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
-from torch.distributed.tensor.debug import CommDebugMode
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing
+    from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+except ModuleNotFoundError as error:
+    sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
 

@@ -119,7 +119,7 @@ def test_inverse_and_a_short_q(files):
     ("words", "message"),
     [
         ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got str 'neox'; see "),
-        ("rotate none.npy --pairing half -o out", "No such file"),
+        ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
         ("rotate q.npy --pairing half -o .", "q.npy exists"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),
         ("rotate q.npy k.npy q.npy --pairing half -o out", "give one array, or q and k"),
@@ -134,7 +134,13 @@ def test_inverse_and_a_short_q(files):
         ("rotate text.npy --pairing half -o out", "text.npy"),
         ("rotate many.npz --pairing half -o out", "one array"),
         ("rotate pickle.npy --pairing half -o out", "pickle.npy"),
-        ("rotate scalar.npy --pairing half -o out", "rotary_dim"),
+        ("rotate scalar.npy --pairing half -o out", "scalar.npy must have an even number of features"),
+        ("rotate odd.npy --pairing half -o out", "features, or --rotary-dim be given; got shape (3, 63)"),
+        ("rotate scalar.npy --pairing half --rotary-dim 8 -o out", "got -2 for shape ()"),
+        (
+            "convert none out --head-dim 8 --from half --to interleaved",
+            "none must be a .safetensors file, the index of several or a folder; there is no such file",
+        ),
         ("rotate q.npy --pairing half -o text.npy", "text.npy"),
     ],
 )
@@ -142,6 +148,7 @@ def test_errors_are_one_line_and_leave_nothing(files, words, message):
     np.save(files / "words.npy", np.ones((3, 16), dtype=int))
     np.save(files / "pickle.npy", np.asarray([{}], dtype=object), allow_pickle=True)
     np.save(files / "scalar.npy", np.float32(1))
+    np.save(files / "odd.npy", np.ones((3, 63), dtype=np.float32))
     np.savez(files / "many.npz", q=np.ones(3))
     (files / "text.npy").write_text("not an array")
     before = sorted(files.rglob("*"))
@@ -179,6 +186,7 @@ def test_check_reports_each_library_and_holds_its_bounds():
         assert 1e-9 < float(row[5]) <= 4e-7, row
     page = (DOCS / "command-line.md").read_text(encoding="utf-8").splitlines()
     assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the heads of the columns
+    assert "bounds: table err 1.2e-07; q, k err 4.0e-07 (float32), 4.2e-03 (bfloat16)" in done.stdout.splitlines()
     for name in _check.ENGINES:
         assert name in done.stdout
 
@@ -258,6 +266,8 @@ def configs(tmp_path):
     }
     for name, model in models.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
+    (tmp_path / "torn.json").write_text("{")
+    (tmp_path / "nothing").mkdir()
     return tmp_path
 
 
@@ -337,6 +347,7 @@ def test_diff(configs):
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
     assert "rope_type llama3 default" in words
+    assert "factor 8 –" in words
     assert "rope_theta" not in words  # the same in both
     a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
     assert f"1024: {ra.config.drift(a, b, 1024):.2g}" in words
@@ -391,7 +402,9 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
     ("words", "message"),
     [
         (["inspect", "bad.json"], "rope-any: bad.json: config must not hold a name on rotary that is not known here"),
-        (["inspect", "none.json"], "rope-any: none.json: config must be a path to a config.json; there is none"),
+        (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
+        (["inspect", "nothing"], "rope-any: config must be a path to a config.json; there is none in /"),
+        (["inspect", "torn.json"], "rope-any: torn.json must be a config.json; line 1"),
         (["inspect", "new.json"], "rope-any: new.json: model_type must be one whose pairing is known"),
         (["inspect", "gemma.json", "--layer-type", "full"], "layer_type must be one that the config has"),
         (
@@ -542,7 +555,7 @@ def test_help_shows_the_verbs_in_groups_each_with_its_example():
     places = [shown.index(text) for group, verbs in cli.VERBS.items() for text in (f"\n{group}:\n", *verbs.values())]
     assert places == sorted(places)
     assert len(NAMES) == len(set(NAMES)) == len(re.findall(r"^  [a-z]+  ", shown, re.MULTILINE))
-    assert max(map(len, shown.splitlines())) < 110
+    assert max(map(len, shown.splitlines())) < 80
 
 
 @pytest.mark.usefixtures("numpy_alone", "mine")
@@ -558,7 +571,8 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
     (files / "package" / "module.py").write_text(module)
     weights = {"dtype": "F16", "shape": [128, 1], "data_offsets": [0, 256]}
     header = json.dumps({"layers.0.self_attn.q_proj.weight": weights}).encode()
-    (files / "in.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
+    (files / "in").mkdir()
+    (files / "in" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
     words = example.split()
     done = run(*words[1:], cwd=files)
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -581,6 +595,10 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
         (
             "convert a b --from half --to half --head-dim 1.5",
             "--head-dim must be a valid integer; got str '1.5'; see rope-any convert --help",
+        ),
+        (
+            "--show-completion zsh",
+            "--show-completion must stand alone, and is for the shell that it is typed in; got str 'zsh'",
         ),
         ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
@@ -611,6 +629,15 @@ def test_check_for_machines():
     assert row["seconds"] > row["copy_seconds"] / 10 > 0
     assert report["not_measured"]["PyTorch"] == "not found"
     assert report["job"]["q"] == [1, 32, 100, 128]
+
+
+@pytest.mark.usefixtures("numpy_alone")
+def test_check_gives_json_whatever_libraries_print(monkeypatch):
+    find = _check.find
+    monkeypatch.setattr(_check, "find", lambda name: print("found?") or find(name))  # noqa: T201
+    done = run("check", "--json")
+    assert json.loads(done.stdout)["passed"]
+    assert "found?\n" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("inspect", "none.json", "--json"), ("check", "more", "--json")])
@@ -735,6 +762,8 @@ try rope-any verify --library j
 try rope-any export c.json o.onnx --dtype fl
 try rope-any inspect ./
 complete -p rope-any
+[ "$(_ROPE_ANY_COMPLETE=source_bash rope-any)" = "$(rope-any --show-completion)" ]
+_ROPE_ANY_COMPLETE=source_zsh rope-any | grep compdef
 """
 
 
@@ -756,6 +785,8 @@ def test_completion_in_bash(tmp_path):
         "float32 float16",
         "",  # and so files, by the default
         "complete -o default -F _rope_any_completion rope-any",
+        "#compdef rope-any",
+        "compdef _rope_any_completion rope-any",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -1351,6 +1352,57 @@ def test_each_value_says_where_it_comes_from():
     }
 
 
+GEMMA = {"model_type": "gemma3_text", "max_position_embeddings": 131_072}
+LONGER = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
+NO_LENGTH = LONGER | {"max_position_embeddings": None}
+OLD = {"original_max_position_embeddings": 4096}
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | OLD
+SAID = {
+    "unscaled": (LONGER, {"trained": 8192}),
+    "scaled by 1": (LONGER | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"stated": 8192}),
+    "linear": (LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"stated": 8192}),
+    "linear, of layers": (GEMMA | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, {"stated": 131_072}),
+    "unscaled, of layers": (GEMMA, {"trained": 131_072}),
+    "linear, with the original": (
+        NO_LENGTH | OLD | {"rope_scaling": {"type": "linear", "factor": 2.5}},
+        {"trained": 4096, "extended": 10_240},
+    ),
+    "dynamic": (
+        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"trained": 8192, "extended": 16_384, "stated": 8192},
+    ),
+    "dynamic, with alpha": (LONGER | {"rope_scaling": {"type": "dynamic", "alpha": 9.0}}, {"stated": 8192}),
+    "yarn": (NO_LENGTH | {"rope_scaling": YARN | OLD}, {"trained": 4096, "extended": 16_384}),
+    "llama3": (LONGER | {"rope_scaling": LLAMA_3}, {"trained": 4096, "extended": 8192}),
+    "llama3 without a length": (NO_LENGTH | {"rope_scaling": LLAMA_3}, {"trained": 4096}),
+    "beyond numbers": (
+        NO_LENGTH | {"rope_scaling": YARN | {"original_max_position_embeddings": 1e99, "factor": 4e9}},
+        {"trained": 1e99},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_lengths_are_called_what_the_config_says_of_them(name):
+    model, want = SAID[name]
+    names = {"trained": "trained_length", "extended": "extended_length", "stated": "max_position_embeddings"}
+    for told in config.explain(model):
+        found = {short: told.facts[key].value for short, key in names.items() if key in told.facts}
+        assert found == want
+        assert all(isinstance(found[short], int) for short in found if short != "stated")
+
+
+def test_a_text_part_goes_by_the_name_of_the_whole():
+    for model, name in (
+        ({"model_type": "qwen2_vl", "head_dim": 128, "rope_scaling": QWEN_VL["rope_scaling"]}, "qwen2_vl_text"),
+        ({"model_type": "llava", "text_config": {"head_dim": 128}}, "llama"),
+    ):
+        (told,) = config.explain(model)
+        source = f"model_type {model['model_type']}, its text part"
+        assert told.facts["model_type"] == (name, source)
+        assert told.facts["pairing"] == ("half", f"{source} {name}")
+
+
 def test_it_says_what_is_outside_the_rotation_and_what_is_off():
     (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
     assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
@@ -1709,7 +1761,8 @@ BAD = {
     ),
     "a list": ([], "config must be a dict, a path to a config.json or an object with to_dict"),
     "nothing": (None, "config must be a dict"),
-    "a path to nothing": ("no/such/file.json", "there is none at str 'no/such/file.json'"),
+    "a path to nothing": ("no/such/file.json", "there is none at no/such/file.json$"),
+    "a folder without one": (Path(__file__).parent, f"there is none in {re.escape(str(Path(__file__).parent))}$"),
     "a path that is none": ("a\0b", "must be a path to a config.json"),
     "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     "an architecture of GGUF": (

@@ -191,6 +191,36 @@ def test_cupy_rotate_says_what_it_needs():
     assert ended.stderr.startswith("this example needs a CUDA GPU")
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("context_parallel", "torch"),
+        ("cupy_rotate", "cupy"),
+        ("generate_torch", "torch"),
+        ("perplexity", "rich"),
+        ("perplexity", "torch"),
+        ("replace_transformers", "torch"),
+        ("replace_transformers", "transformers"),
+        ("sharded_dask", "dask"),
+        ("sharded_dask", "distributed"),
+        ("sharded_jax", "jax"),
+        ("sharded_torch", "torch"),
+    ],
+)
+def test_an_example_says_what_it_lacks(name, library):
+    code = f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({name + '.py'!r}, run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=EXAMPLES)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(rf"(?i)this example needs .*{library}.*, which is not installed\n", ended.stderr)
+
+
+def test_perplexity_says_at_once_that_it_cannot_draw(perplexity, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit):
+        perplexity.main(["--chart", "out.svg"])
+    assert capsys.readouterr().err.endswith("--chart needs matplotlib, which is not installed\n")
+
+
 # --- perplexity: a tiny budget, and what was committed ----------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """The kit that checks other people's rotaries: its vectors, and whether it finds what is wrong."""
 
+import json
 import math
 import struct
 import sys
@@ -550,9 +551,19 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
         "returned shape (5, 131, 32) for x of shape (3, 5, 131, 32)",
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
-    assert check_rotary(lambda *_: None, **PLAIN).errors == {}
+    assert flat.causes == (f"function(x, positions) must return x, turned; it {flat.refusals[0]}",)
+    assert all(f" {said}\n" in str(flat) for said in flat.refusals.values())
     assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
+
+
+def test_what_is_said_of_every_call_is_said_once():
+    report = check_rotary(json.dumps, **PLAIN)
+    said = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
+    cause = f"function(x, positions) must return x, turned; it {said}"
+    assert (report.passed, report.errors, report.causes) == (False, {}, (cause,))
+    assert set(report.refusals.values()) == {said}
+    assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 
 def test_nothing_passes_by_giving_no_numbers():

@@ -140,7 +140,7 @@ def _as_json(value: object, depth: int = 8) -> Any:
 
 def _read(file: Path) -> dict[str, Any]:
     path, size = _found(file)
-    name = str(path) if _is_name(str(path)) else shown(str(path))
+    name = _printed(path)
     if size > LARGEST_FILE:
         fail(f"{name} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
     try:
@@ -163,13 +163,21 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _found(path: Path) -> tuple[Path, int]:
     """Return the file that a path means, and how large it is."""
+    place = f"at {_printed(path)}"
     try:
-        path = path / "config.json" if path.is_dir() else path
+        if path.is_dir():
+            place = f"in {_printed(path.absolute())}"
+            path /= "config.json"
         if path.is_file():
             return path, path.stat().st_size
     except (OSError, ValueError):  # a name that is too long, or holds a zero
         pass
-    fail(f"config must be a path to a config.json; there is none at {shown(str(path))}")
+    fail(f"config must be a path to a config.json; there is none {place}")
+
+
+def _printed(path: Path) -> str:
+    """Return a path as it is, if it makes a line."""
+    return str(path) if str(path).isprintable() else shown(str(path))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -212,14 +220,16 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
         levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
         _require_names(keys)
-    model_type = _model_type(keys, path) or TEXT_PARTS.get(outer or "")
+    said = _model_type(keys, path)
+    model_type = said or TEXT_PARTS.get(outer or "")
     model_type = TEXT_PARTS.get(model_type or "", model_type)
     if model_type not in MODELS and model_type not in STILL_MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     model = MODELS.get(model_type or "", Model())
     for level in levels:
         _refuse_outside(*level, model.partial)
-    return _checked(_unwrapped(Part(keys, path, model_type, model, given)))
+    names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
+    return _checked(_unwrapped(Part(keys, path, model_type, model, given, names)))
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
@@ -229,13 +239,13 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     for names in (OBJECTS, BASES, SHARES):
         for key in names:
             value = keys.get(key)
-            if value is None or _states(keys[inner], names) or (names is SHARES and _same(value, partial)):
+            if value is None or states(keys[inner], names) or (names is SHARES and _same(value, partial)):
                 continue
             name = ".".join((*path, key))
             fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
 
 
-def _states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     """Whether a part states what has some names, as a key or inside its parameters."""
     bodies = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
     bodies += [entry for body in bodies for entry in body.values() if isinstance(entry, Mapping)]
@@ -252,7 +262,7 @@ def _unwrapped(part: Part) -> Part:
     name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
     if outer is not None and not _same(outer.value, base):
         fail(f"{outer.source} must agree with {name}; got {shown(outer.value)}")
-    return part._replace(keys={**part.keys, "rope_theta": base}, names={"rope_theta": name})
+    return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:

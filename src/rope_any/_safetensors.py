@@ -32,6 +32,9 @@ class Entry(NamedTuple):
 
 def within(source: Path, /) -> Path:
     """Return the file that a checkpoint is read by: of a folder the one tensor file or the one index in it."""
+    if not source.exists():
+        msg = f"{source} must be a .safetensors file, the index of several or a folder; there is no such file"
+        raise ValueError(msg)
     if not source.is_dir():
         return source
     found = [file for name in _NAMES if (file := source / name).is_file()]

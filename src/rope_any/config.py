@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
-from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first
+from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, states
 from rope_any._frequencies import Row, as_rows, positive, real, shown
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
@@ -149,26 +149,38 @@ def _explained(
     return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
 
 
+# Rope types whose factor is, by definition, how many times longer sequences become; that of llama3 is not.
+_LONGER = {"linear", "dynamic", "yarn", "longrope"}
+
+
 def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return the trained and the extended length, as far as a config says."""
-    whole, factor = _length(first(part, LENGTHS)), facts.get("factor")
-    trained = _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL)) or whole
+    """
+    Return the trained and the extended length, as far as a config says.
+
+    Beside a factor, `max_position_embeddings` may be either, unless the scheme itself ("length") starts from it.
+    """
+    whole = _length(first(part, LENGTHS))
+    original = _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL))
+    if original is None and "length" not in facts and states(part.keys, ("factor", "alpha")):
+        return {LENGTHS[0]: whole} if whole else {}
+    trained, factor = original or whole, facts.get("factor")
     if trained is None:
         return {}
-    lengths = {"trained_length": trained}
-    if whole is not None and whole.value > trained.value:
-        lengths["extended_length"] = whole
-    elif factor is not None and isinstance(factor.value, float) and factor.value > 1:
-        lengths["extended_length"] = Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
-    return lengths
+    longer = whole if whole and whole.value > trained.value else None
+    if longer is None and kind_of(facts) in _LONGER and factor is not None and factor.value > 1:
+        longer = _length(Fact(trained.value * factor.value, f"{trained.source} * {factor.source}"))
+    return {"trained_length": trained} | ({"extended_length": longer} if longer else {})
 
 
 def _length(fact: Fact | None) -> Fact | None:
-    """Return a length as a float, or None if it is none: a rotation that doesn't need it is read all the same."""
+    """Return a length, or None if it is none: a rotation that doesn't need it is read all the same."""
+    if fact is None:
+        return None
     try:
-        return fact and Fact(positive(fact.source, fact.value), fact.source)
+        number = positive(fact.source, fact.value)
     except (TypeError, ValueError):
         return None
+    return Fact(int(number) if number.is_integer() else number, fact.source)
 
 
 def wavelengths(rope: Rope, /) -> Row:
@@ -295,7 +307,7 @@ def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
     sliced = _recipe.slice_of(_config.of_layers(part, kind, None)[0], kind) is not None
     if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
         del values[SHARES[0]]
-    elif isinstance(found, Recipe) and counted and not sliced and _config.kind_of(given) != "proportional":
+    elif isinstance(found, Recipe) and counted and not sliced and kind_of(given) != "proportional":
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = turning / head  # which a count is in today's form
         values[SHARES[0]] = share if int(head * share) == turning else math.nextafter(share, 1)

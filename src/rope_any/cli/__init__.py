@@ -29,7 +29,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Rotate": {
         rotate: "rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",
-        convert: "rope-any convert in.safetensors out.safetensors --head-dim 128 --from interleaved --to half",
+        convert: "rope-any convert in out --head-dim 128 --from interleaved --to half",
     },
     "Trust": {
         check: "rope-any check",

@@ -18,6 +18,7 @@ from rope_any._pairing import Pairing
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features turn together, as the model was trained.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
 
 
@@ -35,6 +36,13 @@ class Verbs(TyperGroup):
             told = str(error)
         typer.echo(f"rope-any: {' '.join(told.split())}", err=True)
         sys.exit(2)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse words beside an option for completion, which would be ignored."""
+        if args[1:] and args[0] in COMPLETION and not ctx.resilient_parsing:
+            msg = f"{args[0]} must stand alone, and is for the shell that it is typed in; got {shown(args[1])}"
+            raise ValueError(msg)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
         """Write what each verb is for, group by group."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rope_any._config import load
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain
@@ -20,9 +21,10 @@ PairingOf = Annotated[
 def explained(
     file: Path, layer_type: str | None, sequence_length: int | None, pairing: Pairing | None
 ) -> tuple[Explanation, ...]:
-    """Return what a config says; an error begins with the name of the file."""
+    """Return what a config says; an error names the file."""
+    config = load(file)
     try:
-        return explain(file, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
+        return explain(config, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
     except (TypeError, ValueError) as error:
         name = str(file) if str(file).isprintable() else repr(str(file))
         msg = f"{name}: {error}"

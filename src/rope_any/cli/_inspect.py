@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rope_any._config import LENGTHS
 from rope_any._frequencies import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
 from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, title
@@ -82,6 +83,8 @@ def diff(
 
 def _short(value: object) -> str:
     """Return a value on one line, a long list of numbers by its ends."""
+    if value is None:
+        return "–"
     if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
         return f"{len(value)} numbers from {min(value):.6g} to {max(value):.6g}"
     if isinstance(value, float):
@@ -102,8 +105,9 @@ def _tokens(n: float) -> str:
 
 
 def _unfinished(one: Explanation) -> dict[str, int]:
-    """Return how many pairs don't come round within the trained and the extended length."""
-    lengths = {name: one.facts[name].value for name in ("trained_length", "extended_length") if name in one.facts}
+    """Return how many pairs don't come round within the trained and the extended length, or the one that is stated."""
+    names = ("trained_length", "extended_length") if "trained_length" in one.facts else LENGTHS[:1]
+    lengths = {name: one.facts[name].value for name in names if name in one.facts}
     tokens = wavelengths(one.rope) if one.rope is not None else ()
     return {name: sum(n > length for n in tokens) for name, length in lengths.items()}
 

@@ -31,9 +31,9 @@ def rotate(
     """Rotate queries and keys from .npy files."""
     targets = _targets(files, output, overwrite=overwrite)
     arrays = [_load(file) for file in files]
-    dim = arrays[-1].shape[-1] if rotary_dim is None and arrays[-1].ndim else rotary_dim
+    dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
     sign = -1 if inverse else 1
-    turning = tuple(sign * f for f in frequencies(dim, base=base))  # type: ignore[arg-type]  # it says what is wrong
+    turning = tuple(sign * f for f in frequencies(dim, base=base))
     rope = Rope(turning, pairing=pairing)
     with status(f"rotating {', '.join(map(str, files))}"):
         where = _positions(positions)
@@ -70,12 +70,23 @@ def _load(file: Path) -> np.ndarray[Any, Any]:
     wanted = f"{file} must be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        msg = f"{wanted}; there is no such file"
+        raise ValueError(msg) from None
     except (EOFError, ValueError) as error:
         raise ValueError(wanted) from error
     if not isinstance(array, np.ndarray):
         msg = f"{wanted}; got an archive"
         raise TypeError(msg)
     return array
+
+
+def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
+    """Return how many features an array has, which all turn."""
+    if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
+        msg = f"{file} must have an even number of features, or --rotary-dim be given; got shape {array.shape}"
+        raise ValueError(msg)
+    return int(array.shape[-1])
 
 
 def _positions(text: str) -> Any:

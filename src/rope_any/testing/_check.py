@@ -71,7 +71,7 @@ class Report(NamedTuple):
         What was raised, or wrong about the result, by position or property.
     causes : tuple of str
         What does the same as the function as far as can be seen: several together, none if the angles are right or it
-        isn't known. Or up to which position it is right.
+        isn't known. Or up to which position it is right; or what came instead of x turned, if no call gave that.
     """
 
     subject: str
@@ -357,7 +357,10 @@ def _report(job: _Job, subject: _Subject) -> Report:
     refusals |= more
     properties = {name: Property(error == 0, error) for name, error in subject.missed.items()} | properties
     guess: tuple[str, ...] = ()
-    if not (right_numbers := all(error <= bound for error in errors.values())):
+    right_numbers = all(error <= bound for error in errors.values())
+    if not errors:
+        guess = (f"function(x, positions) must return x, turned; it {next(iter(refusals.values()))}",)
+    elif not right_numbers:
         row, head = np.unravel_index(worst.argmax(), worst.shape)
         x, y = (np.concatenate([run[i][row, head] for run in runs]) for i in (0, 1))
         guess = causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ALIKE))
@@ -481,6 +484,19 @@ _PROPERTIES: dict[str, Callable[[_Job, _Subject], float]] = {
 
 def _lines(report: Report) -> Iterator[str]:
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
+    if report.errors or len(set(report.refusals.values())) > 1:
+        yield from _tables(report)
+    if not report.passed:
+        yield ""
+        if report.causes:
+            yield f"  likely cause: {'; '.join(report.causes)}"
+        elif not all(error <= report.bound for error in report.errors.values()):
+            yield "  likely cause: none of those that are known"
+        else:
+            yield "  likely cause: not the angles, which are right; see what fails above"
+
+
+def _tables(report: Report) -> Iterator[str]:
     yield ""
     yield f"  {'from position':<36} largest error (bound {report.bound:.1e})"
     for name in sorted({*report.errors, *report.refusals} - {*report.properties}):
@@ -491,14 +507,6 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for what is kept)"
     for name, (holds, error) in report.properties.items():
         yield f"  {name:<36} {report.refusals.get(name) or _judged(error, holds=holds)}"
-    if not report.passed:
-        yield ""
-        if report.causes:
-            yield f"  likely cause: {'; '.join(report.causes)}"
-        elif not all(error <= report.bound for error in report.errors.values()):
-            yield "  likely cause: none of those that are known"
-        else:
-            yield "  likely cause: not the angles, which are right; see what fails above"
 
 
 def _judged(error: float, *, holds: bool) -> str:
