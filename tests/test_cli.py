@@ -762,7 +762,6 @@ try rope-any verify --library j
 try rope-any export c.json o.onnx --dtype fl
 try rope-any inspect ./
 complete -p rope-any
-[ "$(_ROPE_ANY_COMPLETE=source_bash rope-any)" = "$(rope-any --show-completion)" ]
 _ROPE_ANY_COMPLETE=source_zsh rope-any | grep compdef
 """
 

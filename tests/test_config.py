@@ -1356,6 +1356,7 @@ GEMMA = {"model_type": "gemma3_text", "max_position_embeddings": 131_072}
 LONGER = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
 NO_LENGTH = LONGER | {"max_position_embeddings": None}
 OLD = {"original_max_position_embeddings": 4096}
+FAR = {"original_max_position_embeddings": 1e99, "factor": 4e9}
 LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | OLD
 SAID = {
     "unscaled": (LONGER, {"trained": 8192}),
