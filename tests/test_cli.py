@@ -287,6 +287,18 @@ def test_inspect(configs):
         assert f"{unfinished} of 64 pairs never complete a turn within {length} tokens ({name})" in words
 
 
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [(4096, "never complete a turn within 4096 tokens (max_position_embeddings)"), ("x", "the config says no length")],
+)
+def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
+    scaling = {"type": "linear", "factor": 2, "max_position_embeddings": inside}
+    (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"max_position_embeddings": None, "rope_scaling": scaling}))
+    done = run("inspect", "odd.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+
+
 def test_inspect_tells_layers_apart(configs):
     both = run("inspect", "gemma.json", cwd=configs).stdout
     assert both.index("sliding_attention (0-4): Rope(") < both.index("full_attention (5): Rope(")

@@ -1373,6 +1373,10 @@ SAID = {
         {"trained": 8192, "extended": 16_384, "stated": 8192},
     ),
     "dynamic, with alpha": (LONGER | {"rope_scaling": {"type": "dynamic", "alpha": 9.0}}, {"stated": 8192}),
+    "alpha, with the original": (
+        NO_LENGTH | OLD | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": "x"}},
+        {"trained": 4096},
+    ),
     "yarn": (NO_LENGTH | {"rope_scaling": YARN | OLD}, {"trained": 4096, "extended": 16_384}),
     "llama3": (LONGER | {"rope_scaling": LLAMA_3}, {"trained": 4096, "extended": 8192}),
     "llama3 without a length": (NO_LENGTH | {"rope_scaling": LLAMA_3}, {"trained": 4096}),

@@ -410,7 +410,7 @@ def test_the_gallery_has_a_script_for_each_function():
 # --- on the command line ----------------------------------------------------------------------------------------------
 
 LLAMA = {"model_type": "llama", "head_dim": 32, "rope_theta": 500_000.0, "max_position_embeddings": 8192}
-SCALED = LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+SCALED = LLAMA | {"original_max_position_embeddings": 8192, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
 KINDS = {
     "hands": (("--position", 1000), lambda: plot.hands(F, 1000)),
     "decay": (("--length", 50), lambda: plot.decay(F, length=50)),

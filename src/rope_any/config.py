@@ -167,7 +167,13 @@ def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     if trained is None:
         return {}
     longer = whole if whole and whole.value > trained.value else None
-    if longer is None and kind_of(facts) in _LONGER and factor is not None and factor.value > 1:
+    if (
+        longer is None
+        and factor is not None
+        and kind_of(facts) in _LONGER
+        and "alpha" not in facts
+        and factor.value > 1
+    ):
         longer = _length(Fact(trained.value * factor.value, f"{trained.source} * {factor.source}"))
     return {"trained_length": trained} | ({"extended_length": longer} if longer else {})
 

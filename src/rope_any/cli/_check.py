@@ -96,16 +96,12 @@ def _print(report: dict[str, Any]) -> None:
         for row in report["measured"]
     )
     show(table(*heads, rows=rows, gap=1))
-    show(f"bounds: {_bounds(report)}")
+    bounds = report["bounds"]
+    turns = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["turn_error"].items())
+    show(f"bounds: table err {bounds['table_error']:.1e}; q, k err {turns}")
     for name, why in report["not_measured"].items():
         extra = ENGINES[name].extra
         show(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")')
-
-
-def _bounds(report: dict[str, Any]) -> str:
-    bounds = report["bounds"]
-    turns = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["turn_error"].items())
-    return f"table err {bounds['table_error']:.1e}; q, k err {turns}"
 
 
 def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by its one caller

@@ -107,7 +107,7 @@ def _tokens(n: float) -> str:
 def _unfinished(one: Explanation) -> dict[str, int]:
     """Return how many pairs don't come round within the trained and the extended length, or the one that is stated."""
     names = ("trained_length", "extended_length") if "trained_length" in one.facts else LENGTHS[:1]
-    lengths = {name: one.facts[name].value for name in names if name in one.facts}
+    lengths = {name: n for name in names if name in one.facts and _is_number(n := one.facts[name].value)}
     tokens = wavelengths(one.rope) if one.rope is not None else ()
     return {name: sum(n > length for n in tokens) for name, length in lengths.items()}
 
