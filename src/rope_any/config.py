@@ -163,17 +163,12 @@ def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     original = _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL))
     if original is None and "length" not in facts and states(part.keys, ("factor", "alpha")):
         return {LENGTHS[0]: whole} if whole else {}
-    trained, factor = original or whole, facts.get("factor")
+    trained = original or whole
     if trained is None:
         return {}
+    factor = facts.get("factor") if kind_of(facts) in _LONGER and "alpha" not in facts else None
     longer = whole if whole and whole.value > trained.value else None
-    if (
-        longer is None
-        and factor is not None
-        and kind_of(facts) in _LONGER
-        and "alpha" not in facts
-        and factor.value > 1
-    ):
+    if longer is None and factor is not None and factor.value > 1:
         longer = _length(Fact(trained.value * factor.value, f"{trained.source} * {factor.source}"))
     return {"trained_length": trained} | ({"extended_length": longer} if longer else {})
 
