@@ -6,7 +6,7 @@ import math
 import runpy
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -50,6 +50,15 @@ def lightness(color):
     """Return the relative luminance of a colour, by the formula of WCAG."""
     parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def assert_apart(ax):
+    """Check that no words lie on others, and none of them in the axes."""
+    legend = ax.get_legend()
+    words = [*ax.texts, *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
+    boxes = [part.get_window_extent() for part in (*words, *([legend] if legend else [])) if part.get_visible()]
+    assert not [(a, b) for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    return boxes
 
 
 # --- hands ------------------------------------------------------------------------------------------------------------
@@ -122,6 +131,19 @@ def test_pairs_that_hold_still_have_no_wavelength():
     assert ax.get_legend() is None
 
 
+def test_lengths_that_are_equal_are_one_line_and_names_that_are_near_stand_apart():
+    ax = plot.wavelengths(F, lengths={"trained": [4096, 4096, 4200.0], "extended": [4096, 5000, 4300]})
+    assert [text.get_text() for text in ax.texts] == [
+        "trained, extended 4\u202f096",
+        "trained 4\u202f200",
+        "extended 4\u202f300",
+        "extended 5\u202f000",
+    ]
+    assert [line.get_ydata()[0] for line in ax.lines[1:]] == [4096, 4200, 5000, 4300]
+    ax.figure.draw_without_rendering()
+    assert_apart(ax)
+
+
 def test_lines_are_told_apart_without_colour():
     ax = plot.wavelengths(*[F] * 5)
     assert labels(ax) == [f"recipe {i}" for i in range(1, 6)]
@@ -153,7 +175,23 @@ def test_the_bound_is_that_of_the_paper():
         assert got == pytest.approx(sum(partial) / 16, rel=1e-12)
     assert (bound.get_ydata() >= np.abs(score.get_ydata())).all()
     assert "tokens" in bound.axes.get_xlabel() and "distance 0" in bound.axes.get_ylabel()
-    assert bound.get_linestyle() != score.get_linestyle() and labels(bound.axes) == ["bound of the paper", "score"]
+    assert bound.get_linestyle() != score.get_linestyle() and labels(bound.axes) == ["bound", "score"]
+
+
+@pytest.mark.parametrize("rope", [F, ra.frequencies(128), THREE, (1.0,)])
+def test_the_bound_is_read_at_the_right_and_never_drawn_below_the_score(rope):
+    ax = plot.decay(rope, length=5000)
+    bound, score = ax.lines
+    ax.figure.draw_without_rendering()
+    heights = [line.get_transform().transform(np.stack(line.get_data(), axis=-1))[:, 1] for line in (bound, score)]
+    mirrored = ax.transData.transform(np.stack([score.get_xdata(), np.abs(score.get_ydata())], axis=-1))[:, 1]
+    assert (heights[0] > mirrored - 1e-6).all() and np.isclose(heights[0], mirrored, atol=1e-6).any()
+    (right,) = ax.child_axes
+    own = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
+    np.testing.assert_allclose(own, heights[0], atol=1e-6)
+    assert right.get_ylabel() == "bound of the paper"
+    assert ax.get_ylim()[1] > bound.get_ydata()[0] / right.get_ylim()[1] * ax.get_ylim()[1] * 0.99  # all of it is seen
+    assert ax.get_xlim() == (0, 5000)
 
 
 def test_decay_goes_to_the_length_that_is_asked_for():
@@ -209,6 +247,37 @@ def test_an_image_of_a_table_says_what_it_shows():
     assert ax.images[0].get_clim() == (-1.5, 1.5)
     low, middle, high = (lightness(ax.images[0].cmap(x)[:3]) for x in (0.0, 0.5, 1.0))
     assert middle > 0.8 and max(low, high) < 0.1
+
+
+@pytest.mark.parametrize(("count", "step"), [(512, 1), (513, 2), (131_072, 256)])
+def test_of_many_positions_some_are_drawn_as_they_are(count, step):
+    for what in (HALF, ra.cos_sin(np.arange(count), F)):
+        ax = plot.table(what, range(count))
+        cos, sin = oracle.cos_sin(range(0, count, step), F) if count < 1000 else ra.cos_sin(np.arange(count), F)
+        image = np.hstack([cos, sin])[:: 1 if count < 1000 else step]
+        np.testing.assert_allclose(ax.images[0].get_array(), image, atol=2e-7)
+        assert ax.images[0].get_interpolation() == "nearest"
+        name = ax.yaxis.get_major_formatter()
+        assert [name(row, None) for row in (0, 3, len(image))] == ["0", f"{3 * step}", ""]
+        assert ax.get_ylabel() == "position (tokens)" + (f", in steps of {step}" if step > 1 else "")
+
+
+def test_an_image_has_the_colours_of_the_bar_alone():
+    ax = plot.table(ra.frequencies(128), range(3000))
+    figure = ax.figure
+    figure.canvas.draw()
+    left, bottom, right, top = ax.get_window_extent().extents.astype(int)
+    dots = np.asarray(figure.canvas.buffer_rgba())[::-1][bottom + 3 : top - 3, left + 3 : (left + right) // 2 - 3]
+    allowed = {tuple(color) for color in ax.images[0].cmap(np.arange(256), bytes=True)}
+    found = {tuple(color) for color in np.unique(dots.reshape(-1, 4), axis=0)}
+    assert found <= allowed and len(found) > 64
+
+
+def test_of_several_axes_it_is_said_that_all_advance():
+    for draw in (plot.table, plot.decay, lambda rope: plot.errors(rope, longest=9)):
+        for rope, said in ((THREE, True), (HALF, False)):
+            ax = draw(rope)
+            assert any("the same on all axes" in text for text in (ax.get_xlabel(), ax.get_ylabel())) == said
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -309,6 +378,14 @@ def test_recipes_stand_one_below_the_other_with_the_last_names():
     assert names == ["turns with time", "turns with row", "turns with column"]
 
 
+@pytest.mark.parametrize("head_dim", [128, 256, 512])
+def test_numbers_of_pairs_stay_in_their_cells(head_dim):
+    ax = plot.pairs(ra.Rope(ra.frequencies(head_dim), pairing="half"))
+    ax.figure.draw_without_rendering()
+    cell = ax.patches[0].get_window_extent().width
+    assert len(ax.texts) == head_dim and all(text.get_window_extent().width < cell for text in ax.texts)
+
+
 def test_cells_are_told_apart_in_grey():
     faces = sorted(lightness(face) for face, _ in plot.FACES[:3])
     assert all(b / a > 2 for a, b in pairwise(faces))
@@ -377,6 +454,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
             ValueError,
             r"for 4 positions; got shape \(3, 16\)",
         ),
+        (lambda: plot.table(F, np.array(5)), ValueError, r"positions must be one number.*got shape \(\)"),
         (lambda: plot.table(F, range(0)), ValueError, r"table must have a position and a pair; got shape \(0, 16\)"),
         (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
         (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
@@ -403,6 +481,12 @@ def test_the_gallery_shows_each(script, monkeypatch):
     assert {ax.figure.number for ax in drawn} == set(plt.get_fignums()) != set()
 
 
+@pytest.mark.parametrize("script", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
+def test_the_code_of_the_gallery_is_no_wider_than_its_page(script):
+    code = script.read_text(encoding="utf-8").rpartition('"""\n')[2].splitlines()
+    assert len(code) > 2 and max(len(line) for line in code if not line.startswith("#")) <= 75
+
+
 def test_the_gallery_has_a_script_for_each_function():
     assert sorted(path.stem for path in GALLERY.glob("*.py")) == plot.__all__
 
@@ -417,7 +501,7 @@ KINDS = {
     "table": (("--length", 4), lambda: plot.table(F, range(4))),
     "errors": (("--length", 9), lambda: plot.errors(F, longest=9)),
     "pairs": ((), lambda: plot.pairs(HALF)),
-    "wavelengths": ((), lambda: plot.wavelengths(F, labels=["plain.json"], lengths={"trained": 8192})),
+    "wavelengths": ((), lambda: plot.wavelengths(F, labels=["plain"], lengths={"trained": 8192})),
 }
 
 
@@ -465,7 +549,8 @@ def test_the_command_line_draws_configs_side_by_side(configs):
     done = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
     assert done.returncode == 0, done.stderr
     plain, scaled, *marks = json.loads(done.stdout)["lines"]
-    assert (plain["label"], scaled["label"]) == ("plain.json", "scaled.json")
+    long = "trained 8\u202f192, extended 32\u202f768"
+    assert (plain["label"], scaled["label"]) == ("plain: trained 8\u202f192", f"scaled: {long}")
     np.testing.assert_allclose(scaled["y"], 4 * np.asarray(plain["y"]))
     lengths, heights = zip(*((text["text"], text["at"][1]) for text in json.loads(done.stdout)["texts"]), strict=True)
     assert [(mark["label"], mark["y"][0]) for mark in marks] == [("trained", 8192), ("extended", 32_768)]
@@ -479,13 +564,131 @@ def test_the_command_line_draws_configs_side_by_side(configs):
     assert (configs / "w.svg").read_bytes() != before
 
 
+NAMED = {
+    "llama-3.1-8b": LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 16.0}},
+    "gpt-oss-20b": LLAMA
+    | {
+        "head_dim": 64,
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096},
+        "max_position_embeddings": 131_072,
+    },
+    "gemma-3-4b": {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    "qwen2-vl-a-long-name-of-a-file-with-its-quantization-q4": {
+        "model_type": "qwen2_vl_text",
+        "head_dim": 128,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+        "max_position_embeddings": 32_768,
+    },
+}
+
+
+@pytest.fixture
+def models(tmp_path):
+    for name, config in NAMED.items():
+        (tmp_path / name).mkdir()
+        for file in (tmp_path / name / "config.json", tmp_path / f"{name}.json"):
+            file.write_text(json.dumps(config), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", ["{}.json", "{}/config.json", "./{}/"])
+def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
+    files = [form.format(name) for name in NAMED]
+    assert here(monkeypatch, capsys, models, *files, "wavelengths", "-o", "w.png")[::2] == (0, "")
+    (ax,) = plt.gcf().axes
+    want = [
+        "llama-3.1-8b: trained 8 192, extended 131 072",
+        "gpt-oss-20b: trained 4 096, extended 131 072",
+        "gemma-3-4b, sliding_attention: no length given",
+        "gemma-3-4b, full_attention: no length given",
+        f"{[*NAMED][-1]}: trained 32 768",
+    ]
+    assert [label.replace("\u202f", " ") for label in labels(ax)] == want
+    boxes = assert_apart(ax)
+    page, inside = ax.figure.bbox, ax.get_window_extent()
+    assert inside.width > 0.6 * page.width and inside.height > 0.5 * page.height
+    assert all(box.x0 >= 0 and box.x1 <= page.width and not box.overlaps(inside) for box in boxes)
+
+
+def test_configs_of_one_name_go_by_their_paths(configs, monkeypatch, capsys):
+    (configs / "other").mkdir()
+    (configs / "other" / "plain.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    assert here(monkeypatch, capsys, configs, "plain.json", "other/plain.json", "wavelengths", "-o", "w.png")[0] == 0
+    assert labels(plt.gca()) == ["plain.json", str(Path("other", "plain.json"))]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("llama-3.1-8b.json decay", "llama-3.1-8b (llama)"),
+        ("llama-3.1-8b/config.json hands --position 5", "llama-3.1-8b (llama)"),
+        ("gemma-3-4b table --layer-type full_attention", "gemma-3-4b (gemma3_text, full_attention)"),
+        (f"{[*NAMED][-1]}.json pairs", f"{[*NAMED][-1]} (qwen2_vl_text)"),
+        ("gpt-oss-20b errors --length 9", "gpt-oss-20b (llama)"),
+        ("none.json decay --pairing half", "none"),
+    ],
+)
+def test_a_picture_of_one_config_names_it(words, name, models, monkeypatch, capsys):
+    (models / "none.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 1e4}), encoding="utf-8")
+    assert here(monkeypatch, capsys, models, *words.split(), "-o", "w.png")[::2] == (0, "")
+    figure = plt.gcf()
+    assert " ".join(figure.get_suptitle().split()) == name
+    (top,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    box = top.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
+    assert not any(ax.get_tightbbox().overlaps(box) for ax in figure.axes)
+
+
+def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
+    (configs / "none.json").write_text(json.dumps({"model_type": "llama", "head_dim": 32}), encoding="utf-8")
+    for file, length in {"plain.json": 8192, "scaled.json": 32_768, "none.json": 4096}.items():
+        here(monkeypatch, capsys, configs, file, "decay", "-o", "d.png", "--overwrite")
+        assert plt.gca().lines[0].get_xdata()[-1] == length
+
+
+def test_axes_of_a_video_have_their_names(models, monkeypatch, capsys):
+    here(monkeypatch, capsys, models, f"{[*NAMED][-1]}.json", "pairs", "-o", "p.png")
+    assert plt.gca().get_legend_handles_labels()[1] == [f"turns with {name}" for name in ("time", "height", "width")]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("", ""),
+        ("ll", ""),
+        ("a.json w", "wavelengths"),
+        ("a.json b.json ta", "table"),
+        ("a.json gp", ""),
+        ("a.json ", "hands wavelengths decay table errors pairs"),
+    ],
+)
+def test_what_to_draw_is_completed_after_a_config(words, offered, monkeypatch, capsys):
+    monkeypatch.setenv("_ROPE_ANY_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"rope-any plot {words}")
+    monkeypatch.setenv("COMP_CWORD", str(2 + words.count(" ")))
+    with pytest.raises(SystemExit):
+        cli.app([], prog_name="rope-any")
+    assert capsys.readouterr().out.split() == offered.split()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (
             "plain.json hand -o a.png",
-            "'wavelengths', 'decay', 'table', 'errors', 'pairs'; got str 'hand'",
+            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got str 'hand'",
         ),
+        (
+            "plain.json -o a.png",
+            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got none",
+        ),
+        ("plain.json scaled.json -o a.png", "after CONFIG; got none"),
+        ("-o a.png", "missing argument 'KIND'"),
+        ("hands -o a.png", "CONFIG must be given before hands; got none"),
         ("plain.json hands -o a.png", "--position must be given with hands; got none"),
         ("plain.json hands --position here -o a.png", "--position must be a number, or one for each axis"),
         ("plain.json hands --position 1,2 -o a.png", "position must be one number for a token; got shape (1, 2)"),

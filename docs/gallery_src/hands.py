@@ -15,11 +15,16 @@ rope = ra.Rope(ra.frequencies(128), pairing="half")
 ra.plot.hands(rope, 1000)
 
 # %%
-# Each function also draws on axes that it is given: here four of the hands, at position 10 and 40 tokens later.
+# Each function also draws on axes that it is given: here four of the hands, at position 10 and 40 tokens later. Such
+# axes keep their own looks; ``LOOKS`` are those above.
 
-figure = plt.figure(figsize=(7.6, 3.6), layout="constrained")
-both = figure.subplots(1, 2, subplot_kw={"projection": "polar"})
-for position, ax in zip((10, 50), both, strict=True):
-    ra.plot.hands(rope, position, pairs=[0, 16, 32, 48], ax=ax)
-    ax.get_legend().remove()
-figure.legend(handles=ax.lines, title="pair: tokens per turn", loc="outside right")
+four = [0, 16, 32, 48]
+with plt.rc_context(ra.plot.LOOKS):
+    figure, (left, right) = plt.subplots(
+        ncols=2,
+        figsize=(7.6, 3.0),
+        layout="constrained",
+        subplot_kw={"projection": "polar"},
+    )
+    ra.plot.hands(rope, 10, pairs=four, legend=False, ax=left)
+    ra.plot.hands(rope, 50, pairs=four, ax=right)

@@ -10,7 +10,8 @@ import rope_any as ra
 
 f = ra.frequencies(16)
 names = ["half", "interleaved"]
-ra.plot.pairs(*(ra.Rope(f, pairing=name) for name in names), labels=names, head_dim=24)
+ropes = [ra.Rope(f, pairing=name) for name in names]
+ra.plot.pairs(*ropes, labels=names, head_dim=24)
 
 # %%
 # With several axes of positions each pair turns with one of them: here time, row and column of a video, in the
@@ -21,4 +22,5 @@ ropes = {
     "video": ra.Rope(ra.axes.chunked(f, [4, 6, 6]), pairing="half"),
     "image": ra.Rope(ra.axes.axial(ramp, ramp), pairing="half"),
 }
-ra.plot.pairs(*ropes.values(), labels=[*ropes], axes=["time", "row", "column"])
+axes = ["time", "row", "column"]
+ra.plot.pairs(*ropes.values(), labels=[*ropes], axes=axes)

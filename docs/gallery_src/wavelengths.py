@@ -10,10 +10,12 @@ Scaling makes pairs slower: linear scaling all of them, YaRN those that are slow
 import rope_any as ra
 
 plain = ra.frequencies(128)
+trained = {"base": 10_000.0, "original_length": 4096}
 recipes = {
     "plain": plain,
     "linear, factor 4": ra.scaling.linear(plain, 4.0),
     "ntk, factor 4": ra.scaling.ntk(plain, 4.0),
-    "yarn, factor 4": ra.scaling.yarn(plain, 4.0, base=10_000.0, original_length=4096),
+    "yarn, factor 4": ra.scaling.yarn(plain, 4.0, **trained),
 }
-ra.plot.wavelengths(*recipes.values(), labels=[*recipes], lengths={"trained": 4096, "extended": 16_384})
+lengths = {"trained": 4096, "extended": 16_384}
+ra.plot.wavelengths(*recipes.values(), labels=[*recipes], lengths=lengths)

@@ -4,15 +4,17 @@ Pictures of a rotation, by matplotlib.
 Each function draws on the `ax` that it is given and returns it. Without one it makes a figure by pyplot, because that
 is where notebooks, ``pyplot.show`` and galleries look for what they are to show. Frequencies may be an array of any
 library, and where they do, it makes no difference which features pair up. Colour-blind eyes can tell the colours apart,
-which differ in lightness or come with a style of line. Where matplotlib is missing, which the extra ``plot`` brings, a
-ModuleNotFoundError says so.
+which differ in lightness or come with a style of line. Axes that are given keep the looks that they were made with;
+those of the figures made here are ``LOOKS``, for ``pyplot.rc_context``. Where matplotlib is missing, which the extra
+``plot`` brings, a ModuleNotFoundError says so.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -60,6 +62,7 @@ LOOKS: dict[Any, Any] = {
 FACES = [(BLUE, "white"), (ORANGE, BLACK), (BLACK, "white"), (PURPLE, "white")]  # of cells, and what is written on them
 STILL, PASSING = "holds still", "passes through"
 LINE = 32  # features
+ROWS = 512  # of an image
 WIDTH = 7.6  # inches, as wide as the text of a page
 
 
@@ -72,6 +75,7 @@ def hands(
     /,
     *,
     pairs: Iterable[int] | None = None,
+    legend: bool = True,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """
@@ -85,6 +89,8 @@ def hands(
         In tokens: one number, or one for each axis of the positions.
     pairs : iterable of int, optional
         Which pairs to draw. By default eight, evenly from the first to the last.
+    legend : bool, optional
+        Whether to say beside the clock which hand is which; of several clocks side by side one will do.
     ax : matplotlib.axes.Axes, optional
         Polar axes to draw on.
 
@@ -132,14 +138,15 @@ def hands(
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
         axes.set_title(f"Position {', '.join(spaced(f'{number:,}') for number in place[0].tolist())}")
-        axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
+        if legend:
+            axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
 
 
 def wavelengths(
     *ropes: Recipe,
     labels: Sequence[str] | None = None,
-    lengths: Mapping[str, float] | None = None,
+    lengths: Mapping[str, float | Sequence[float]] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """
@@ -151,10 +158,10 @@ def wavelengths(
         Of several, the first is drawn wide and pale, so that what runs along it is seen.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
-    lengths : mapping of str to float, optional
-        Lengths in tokens to be drawn across, by their names: the trained one, the extended one.
+    lengths : mapping of str to float or sequence of float, optional
+        Lengths in tokens to be drawn across, by their names: the trained one, or those of several, the extended one.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Where to draw, with the legend inside; in a figure of its own, that of several recipes stands below.
 
     Returns
     -------
@@ -179,9 +186,11 @@ def wavelengths(
     """
     rows = [config.wavelengths(_rope(rope)) for rope in ropes]
     names = _labels(labels, len(rows))
-    marks = {name: positive("lengths", length) for name, length in (lengths or {}).items()}
+    marks = {name: [positive("lengths", length) for length in _several(of)] for name, of in (lengths or {}).items()}
     looks = styles(len(rows))
-    with _on(ax) as axes:
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
+    alone = ax is None and len(rows) > 1  # several may leave no corner free
+    with _on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
         for row, name, look in zip(rows, names, looks, strict=True):
             axes.plot(range(len(row)), row, label=name, marker="." if len(row) < 16 else None, **look)
         axes.set(xlabel="pair", ylabel="wavelength (tokens per turn)")
@@ -189,7 +198,8 @@ def wavelengths(
         marked(axes, marks)
         apart(axes.yaxis)
         if len(rows) > 1 or labels:
-            axes.legend(loc="lower right")
+            for text in axes.legend(**(below if alone else {"loc": "lower right"})).get_texts():
+                text.set_text(fill(text.get_text(), 60))
     return axes
 
 
@@ -211,7 +221,8 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     matplotlib.axes.Axes
         With two lines by distance. The score, of queries and keys whose features are all equal, relative to that at
         distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, of which
-        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs.
+        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. It has an axis of its
+        own at the right, in a unit with which it touches the size of the score at one distance.
 
     Raises
     ------
@@ -237,14 +248,21 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     cos, sin = _table(rope, distances)
     score = cos.mean(axis=-1)
     bound = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
+    unit = float((bound / np.maximum(np.abs(score), 1e-9)).min())  # so the bound is nowhere drawn below the score
     with _on(ax) as axes:
-        axes.plot(distances, bound, color=GREY, linewidth=1.2, linestyle=STYLES[1][1], label="bound of the paper")
+        from matplotlib.transforms import Affine2D
+
+        below = Affine2D().scale(1, 1 / unit) + axes.transData
+        axes.plot(distances, bound, color=RED, linewidth=1.2, linestyle=STYLES[1][1], label="bound", transform=below)
         axes.plot(distances, score, color=BLUE, linewidth=1.2, label="score")
-        axes.set(xlabel="distance of query and key (tokens)", ylabel="score, relative to that at distance 0")
+        axes.set(xlabel=_in_tokens("distance of query and key", rope), ylabel="score, relative to that at distance 0")
         axes.set_xscale("symlog", linthresh=1)
-        axes.set_yscale("symlog", linthresh=0.1, linscale=0.6)
-        for axis in (axes.xaxis, axes.yaxis):
-            apart(axis)
+        axes.set_xlim(0, longest)
+        apart(axes.xaxis)
+        ways: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (lambda y: y * unit), (lambda y: y / unit)
+        right = axes.secondary_yaxis("right", functions=ways)
+        right.set_ylabel("bound of the paper", color=RED)
+        right.yaxis.set_major_formatter(lambda y, _: f"{y:g}" if y >= 0 else "")
         axes.legend(loc="upper right")
     return axes
 
@@ -259,14 +277,14 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         A table ``(positions, pairs)`` of any library, or of what to make one.
     positions : array, range or sequence of numbers, optional
         In tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default those from 0 on,
-        as many as the table has, else 256.
+        as many as the table has, else 256. Of more than 512 every n-th is drawn.
     ax : matplotlib.axes.Axes, optional
         Where to draw; beside it there must be room for the bar of colours.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With one image, ``(positions, 2 · pairs)``.
+        With one image, ``(positions drawn, 2 · pairs)``.
 
     Raises
     ------
@@ -283,30 +301,38 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     if isinstance(table, Table):
         check_table(*table)
         cos, sin = (_host(part) for part in table)
-        places = np.arange(len(cos)) if positions is None else _host(positions)
+        places, axis = np.arange(len(cos)) if positions is None else _host(positions), "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
             msg = f"table must be (positions, pairs), for {len(places)} positions; got shape {cos.shape}"
             raise ValueError(msg)
+        rows = _evenly(len(places))
+        cos, sin = cos[rows], sin[rows]
     else:
         rope = _rope(table)
-        places = np.arange(256) if positions is None else _host(positions)
-        cos, sin = _table(rope, places)
+        places, axis = np.arange(256) if positions is None else _host(positions), _in_tokens("position", rope)
+        each = _on_axes(rope, places)
+        rows = _evenly(len(each))
+        cos, sin = _table(rope, each[rows])
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
     if not image.size:
         msg = f"table must have a position and a pair; got shape {cos.shape}"
         raise ValueError(msg)
     most = max(1.0, float(np.abs(image).max()))
     with _on(ax, height=4.6) as axes:
-        drawn = axes.imshow(image, aspect="auto", cmap="RdBu_r", vmin=-most, vmax=most)
+        looks: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
+        drawn = axes.imshow(
+            image, aspect="auto", interpolation="nearest", **looks
+        )  # others mix colours: red, blue, purple
         axes.axvline(pairs - 0.5, color=BLACK, linewidth=1.5)
         step = max(1, pairs // 4)
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
-        rows = places if places.ndim == 1 else np.arange(len(places))
-        axes.yaxis.set_major_formatter(lambda y, _: tokens(rows[int(y)].item()) if y in range(len(rows)) else "")
+        names = places[rows] if places.ndim == 1 else rows
+        axes.yaxis.set_major_formatter(lambda y, _: tokens(names[int(y)].item()) if y in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
-        axes.set(xlabel="pair", ylabel="position (tokens)" if places.ndim == 1 else "token")
+        steps = f", in steps of {tokens(rows[1])}" if len(rows) < len(places) else ""
+        axes.set(xlabel="pair", ylabel=(axis if places.ndim == 1 else "token") + steps)
         axes.grid(visible=False)
         axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
     return axes
@@ -370,7 +396,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
             axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
         axes.axhline(TABLE_BOUND, **THIN, label=f"bound {tokens(TABLE_BOUND)}")
-        axes.set(xscale="log", yscale="log", xlabel="position (tokens)")
+        axes.set(xscale="log", yscale="log", xlabel=_in_tokens("position", rope))
         axes.set_ylabel("largest error of cosine and sine (no unit)")
         apart(axes.xaxis)
         axes.legend(loc="upper left")
@@ -439,6 +465,7 @@ def pairs(
         lines += _ranges(title, len(features))
     with _on(ax, height=1.2 + 0.32 * len(lines)) as strip:
         edge: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
+        size = 8 if max(pair or 0 for *_, pair, _ in cells) < 100 else 6.5  # three digits in a cell
         for column, line, pair, kinds in cells:
             height = 0.8 / len(kinds)
             for part, kind in enumerate(kinds):
@@ -446,7 +473,7 @@ def pairs(
             if pair is not None:
                 boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1} if len(kinds) > 1 else None
                 ink = BLACK if boxed else looks[kinds[0]][1]
-                strip.text(column, line + 0.4, str(pair), color=ink, bbox=boxed, fontsize=8, ha="center", va="center")
+                strip.text(column, line + 0.4, str(pair), color=ink, bbox=boxed, size=size, ha="center", va="center")
         seen = {kind for *_, kinds in cells for kind in kinds}
         for kind in filter(seen.__contains__, looks):
             strip.bar(0, 0, color=looks[kind][0], **edge, label=kind)
@@ -490,17 +517,27 @@ def apart(axis: "Axis") -> None:
     axis.minorticks_off()
 
 
-def named(ax: "Axes", name: str, height: float) -> None:
-    """Write a name at the right end, at the height of what it names."""
+def named(ax: "Axes", name: str, height: float, above: float = 0) -> None:
+    """Write a name at the right end, at the height of what it names, or some points above it."""
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(name, (1, height), (4, 0), **where, va="center", fontsize=8.5)
+    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5)
 
 
-def marked(ax: "Axes", lengths: Mapping[str, float]) -> None:
-    """Draw lengths of contexts across, and name them at the right end."""
-    for name, length in lengths.items():
-        ax.axhline(length, **THIN, label=f"_{name}")  # not in the legend
-        named(ax, f"{name} {tokens(length)}", length)
+def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
+    """Draw lengths of contexts across, each once, and name them at the right end, one above the other."""
+    names: dict[float, list[str]] = {}
+    for name, several in lengths.items():
+        for length in dict.fromkeys(_several(several)):
+            names.setdefault(length, []).append(name)
+    for length, alike in names.items():
+        ax.axhline(length, **THIN, label=f"_{', '.join(alike)}")  # not in the legend
+    ax.get_ylim()  # all are in sight now
+    point, free = ax.figure.dpi / 72, -math.inf
+    for length in sorted(names):
+        height = ax.transData.transform((0, length))[1] / point
+        free = max(free, height)
+        named(ax, f"{', '.join(names[length])} {tokens(length)}", length, free - height)
+        free += 13
 
 
 @contextmanager
@@ -518,6 +555,11 @@ def _on(ax: "Axes | None", *, height: float = 4.0, **options: Any) -> Iterator["
         raise TypeError(msg)
     with mpl.rc_context(LOOKS if ax is None else {}):
         yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(**options)
+
+
+def _several(lengths: float | Sequence[float]) -> Sequence[float]:
+    """Return lengths that may be one."""
+    return lengths if isinstance(lengths, Sequence) else [lengths]
 
 
 def _shades(count: int) -> Numbers:
@@ -556,6 +598,16 @@ def _on_axes(rope: Rope, positions: Numbers, name: str = "positions") -> Numbers
         msg = f"{name} must be one number for a token{each}; got shape {positions.shape}"
         raise ValueError(msg)
     return positions
+
+
+def _in_tokens(what: str, rope: Rope) -> str:
+    """Return what an axis says that counts tokens, the same along all axes of the positions."""
+    return f"{what} (tokens{', the same on all axes' if isinstance(rope.frequencies[0], tuple) else ''})"
+
+
+def _evenly(count: int) -> Numbers:
+    """Return which rows of so many an image has dots for."""
+    return np.arange(0, count, max(1, -(-count // ROWS)))
 
 
 def _table(rope: Rope, positions: Numbers, name: str = "positions") -> Table:

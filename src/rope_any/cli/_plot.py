@@ -1,10 +1,11 @@
 """``rope-any plot``: pictures of the rotation of a model."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -20,28 +21,41 @@ from rope_any.config import Explanation
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Kind: TypeAlias = Literal["hands", "wavelengths", "decay", "table", "errors", "pairs"]
+KINDS = ("hands", "wavelengths", "decay", "table", "errors", "pairs")
 OPTIONS = {"hands": "position", "decay": "length", "table": "length", "errors": "length"}
+AXES = {3: ("time", "height", "width")}  # of M-RoPE
 # Each format, and what it would say of the moment: left out, so that the same picture is the same file.
 SUFFIXES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 DPI = 150
+
+
+def _completed(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return what may be drawn, once there is a config; where nothing fits, shells go on to names of files."""
+    return [kind for kind in KINDS if ctx.params.get("kind") and kind.startswith(incomplete)]
 
 
 def plot(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="CONFIG", help="config.json, or the folder that it is in; for wavelengths also several."
+            metavar="CONFIG",
+            help="config.json, or the folder that it is in; for wavelengths also several.",
+            autocompletion=_completed,
+            default_factory=list,  # so that of one word, which is taken for KIND, `_require` says what is missing
+            show_default=False,
         ),
     ],
-    kind: Annotated[Kind, typer.Argument(help="What to draw of it.", show_default=False)],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.", show_default=False)],
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help=f"The file to write: {', '.join(SUFFIXES)}.")],
     position: Annotated[
         str | None, typer.Option(help="Of hands: tokens, or as 3,20,500 for each axis.", show_default=False)
     ] = None,
     length: Annotated[
-        int | None, typer.Option(help="How far decay, table and errors go, in tokens.", show_default=False)
+        int | None,
+        typer.Option(
+            help="Tokens: of decay as many as the config says, of table 256, of errors 2³¹ − 1.", show_default=False
+        ),
     ] = None,
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
     sequence_length: Length = None,
@@ -60,7 +74,7 @@ def plot(
     _files.require_free([output], overwrite=overwrite)
     told = {file: explained(file, layer_type, sequence_length, pairing) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # which needs no screen, and opens no window where there is one
-    ax = _wavelengths(told) if kind == "wavelengths" else ONE[kind](*only(told[files[0]]), **options)
+    ax = _wavelengths(told) if kind == "wavelengths" else _one(kind, files[0], told[files[0]], options)
     with _files.whole([output], overwrite=overwrite) as (part,):
         _save(part)
     if as_json:
@@ -71,6 +85,13 @@ def plot(
 
 def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
     """Say what is wrong with the words of a command."""
+    if kind not in KINDS:
+        got = "none" if Path(kind).exists() or not files else shown(kind)
+        msg = f"KIND must be one of {', '.join(KINDS)}, after CONFIG; got {got}"
+        raise ValueError(msg)
+    if not files:
+        msg = f"CONFIG must be given before {kind}; got none"
+        raise ValueError(msg)
     for name in options:
         if OPTIONS.get(kind) != name:
             users = " or ".join(user for user, option in OPTIONS.items() if option == name)
@@ -87,21 +108,58 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
 def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     """Draw all rotations of some configs, and the lengths that they name."""
     found: dict[str, Explanation] = {}
-    for file, several in told.items():
+    for name, several in zip(_names([*told]), told.values(), strict=True):
         turning = [one for one in several if one.rope is not None]
-        found |= {f"{file}, {title(one)}" if len(turning) > 1 else str(file): one for one in turning}
+        kinds = _distinct([one.layer_type or title(one) for one in turning], map(title, turning))
+        found |= {f"{name}, {kind}" if len(kinds) > 1 else name: one for kind, one in zip(kinds, turning, strict=True)}
     if not found:
         msg = "CONFIG must have a rotation; got none"
         raise ValueError(msg)
-    lengths: dict[str, float] = {}
-    for name in ("trained", "extended"):
-        of = {label: one.facts[f"{name}_length"].value for label, one in found.items() if f"{name}_length" in one.facts}
-        alike = len(set(of.values())) == 1
-        lengths |= {name if alike else f"{name}, {label}": value for label, value in of.items()}
-    return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=[*found], lengths=lengths)
+    each = {name: _lengths(one) for name, one in found.items()}
+    alike = all(lengths == next(iter(each.values())) for lengths in each.values())
+    labels = [name if alike else _with_lengths(name, lengths) for name, lengths in each.items()]
+    marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in ("trained", "extended")}
+    return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
-def _hands(rope: Rope, _: int, position: str | None = None) -> "Axes":
+def _with_lengths(name: str, lengths: dict[str, float]) -> str:
+    said = ", ".join(f"{kind} {pictures.tokens(length)}" for kind, length in lengths.items())
+    return f"{name}: {said or 'no length given'}"
+
+
+def _lengths(one: Explanation) -> dict[str, float]:
+    """Return the lengths that a config names, the shorter one first."""
+    names = {kind: f"{kind}_length" for kind in ("trained", "extended")}
+    return {kind: one.facts[name].value for kind, name in names.items() if name in one.facts}
+
+
+def _names(files: list[Path]) -> list[str]:
+    """Return what configs are called: by their file or, where that is called as all are, by its folder."""
+    whole = [file.absolute() for file in files]
+    short = [
+        file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
+    ]
+    return [name.replace("$", r"\$") for name in _distinct(short, map(str, files))]  # which begins a formula
+
+
+def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
+    """Return short names if they tell things apart, else long ones."""
+    return short if len(set(short)) == len(short) else [*long]
+
+
+def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
+    """Draw the one rotation of a config, under its name."""
+    rope, _ = only(told)
+    one = next(one for one in told if one.rope == rope)
+    model = one.facts.get("model_type")
+    of = ", ".join(filter(None, [model and model.value, one.layer_type if len(told) == 1 else None]))
+    ax = ONE[kind](rope, one, **options)
+    (name,) = _names([file])
+    ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10)
+    return ax
+
+
+def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
     if position is None:
         msg = "--position must be given with hands; got none"
         raise ValueError(msg)
@@ -117,13 +175,23 @@ def _number(text: str) -> float:
     raise ValueError(msg)
 
 
-# What is drawn of one rotation and the width of its head.
+def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
+    said = [length] if length is not None else [min(int(named), 2**31 - 1) for named in _lengths(one).values()]
+    return pictures.decay(rope, length=said[-1]) if said else pictures.decay(rope)
+
+
+def _pairs(rope: Rope, one: Explanation) -> "Axes":
+    axes = AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
+    return pictures.pairs(rope, head_dim=one.facts["head_dim"].value, axes=axes)
+
+
+# What is drawn of one rotation and what the config says of it.
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
-    "decay": lambda rope, _, **options: pictures.decay(rope, **options),
+    "decay": _decay,
     "table": lambda rope, _, length=256: pictures.table(rope, range(length)),
     "errors": lambda rope, _, length=2**31 - 1: pictures.errors(rope, longest=length),
-    "pairs": lambda rope, head_dim: pictures.pairs(rope, head_dim=head_dim),
+    "pairs": _pairs,
 }
 
 
