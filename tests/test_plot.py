@@ -22,6 +22,7 @@ from rope_any import cli, plot
 
 mpl.use("agg")
 
+NAN = float("nan")
 F = ra.frequencies(32, base=500_000.0)
 HALF = ra.Rope(F, pairing="half")
 THREE = ra.Rope(ra.axes.chunked(F, [4, 6, 6]), pairing="half")
@@ -40,6 +41,10 @@ EACH = {
 def _closed():
     yield
     plt.close("all")
+
+
+def polar():
+    return plt.figure().add_subplot(projection="polar")
 
 
 def labels(ax):
@@ -226,6 +231,9 @@ def test_a_table_is_made_of_a_recipe(lib):
         np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([cos, sin]), atol=1e-9)
     assert plot.table(F).images[0].get_array().shape == (256, 32)
     assert ax.yaxis.get_major_formatter()(2, None) == "1\u202f000\u202f000"
+    ax = plot.table(F, [100.25, 100.5, 1000.75, 7.0])
+    names = [ax.yaxis.get_major_formatter()(row, None) for row in range(4)]
+    assert names == ["100.25", "100.5", "1\u202f000.75", "7"]
 
 
 def test_positions_on_several_axes_are_rows():
@@ -358,7 +366,7 @@ def test_cells_are_as_the_rotation_turns(kind):
     rope, head_dim = ROPES[kind]
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
     names = ["turns"] if axes == 1 else [f"turns with {name}" for name in "xyz"[:axes]]
-    ax = plot.pairs(rope, head_dim=head_dim, axes="xyz"[:axes])
+    ax = plot.pairs(rope, head_dim=head_dim, axes=[*"xyz"][:axes])
     want = as_it_turns(rope, head_dim, names)
     assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
     lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
@@ -431,7 +439,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
     ("draw", "error", "match"),
     [
         (lambda: plot.hands(5, 1), TypeError, r"rope must be a Rope or frequencies; got int 5"),
-        (lambda: plot.hands(F, "x"), TypeError, r"positions must be an array.*; got str"),
+        (lambda: plot.hands(F, "x"), TypeError, r"^position must be an array.*; got str"),
         (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number for a token; got shape \(1, 2\)"),
         (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(1, 2\)"),
         (lambda: plot.hands(F, 1, pairs=[16]), ValueError, r"pairs must be from 0 to 15; got 16"),
@@ -459,7 +467,35 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
         (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
         (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which say which features pair up; got tuple"),
-        (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must name 3 axes or more, and at most 4; got 1"),
+        (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must be 3 names or more.*; got list \['x'\]"),
+        (lambda: plot.pairs(THREE, axes=["x", "y", "x"]), ValueError, r"axes must be .* all different; got list"),
+        (lambda: plot.pairs(HALF, axes=3), TypeError, r"axes must be a sequence of str; got int 3"),
+        (lambda: plot.pairs(HALF, axes="x"), TypeError, r"axes must be a sequence of str; got str 'x'"),
+        (lambda: plot.pairs(HALF, labels=[3]), TypeError, r"labels must be a sequence of str; got list \[3\]"),
+        (lambda: plot.wavelengths(F, labels=3), TypeError, r"labels must be a sequence of str; got int 3"),
+        (lambda: plot.wavelengths(F, labels=iter("a")), TypeError, r"labels must be a sequence of str; got str_asc"),
+        (lambda: plot.wavelengths(F, lengths=[("a", 1)]), TypeError, r"lengths must be a mapping .*; got list"),
+        (lambda: plot.wavelengths(F, lengths=0), TypeError, r"lengths must be a mapping .*; got int 0"),
+        (lambda: plot.wavelengths(F, lengths={1: 5}), TypeError, r"names of lengths must be .* str; got list \[1\]"),
+        (lambda: plot.wavelengths(np.array([1 + 1j, 0.5j])), TypeError, r"frequencies must be .* real .*complex128"),
+        (lambda: plot.wavelengths(np.array([True])), TypeError, r"frequencies must be .* real .* bool"),
+        (lambda: plot.hands(F, np.array([1j])), TypeError, r"position must be .* real numbers; got .* complex128"),
+        (lambda: plot.hands(F, NAN), ValueError, r"^position must be .* finite numbers; got nan"),
+        (lambda: plot.hands(F, np.array(NAN)), ValueError, r"^position must be finite; got nan"),
+        (lambda: plot.hands(F, []), ValueError, r"position must be one number for a token; got shape \(1, 0\)"),
+        (lambda: plot.hands(THREE, np.ones((2, 3))), ValueError, r"position must be .*; got shape \(1, 2, 3\)"),
+        (lambda: plot.hands(F, 1, pairs=5), TypeError, r"pairs must be a sequence of integers; got int 5"),
+        (lambda: plot.table(F, np.array([1j])), TypeError, r"positions must be .* real numbers; got .* complex128"),
+        (lambda: plot.table(F, 5), ValueError, r"positions must be one number for a token.*; got shape \(\)"),
+        (
+            lambda: plot.table(ra.cos_sin(np.arange(3), F), np.zeros((3, 5, 2))),
+            ValueError,
+            r"positions must be one number for a token, or one for each axis; got shape \(3, 5, 2\)",
+        ),
+        (lambda: plot.errors(F, like=3), TypeError, r"like must be an array.*; got int"),
+        (lambda: plot.decay(F, ax=polar()), ValueError, r"ax must be rectilinear.*; got polar axes"),
+        (lambda: plot.decay(F, ax=plt.figure().add_subplot(projection="3d")), ValueError, r"ax must .* got 3d axes"),
+        (lambda: plot.pairs(HALF, ax=polar()), ValueError, r"ax must be rectilinear.*; got polar axes"),
         (lambda: plot.pairs(HALF, head_dim=30), ValueError, r"head_dim must be from 32 to 2147483647; got 30"),
         (plot.pairs, ValueError, r"ropes must be at least one; got none"),
     ],

@@ -444,7 +444,7 @@ def placed(positions: Positions, /, *, like: Array | None, name: str = "position
     named = {name: positions if _array.is_array(positions) else None, "like": like}
     xp = _array.namespace(**{name: array for name, array in named.items() if array is not None})
     wide = _array.has_float64(xp, home)
-    given, part = _given(xp, home, positions, wide=wide)
+    given, part = _given(xp, home, positions, wide=wide, name=name)
     _array.require_known(name, given.shape)
     if part is not None:
         return _array.cast(xp, given, xp.float32) + part
@@ -494,32 +494,34 @@ def as_numbers(xp: Any, home: Array, positions: Positions | Apart, *, wide: bool
     return xp.astype(nearest, xp.int32), _array.cast(xp, real - nearest, xp.float32)
 
 
-def _given(xp: Any, home: Array, positions: Positions | Apart, *, wide: bool) -> tuple[Array, Array | None]:
+def _given(
+    xp: Any, home: Array, positions: Positions | Apart, *, wide: bool, name: str = "positions"
+) -> tuple[Array, Array | None]:
     """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
     if isinstance(positions, Apart):
         return positions
     if not _array.is_array(positions):
-        return _from_host(xp, home, positions, wide=wide)
-    name = _array.dtype_name(positions.dtype)
-    if not _array.is_integer(positions) and name not in _array.FLOATING:
-        msg = f"positions must be integers or real numbers; got an array of {name}"
+        return _from_host(xp, home, positions, wide=wide, name=name)
+    kind = _array.dtype_name(positions.dtype)
+    if not _array.is_integer(positions) and kind not in _array.FLOATING:
+        msg = f"{name} must be integers or real numbers; got an array of {kind}"
         raise TypeError(msg)
     return positions, None
 
 
 def _from_host(
-    xp: Any, home: Array, positions: int | range | Sequence[Any], *, wide: bool
+    xp: Any, home: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
     """Return host positions likewise, taken apart where the library has no float64 to hold them."""
     place, whole = _array.creation(home), xp.int64 if wide else xp.int32
     if isinstance(positions, range):
-        _require_fit(wide, *positions[:1], *positions[-1:])
+        _require_fit(wide, *positions[:1], *positions[-1:], name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
     if not isinstance(positions, Integral | Sequence):
-        msg = f"{_WANTED}; got {type(positions).__name__}"
+        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
         raise TypeError(msg)
-    numbers, shape = _leaves(positions)
-    _require_fit(wide, *((min(numbers), max(numbers)) if numbers else ()))
+    numbers, shape = _leaves(positions, name)
+    _require_fit(wide, *((min(numbers), max(numbers)) if numbers else ()), name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
@@ -541,27 +543,27 @@ def tokens(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
     return number
 
 
-_WANTED = "positions must be an array, an int, a range or a sequence of finite numbers"
+_WANTED = "must be an array, an int, a range or a sequence of finite numbers"
 
 
-def _leaves(positions: Any, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
+def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
     """Return the numbers of a number or of nested sequences in one list, and their shape."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
-            msg = f"{_WANTED}; got sequences within more than 64 others"
+            msg = f"{name} {_WANTED}; got sequences within more than 64 others"
             raise ValueError(msg)
-        parts = [([number], ()) if _is_plain(number) else _leaves(number, deepest - 1) for number in positions]
+        parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
-            msg = f"{_WANTED}; got rows of different lengths"
+            msg = f"{name} {_WANTED}; got rows of different lengths"
             raise ValueError(msg)
         return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
     if isinstance(positions, bool) or not isinstance(positions, Real):
-        msg = f"{_WANTED}; got {type(positions).__name__}"
+        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
         raise TypeError(msg)
     number = int(positions) if isinstance(positions, Integral) else float(positions)
     if not _is_plain(number):
-        msg = f"{_WANTED}; got {number}"
+        msg = f"{name} {_WANTED}; got {number}"
         raise ValueError(msg)
     return [number], ()
 
@@ -571,10 +573,10 @@ def _is_plain(number: object) -> bool:
     return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
 
 
-def _require_fit(wide: bool, *positions: float) -> None:  # noqa: FBT001  # one private fact
+def _require_fit(wide: bool, *positions: float, name: str = "positions") -> None:  # noqa: FBT001  # one private fact
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:
             got = position if abs(position) < 2**64 else "one beyond 64 bits"  # which may be too long to be shown
-            msg = f"positions must not exceed {limit} in magnitude here; got {got}"
+            msg = f"{name} must not exceed {limit} in magnitude here; got {got}"
             raise ValueError(msg)

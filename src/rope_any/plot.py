@@ -10,7 +10,7 @@ those of the figures made here are ``LOOKS``, for ``pyplot.rc_context``. Where m
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
@@ -74,7 +74,7 @@ def hands(
     position: float | Sequence[float] | Array,
     /,
     *,
-    pairs: Iterable[int] | None = None,
+    pairs: Sequence[int] | Array | None = None,
     legend: bool = True,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -87,7 +87,7 @@ def hands(
         What turns.
     position : float, sequence or array
         In tokens: one number, or one for each axis of the positions.
-    pairs : iterable of int, optional
+    pairs : sequence or array of int, optional
         Which pairs to draw. By default eight, evenly from the first to the last.
     legend : bool, optional
         Whether to say beside the clock which hand is which; of several clocks side by side one will do.
@@ -116,7 +116,10 @@ def hands(
     rope = _rope(rope)
     lengths = config.wavelengths(rope)
     last = len(lengths) - 1
-    chosen = np.unique(np.linspace(0, last, 8).round().astype(int)).tolist() if pairs is None else list(pairs)
+    chosen = _spread(len(lengths), 8) if pairs is None else _host("pairs", pairs).tolist()
+    if not isinstance(chosen, list):
+        msg = f"pairs must be a sequence of integers; got {shown(pairs)}"
+        raise TypeError(msg)
     if not chosen:
         msg = "pairs must be at least one; got none"
         raise ValueError(msg)
@@ -124,12 +127,9 @@ def hands(
         if not 0 <= integer("pairs", pair) <= last:
             msg = f"pairs must be from 0 to {last}; got {pair}"
             raise ValueError(msg)
-    place = _host(position).reshape(1, -1)
-    cos, sin = (part[0] for part in _table(rope, place[0] if place.size == 1 else place, "position"))
+    place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
+    cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
     with _on(ax, height=4.2, projection="polar") as axes:
-        if axes.name != "polar":
-            msg = f'ax must be polar, of subplots(subplot_kw={{"projection": "polar"}}); got {axes.name} axes'
-            raise ValueError(msg)
         for share, color, pair in zip(np.linspace(0, 1, len(chosen)), _shades(len(chosen)), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
             name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
@@ -137,7 +137,7 @@ def hands(
             axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        axes.set_title(f"Position {', '.join(spaced(f'{number:,}') for number in place[0].tolist())}")
+        axes.set_title(f"Position {', '.join(map(_place, place.tolist()))}")
         if legend:
             axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
@@ -186,7 +186,11 @@ def wavelengths(
     """
     rows = [config.wavelengths(_rope(rope)) for rope in ropes]
     names = _labels(labels, len(rows))
+    if not isinstance(lengths, Mapping | None):
+        msg = f"lengths must be a mapping of names to tokens; got {shown(lengths)}"
+        raise TypeError(msg)
     marks = {name: [positive("lengths", length) for length in _several(of)] for name, of in (lengths or {}).items()}
+    _texts("the names of lengths", [*marks])
     looks = styles(len(rows))
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
     alone = ax is None and len(rows) > 1  # several may leave no corner free
@@ -298,10 +302,14 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     >>> ax.images[0].get_array().shape
     (100, 128)
     """
+    given = np.arange(256) if positions is None else _host("positions", positions)
+    if given.ndim not in {1, 2}:
+        msg = f"positions must be one number for a token, or one for each axis; got shape {given.shape}"
+        raise ValueError(msg)
     if isinstance(table, Table):
         check_table(*table)
-        cos, sin = (_host(part) for part in table)
-        places, axis = np.arange(len(cos)) if positions is None else _host(positions), "position (tokens)"
+        cos, sin = (_host("table", part) for part in table)
+        places, axis = np.arange(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
             msg = f"table must be (positions, pairs), for {len(places)} positions; got shape {cos.shape}"
             raise ValueError(msg)
@@ -309,10 +317,9 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         cos, sin = cos[rows], sin[rows]
     else:
         rope = _rope(table)
-        places, axis = np.arange(256) if positions is None else _host(positions), _in_tokens("position", rope)
-        each = _on_axes(rope, places)
-        rows = _evenly(len(each))
-        cos, sin = _table(rope, each[rows])
+        places, axis = given, _in_tokens("position", rope)
+        rows = _evenly(len(places))
+        cos, sin = _table(rope, places[rows])
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
     if not image.size:
         msg = f"table must have a position and a pair; got shape {cos.shape}"
@@ -328,7 +335,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
         names = places[rows] if places.ndim == 1 else rows
-        axes.yaxis.set_major_formatter(lambda y, _: tokens(names[int(y)].item()) if y in range(len(names)) else "")
+        axes.yaxis.set_major_formatter(lambda y, _: _place(names[int(y)].item()) if y in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
         steps = f", in steps of {tokens(rows[1])}" if len(rows) < len(places) else ""
@@ -385,7 +392,8 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     places = _on_axes(rope, np.concatenate(groups))
     truth = exact(places, rope.frequencies)
     like = np.ones(1, dtype=np.float32) if like is None else like
-    ours = [_host(part) for part in rope.table(places.tolist(), like=like)]
+    _array.require_array("like", like)
+    ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]
     rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
     angle = (places.reshape(len(places), -1, 1).astype(np.float32) * rows).sum(axis=1)
     lines = {
@@ -451,9 +459,9 @@ def pairs(
             raise TypeError(msg)
     titles = _labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
-    names = [f"axis {axis}" for axis in range(most)] if axes is None else list(axes)
-    if not most <= len(names) <= len(FACES):
-        msg = f"axes must name {most} axes or more, and at most {len(FACES)}; got {len(names)}"
+    names = [f"axis {axis}" for axis in range(most)] if axes is None else _texts("axes", axes)
+    if not most <= len(names) <= len(FACES) or len(set(names)) < len(names):
+        msg = f"axes must be {most} names or more, at most {len(FACES)}, all different; got {shown(names)}"
         raise ValueError(msg)
     turns = ["turns"] if len(names) == 1 else [f"turns with {name}" for name in names]
     looks = dict(zip(turns, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
@@ -506,6 +514,11 @@ def tokens(number: float) -> str:
     return spaced(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
 
 
+def _place(position: float) -> str:
+    """Return a position as it is read, with its fraction."""
+    return spaced(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
+
+
 def spaced(text: str) -> str:
     """Return a number in print: thin spaces between thousands, a minus, and no zeros before an exponent."""
     return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
@@ -541,7 +554,7 @@ def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
 
 
 @contextmanager
-def _on(ax: "Axes | None", *, height: float = 4.0, **options: Any) -> Iterator["Axes"]:
+def _on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
     """Give the axes that are given, or those of a new figure, to be drawn on in the looks of the house."""
     try:
         import matplotlib as mpl
@@ -553,13 +566,21 @@ def _on(ax: "Axes | None", *, height: float = 4.0, **options: Any) -> Iterator["
     if ax is not None and not isinstance(ax, Axes):
         msg = f"ax must be an Axes of matplotlib; got {shown(ax)}"
         raise TypeError(msg)
+    if ax is not None and ax.name != projection:
+        msg = f'ax must be {projection}, of subplots(subplot_kw={{"projection": "{projection}"}}); got {ax.name} axes'
+        raise ValueError(msg)
     with mpl.rc_context(LOOKS if ax is None else {}):
-        yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(**options)
+        yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(projection=projection)
 
 
 def _several(lengths: float | Sequence[float]) -> Sequence[float]:
     """Return lengths that may be one."""
     return lengths if isinstance(lengths, Sequence) else [lengths]
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """Return which to take of so many, evenly from the first to the last."""
+    return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
 
 
 def _shades(count: int) -> Numbers:
@@ -573,19 +594,20 @@ def _rope(recipe: Recipe) -> Rope:
     """Return what turns as a Rope: which features pair up frequencies don't say, and who takes them doesn't ask."""
     if isinstance(recipe, Rope):
         return recipe
-    given = _host(recipe).tolist() if _array.is_array(recipe) else recipe
+    given = _host("frequencies", recipe).tolist() if _array.is_array(recipe) else recipe
     if not isinstance(given, tuple | list):
         msg = f"rope must be a Rope or frequencies; got {shown(recipe)}"
         raise TypeError(msg)
     return Rope(given, pairing="half")  # type: ignore[arg-type]  # it says what is wrong
 
 
-def _host(x: Any) -> Numbers:
-    """Return numbers, or an array of any library, as NumPy data; what is of half precision as float32."""
-    if not _array.is_array(x):
-        return np.asarray(placed([x] if isinstance(x, Real) else x, like=np.ones(1)))
-    xp = _array.namespace(x=x)
-    return host(x if _array.is_integer(x) else _array.cast(xp, x, _array.compute_dtype(xp, x)))
+def _host(name: str, numbers: Any) -> Numbers:
+    """Return finite real numbers, of the host or an array of any library, as NumPy data, or say what is wrong."""
+    data = host(placed(numbers, like=None if _array.is_array(numbers) else np.ones(1), name=name))
+    if not np.isfinite(data).all():
+        msg = f"{name} must be finite; got {data[~np.isfinite(data)][0]}"
+        raise ValueError(msg)
+    return data
 
 
 def _on_axes(rope: Rope, positions: Numbers, name: str = "positions") -> Numbers:
@@ -593,7 +615,7 @@ def _on_axes(rope: Rope, positions: Numbers, name: str = "positions") -> Numbers
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
-    if positions.ndim != 2 or positions.shape[1] != axes:
+    if positions.ndim != 2 or not axes or positions.shape[1] != axes:
         each = f", or one for each of {axes} axes" if axes else ""
         msg = f"{name} must be one number for a token{each}; got shape {positions.shape}"
         raise ValueError(msg)
@@ -622,10 +644,18 @@ def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
         raise ValueError(msg)
     if labels is None:
         return [f"recipe {i + 1}" for i in range(count)] if count > 1 else [""]
-    if isinstance(labels, str) or len(labels) != count:
+    if len(_texts("labels", labels)) != count:
         msg = f"labels must be {count} names, one for each recipe; got {shown(labels)}"
         raise ValueError(msg)
     return list(labels)
+
+
+def _texts(name: str, texts: object) -> list[str]:
+    """Return names, or say that they are none."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        msg = f"{name} must be a sequence of str; got {shown(texts)}"
+        raise TypeError(msg)
+    return [*texts]
 
 
 def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
