@@ -495,7 +495,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.errors(F, like=3), TypeError, r"like must be an array.*; got int"),
         (lambda: plot.decay(F, ax=polar()), ValueError, r"ax must be rectilinear.*; got polar axes"),
         (lambda: plot.decay(F, ax=plt.figure().add_subplot(projection="3d")), ValueError, r"ax must .* got 3d axes"),
-        (lambda: plot.pairs(HALF, ax=polar()), ValueError, r"ax must be rectilinear.*; got polar axes"),
+        (lambda: plot.pairs(HALF, ax=polar()), ValueError, r"ax must be rectilinear, .*; got polar"),
         (lambda: plot.pairs(HALF, head_dim=30), ValueError, r"head_dim must be from 32 to 2147483647; got 30"),
         (plot.pairs, ValueError, r"ropes must be at least one; got none"),
     ],

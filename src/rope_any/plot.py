@@ -33,6 +33,7 @@ from rope_any.testing._exact import Sample, exact
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.lines import Line2D
 
 __all__ = ["decay", "errors", "hands", "pairs", "table", "wavelengths"]
 
@@ -43,7 +44,7 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 BLACK, GREY, BLUE, RED = "#222222", "#767676", "#0072B2", "#D55E00"
 GREEN, PURPLE, ORANGE = "#009E73", "#A8518A", "#E69F00"
 STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
-THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.9, "linestyle": (0, (1, 2))}
+THIN: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (1, 2))}
 LOOKS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
@@ -53,7 +54,8 @@ LOOKS: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "font.size": 9.5,
-    "grid.color": "#e4e4e4",
+    "grid.alpha": 0.2,
+    "grid.color": GREY,
     "grid.linewidth": 0.6,
     "legend.framealpha": 0.9,
     "legend.edgecolor": "none",
@@ -90,9 +92,10 @@ def hands(
     pairs : sequence or array of int, optional
         Which pairs to draw. By default eight, evenly from the first to the last.
     legend : bool, optional
-        Whether to say beside the clock which hand is which; of several clocks side by side one will do.
+        Whether to say beside the clock which hand is which, of up to twelve; of several clocks side by side one will
+        do.
     ax : matplotlib.axes.Axes, optional
-        Polar axes to draw on.
+        Polar axes to draw on. The legend stands at their right, where ``layout="constrained"`` makes room for it.
 
     Returns
     -------
@@ -130,16 +133,19 @@ def hands(
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
     with _on(ax, height=4.2, projection="polar") as axes:
-        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), _shades(len(chosen)), chosen, strict=True):
+        drawn: list[Line2D] = []
+        shades = _shades(len(chosen), ink(axes))
+        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades, chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
             name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
             look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
-            axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
+            drawn += axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
         axes.set_title(f"Position {', '.join(map(_place, place.tolist()))}")
         if legend:
-            axes.legend(title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
+            some = [drawn[i] for i in _spread(len(drawn), 12)]
+            _legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
 
 
@@ -172,8 +178,8 @@ def wavelengths(
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are no recipes, more than five, or not as many labels, or a length is
-        not positive.
+        If an argument is of another kind, there are no recipes, more than five, or not as many labels, all pairs of a
+        recipe hold still, or a length is not positive.
 
     Examples
     --------
@@ -192,18 +198,24 @@ def wavelengths(
     marks = {name: [positive("lengths", length) for length in _several(of)] for name, of in (lengths or {}).items()}
     _texts("the names of lengths", [*marks])
     looks = styles(len(rows))
+    if any(min(row) == math.inf for row in rows):
+        msg = "ropes must each have a pair that turns; got one of which all hold still"
+        raise ValueError(msg)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
     alone = ax is None and len(rows) > 1  # several may leave no corner free
     with _on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
+        from matplotlib.ticker import MaxNLocator
+
+        drawn: list[Line2D] = []
         for row, name, look in zip(rows, names, looks, strict=True):
-            axes.plot(range(len(row)), row, label=name, marker="." if len(row) < 16 else None, **look)
+            drawn += axes.plot(range(len(row)), row, label=name, marker="." if len(row) < 16 else None, **look)
         axes.set(xlabel="pair", ylabel="wavelength (tokens per turn)")
-        axes.set(yscale="log", xlim=(0, max(map(len, rows)) - 0.9))
+        axes.set(yscale="log", xlim=(-0.5, max(map(len, rows)) - 0.5))
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         marked(axes, marks)
         apart(axes.yaxis)
-        if len(rows) > 1 or labels:
-            for text in axes.legend(**(below if alone else {"loc": "lower right"})).get_texts():
-                text.set_text(fill(text.get_text(), 60))
+        if len(rows) > 1 or labels is not None:
+            _legend(axes, drawn, wide=60, **(below if alone else {"loc": "lower right"}))
     return axes
 
 
@@ -225,8 +237,9 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     matplotlib.axes.Axes
         With two lines by distance. The score, of queries and keys whose features are all equal, relative to that at
         distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, of which
-        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. It has an axis of its
-        own at the right, in a unit with which it touches the size of the score at one distance.
+        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. It has an axis of its own at the
+        right, in a unit with which it touches the size of the score at one distance. Where waves are shorter than a
+        line can show, the range of either is filled.
 
     Raises
     ------
@@ -248,17 +261,25 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     """
     rope = replace(_rope(rope), attention_factor=1.0)
     longest = as_tokens("length", length, least=1)
-    distances = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
-    cos, sin = _table(rope, distances)
-    score = cos.mean(axis=-1)
-    bound = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
-    unit = float((bound / np.maximum(np.abs(score), 1e-9)).min())  # so the bound is nowhere drawn below the score
+    distances, some = _distances(longest, len(as_rows(rope.frequencies)[0]))
+    cos, sin = (part.reshape(*some.shape, -1) for part in _table(rope, some.ravel()))
+    scores = cos.mean(axis=-1)
+    bounds = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
+    # so that the bound's line is nowhere drawn below that of the score
+    unit = float((bounds / np.maximum(np.abs(scores), 1e-9))[:, 0].min())
     with _on(ax) as axes:
         from matplotlib.transforms import Affine2D
 
         below = Affine2D().scale(1, 1 / unit) + axes.transData
-        axes.plot(distances, bound, color=RED, linewidth=1.2, linestyle=STYLES[1][1], label="bound", transform=below)
-        axes.plot(distances, score, color=BLUE, linewidth=1.2, label="score")
+        ways_of: dict[str, Any] = {
+            "bound": (bounds, RED, STYLES[1][1], below),
+            "score": (scores, BLUE, "-", axes.transData),
+        }
+        drawn: list[Line2D] = []
+        for name, (values, color, style, place) in ways_of.items():
+            look: dict[str, Any] = {"color": color, "transform": place}
+            axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
+            drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
         axes.set(xlabel=_in_tokens("distance of query and key", rope), ylabel="score, relative to that at distance 0")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
@@ -267,7 +288,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         right = axes.secondary_yaxis("right", functions=ways)
         right.set_ylabel("bound of the paper", color=RED)
         right.yaxis.set_major_formatter(lambda y, _: f"{y:g}" if y >= 0 else "")
-        axes.legend(loc="upper right")
+        _legend(axes, drawn, loc="upper right")
     return axes
 
 
@@ -363,8 +384,8 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each way and one for the bound. A point is the largest error, against 60 digits, over all pairs
-        and up to eight positions above half of its own and up to it.
+        With a line for each way and one for the bound, that of `cos_sin`. A point is the largest error, against 60
+        digits, over all pairs and up to eight positions above half of its own and up to it.
 
     Raises
     ------
@@ -395,19 +416,23 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     _array.require_array("like", like)
     ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]
     rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
+    bound, said = np.full(len(ends), TABLE_BOUND), tokens(TABLE_BOUND)
+    if _array.dtype_name(like.dtype) == "float64":
+        bound, said = 1e-15 * (1 + np.asarray(ends) * np.abs(rows).sum(axis=0).max()), "1e−15 (1 + largest angle)"
     angle = (places.reshape(len(places), -1, 1).astype(np.float32) * rows).sum(axis=1)
     lines = {
         "float32 product": _largest([np.cos(angle), np.sin(angle)], truth, groups),
         "rope_any": _largest(ours, truth, groups),
     }
     with _on(ax) as axes:
+        drawn: list[Line2D] = []
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
-            axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
-        axes.axhline(TABLE_BOUND, **THIN, label=f"bound {tokens(TABLE_BOUND)}")
+            drawn += axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
+        drawn += axes.plot(ends, bound, **THIN, color=ink(axes), label=f"bound {said}")
         axes.set(xscale="log", yscale="log", xlabel=_in_tokens("position", rope))
         axes.set_ylabel("largest error of cosine and sine (no unit)")
         apart(axes.xaxis)
-        axes.legend(loc="upper left")
+        _legend(axes, drawn, loc="upper left")
     return axes
 
 
@@ -432,7 +457,7 @@ def pairs(
     head_dim : int, optional
         How many features a head has; by default those up to the last that turns.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Where to draw. The legend stands above them, where ``layout="constrained"`` makes room for it.
 
     Returns
     -------
@@ -483,16 +508,15 @@ def pairs(
                 ink = BLACK if boxed else looks[kinds[0]][1]
                 strip.text(column, line + 0.4, str(pair), color=ink, bbox=boxed, size=size, ha="center", va="center")
         seen = {kind for *_, kinds in cells for kind in kinds}
-        for kind in filter(seen.__contains__, looks):
-            strip.bar(0, 0, color=looks[kind][0], **edge, label=kind)
+        drawn = [strip.bar(0, 0, color=looks[kind][0], **edge, label=kind) for kind in looks if kind in seen]
         widest = max(column for column, *_ in cells)
         strip.set_xticks(range(0, widest + 1, 4))
-        strip.set_yticks([line + 0.4 for line in range(len(lines))], lines)
+        strip.set_yticks([line + 0.4 for line in range(len(lines))], lines, parse_math=False)
         strip.set(xlim=(-0.6, widest + 0.6), ylim=(len(lines), -0.1))
         strip.set_xlabel("feature; the number in a cell is that of its pair")
         strip.grid(visible=False)
         strip.tick_params(left=False)
-        strip.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
+        _legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
     return strip
 
 
@@ -533,7 +557,12 @@ def apart(axis: "Axis") -> None:
 def named(ax: "Axes", name: str, height: float, above: float = 0) -> None:
     """Write a name at the right end, at the height of what it names, or some points above it."""
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5)
+    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False)
+
+
+def ink(ax: "Axes") -> Any:
+    """Return the colour in which axes are written on, of whatever style: it is seen on their ground."""
+    return ax.xaxis.label.get_color()
 
 
 def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
@@ -543,7 +572,7 @@ def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
         for length in dict.fromkeys(_several(several)):
             names.setdefault(length, []).append(name)
     for length, alike in names.items():
-        ax.axhline(length, **THIN, label=f"_{', '.join(alike)}")  # not in the legend
+        ax.axhline(length, **THIN, color=ink(ax), gid=", ".join(alike))  # without a label: not in the legend
     ax.get_ylim()  # all are in sight now
     point, free = ax.figure.dpi / 72, -math.inf
     for length in sorted(names):
@@ -583,11 +612,19 @@ def _spread(count: int, most: int) -> list[int]:
     return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
 
 
-def _shades(count: int) -> Numbers:
-    """Return colours from dark to light, none too light for a white page."""
+def _shades(count: int, ink: Any) -> Numbers:
+    """Return colours from that which is nearest to the ink to one that is seen on its ground."""
     import matplotlib as mpl
 
-    return np.asarray(mpl.colormaps["cividis"](np.linspace(0, 0.85, count)))
+    ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(ink)) < 0.5 else (1.0, 0.3)
+    return np.asarray(mpl.colormaps["cividis"](np.linspace(*ends, count)))
+
+
+def _legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
+    """Name what is drawn as it is called: matplotlib hides what begins with ``_``, and reads formulas between ``$``."""
+    legend = ax.legend(drawn, [""] * len(drawn), **options)
+    for text, one in zip(legend.get_texts(), drawn, strict=True):
+        text.set(text=fill(one.get_label(), wide), parse_math=False)
 
 
 def _rope(recipe: Recipe) -> Rope:
@@ -678,6 +715,13 @@ def _ranges(title: str, features: int) -> list[str]:
     if features <= LINE:
         return [title]
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
+
+
+def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
+    """Return distances to draw, and of each the same and some between it and the next, in no step with any wave."""
+    first = np.unique([0, *np.geomspace(1, longest, 1024).round().astype(int)])
+    shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
+    return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)
 
 
 def _largest(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
