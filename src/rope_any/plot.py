@@ -719,7 +719,7 @@ def _ranges(title: str, features: int) -> list[str]:
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
     """Return distances to draw, and of each the same and some between it and the next, in no step with any wave."""
-    first = np.unique([0, *np.geomspace(1, longest, 1024).round().astype(int)])
+    first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
     return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)
 

@@ -100,7 +100,7 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
     if len(files) > 1 and kind != "wavelengths":
         msg = f"{kind} must be of one CONFIG; got {len(files)}"
         raise ValueError(msg)
-    if output.suffix not in SUFFIXES:
+    if output.suffix.lower() not in SUFFIXES:
         msg = f"--output must end in {', '.join(SUFFIXES)}; got {output}"
         raise ValueError(msg)
 
@@ -139,7 +139,7 @@ def _names(files: list[Path]) -> list[str]:
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
     ]
-    return [name.replace("$", r"\$") for name in _distinct(short, map(str, files))]  # which begins a formula
+    return _distinct(short, map(str, files))
 
 
 def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
@@ -155,7 +155,7 @@ def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str
     of = ", ".join(filter(None, [model and model.value, one.layer_type if len(told) == 1 else None]))
     ax = ONE[kind](rope, one, **options)
     (name,) = _names([file])
-    ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10)
+    ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10, parse_math=False)
     return ax
 
 
@@ -189,8 +189,8 @@ def _pairs(rope: Rope, one: Explanation) -> "Axes":
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
-    "table": lambda rope, _, length=256: pictures.table(rope, range(length)),
-    "errors": lambda rope, _, length=2**31 - 1: pictures.errors(rope, longest=length),
+    "table": lambda rope, _, **length: pictures.table(rope, *map(range, length.values())),
+    "errors": lambda rope, _, **length: pictures.errors(rope, **dict(zip(["longest"], length.values()))),
     "pairs": _pairs,
 }
 
@@ -199,7 +199,7 @@ def _drawn(ax: "Axes") -> dict[str, Any]:
     """Return what is in a picture, as JSON has it."""
     return {
         "axes": {"x": ax.get_xlabel(), "y": ax.get_ylabel()},
-        "lines": [{"label": str(line.get_label()).lstrip("_"), **_points(*line.get_data())} for line in ax.lines],
+        "lines": [{"label": line.get_gid() or str(line.get_label()), **_points(*line.get_data())} for line in ax.lines],
         "images": [np.asarray(image.get_array()).tolist() for image in ax.images],
         "texts": [{"text": text.get_text(), "at": getattr(text, "xy", text.get_position())} for text in ax.texts],
     }
@@ -215,4 +215,4 @@ def _save(file: Path) -> None:
     from matplotlib import pyplot as plt
 
     with mpl.rc_context({"svg.hashsalt": "rope_any"}):
-        plt.savefig(file, dpi=DPI, metadata=SUFFIXES[file.suffix])
+        plt.savefig(file, dpi=DPI, metadata=SUFFIXES[file.suffix.lower()])
