@@ -267,7 +267,16 @@ def test_of_many_positions_some_are_drawn_as_they_are(count, step):
         assert ax.images[0].get_interpolation() == "nearest"
         name = ax.yaxis.get_major_formatter()
         assert [name(row, None) for row in (0, 3, len(image))] == ["0", f"{3 * step}", ""]
-        assert ax.get_ylabel() == "position (tokens)" + (f", in steps of {step}" if step > 1 else "")
+        assert ax.get_ylabel() == "position (tokens)" + (f", one of {step} drawn" if step > 1 else "")
+
+
+def test_a_range_may_be_longer_than_memory():
+    ax = plot.table(HALF, range(5, 10**13, 10**7))
+    every = -(-(10**6) // 512) * 10**7
+    cos, sin = oracle.cos_sin(range(5, 10**13, every), F)
+    np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([cos, sin]), atol=2e-2)
+    with pytest.raises(ValueError, match=r"positions must not exceed"):
+        plot.table(F, range(10**30))
 
 
 def test_an_image_has_the_colours_of_the_bar_alone():

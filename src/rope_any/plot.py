@@ -323,24 +323,21 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     >>> ax.images[0].get_array().shape
     (100, 128)
     """
-    given = np.arange(256) if positions is None else _host("positions", positions)
-    if given.ndim not in {1, 2}:
-        msg = f"positions must be one number for a token, or one for each axis; got shape {given.shape}"
-        raise ValueError(msg)
+    given = _listed(range(256) if positions is None else positions)
     if isinstance(table, Table):
         check_table(*table)
         cos, sin = (_host("table", part) for part in table)
-        places, axis = np.arange(len(cos)) if positions is None else given, "position (tokens)"
+        places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
             msg = f"table must be (positions, pairs), for {len(places)} positions; got shape {cos.shape}"
             raise ValueError(msg)
-        rows = _evenly(len(places))
-        cos, sin = cos[rows], sin[rows]
+        every = _every(len(places))
+        cos, sin = cos[every], sin[every]
     else:
         rope = _rope(table)
         places, axis = given, _in_tokens("position", rope)
-        rows = _evenly(len(places))
-        cos, sin = _table(rope, places[rows])
+        every = _every(len(places))
+        cos, sin = _table(rope, np.asarray(places[every]))
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
     if not image.size:
         msg = f"table must have a position and a pair; got shape {cos.shape}"
@@ -355,12 +352,13 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         step = max(1, pairs // 4)
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
-        names = places[rows] if places.ndim == 1 else rows
+        each = isinstance(places, range) or places.ndim == 1
+        names = np.asarray((places if each else range(len(places)))[every])
         axes.yaxis.set_major_formatter(lambda y, _: _place(names[int(y)].item()) if y in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
-        steps = f", in steps of {tokens(rows[1])}" if len(rows) < len(places) else ""
-        axes.set(xlabel="pair", ylabel=(axis if places.ndim == 1 else "token") + steps)
+        some = f", one of {tokens(every.step)} drawn" if every.step > 1 else ""
+        axes.set(xlabel="pair", ylabel=(axis if each else "token") + some)
         axes.grid(visible=False)
         axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
     return axes
@@ -664,9 +662,22 @@ def _in_tokens(what: str, rope: Rope) -> str:
     return f"{what} (tokens{', the same on all axes' if isinstance(rope.frequencies[0], tuple) else ''})"
 
 
-def _evenly(count: int) -> Numbers:
-    """Return which rows of so many an image has dots for."""
-    return np.arange(0, count, max(1, -(-count // ROWS)))
+def _listed(positions: Any) -> range | Numbers:
+    """Return positions one after the other; a range as it is, which may be longer than memory."""
+    if isinstance(positions, range):
+        for end in (positions[:1], positions[-1:]):
+            _host("positions", end)
+        return positions
+    numbers = _host("positions", positions)
+    if numbers.ndim not in {1, 2}:
+        msg = f"positions must be one number for a token, or one for each axis; got shape {numbers.shape}"
+        raise ValueError(msg)
+    return numbers
+
+
+def _every(count: int) -> slice:
+    """Return which rows of so many an image shows: no more than it has dots for."""
+    return slice(None, None, max(1, -(-count // ROWS)))
 
 
 def _table(rope: Rope, positions: Numbers, name: str = "positions") -> Table:

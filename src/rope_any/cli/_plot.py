@@ -189,8 +189,10 @@ def _pairs(rope: Rope, one: Explanation) -> "Axes":
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
-    "table": lambda rope, _, **length: pictures.table(rope, *map(range, length.values())),
-    "errors": lambda rope, _, **length: pictures.errors(rope, **dict(zip(["longest"], length.values()))),
+    "table": lambda rope, _, length=None: pictures.table(rope, None if length is None else range(length)),
+    "errors": lambda rope, _, length=None: (
+        pictures.errors(rope) if length is None else pictures.errors(rope, longest=length)
+    ),
     "pairs": _pairs,
 }
 
