@@ -1,6 +1,7 @@
 """Wrong use at random: whatever stands for an argument, what comes out is a result or an error that names it."""
 
 import array
+import functools
 import inspect
 import linecache
 import re
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rope_any as ra
-from rope_any import axes, bending, config, positions, scaling, weights
+from rope_any import axes, bending, config, plot, positions, scaling, weights
 
 SOURCE = str(Path(ra.__file__).parent)
 NAN, INF = float("nan"), float("inf")
@@ -65,6 +66,23 @@ SECTIONED = {
     "num_hidden_layers": 2,
     "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
 }
+
+
+def drawing(function):
+    """Return a function of pictures that leaves no figure open."""
+
+    @functools.wraps(function)
+    def draw(*arguments, **options):
+        pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+        pyplot.switch_backend("agg")
+        try:
+            return function(*arguments, **options)
+        finally:
+            pyplot.close("all")
+
+    return draw
+
+
 OF_FREQUENCIES = {"original_length": 8192, "factor": 8.0}
 CALLS = {
     "frequencies": (ra.frequencies, (8,), {"base": 1e4}),
@@ -173,6 +191,17 @@ CALLS = {
             "start": 0,
             "heads": (1, 1),
         },
+    ),
+    "plot.hands": (drawing(plot.hands), (F, 5), {"pairs": [0, 1], "legend": True, "ax": None}),
+    "plot.wavelengths": (drawing(plot.wavelengths), (F, ROPE), {"labels": ["a", "b"], "lengths": {"c": 5}, "ax": None}),
+    "plot.decay": (drawing(plot.decay), (F,), {"length": 5, "ax": None}),
+    "plot.table": (drawing(plot.table), (TABLE, P), {"ax": None}),
+    "plot.table of a rope": (drawing(plot.table), (GRID, [[1, 2]]), {"ax": None}),
+    "plot.errors": (drawing(plot.errors), (F,), {"longest": 5, "like": X, "ax": None}),
+    "plot.pairs": (
+        drawing(plot.pairs),
+        (ROPE, GRID),
+        {"labels": ["a", "b"], "axes": ["c", "d"], "head_dim": 9, "ax": None},
     ),
 }
 

@@ -22,7 +22,7 @@ import numpy as np
 from rope_any import _array, config
 from rope_any._array import Array
 from rope_any._engines import host
-from rope_any._frequencies import Frequencies, as_rows, integer, positive, shown
+from rope_any._frequencies import Frequencies, as_rows, flag, integer, positive, shown
 from rope_any._pairing import members
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table, placed
@@ -130,6 +130,7 @@ def hands(
         if not 0 <= integer("pairs", pair) <= last:
             msg = f"pairs must be from 0 to {last}; got {pair}"
             raise ValueError(msg)
+    named = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
     with _on(ax, height=4.2, projection="polar") as axes:
@@ -143,7 +144,7 @@ def hands(
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
         axes.set_title(f"Position {', '.join(map(_place, place.tolist()))}")
-        if legend:
+        if named:
             some = [drawn[i] for i in _spread(len(drawn), 12)]
             _legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
@@ -190,7 +191,8 @@ def wavelengths(
     >>> ax.get_ylabel()
     'wavelength (tokens per turn)'
     """
-    rows = [config.wavelengths(_rope(rope)) for rope in ropes]
+    # what takes more than 1e100 tokens holds still, and would be more than an axis can show
+    rows = [[w if w < 1e100 else math.inf for w in config.wavelengths(_rope(rope))] for rope in ropes]
     names = _labels(labels, len(rows))
     if not isinstance(lengths, Mapping | None):
         msg = f"lengths must be a mapping of names to tokens; got {shown(lengths)}"
@@ -325,6 +327,8 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     """
     given = _listed(range(256) if positions is None else positions)
     if isinstance(table, Table):
+        for part in table:
+            _array.require_array("table", part)
         check_table(*table)
         cos, sin = (_host("table", part) for part in table)
         places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
@@ -638,7 +642,12 @@ def _rope(recipe: Recipe) -> Rope:
 
 def _host(name: str, numbers: Any) -> Numbers:
     """Return finite real numbers, of the host or an array of any library, as NumPy data, or say what is wrong."""
-    data = host(placed(numbers, like=None if _array.is_array(numbers) else np.ones(1), name=name))
+    given = placed(numbers, like=None if _array.is_array(numbers) else np.ones(1), name=name)
+    try:
+        data = host(given)
+    except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"
+        msg = f"{name} must be an array that holds its numbers; got {type(given).__name__}"
+        raise TypeError(msg) from error
     if not np.isfinite(data).all():
         msg = f"{name} must be finite; got {data[~np.isfinite(data)][0]}"
         raise ValueError(msg)
