@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 
 import rope_any as ra
 from rope_any import scaling
+from rope_any.testing._exact import exact
 
 for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
@@ -324,13 +325,31 @@ def _middle(page):
     [
         ("head_dim=7", "head_dim must be an even number from 2 to 1\u00a0024; got 7."),
         ("position=0.5", "position must be a whole number from 0 to 2\u00a0147\u00a0483\u00a0647; got 0.5."),
-        ("factor=", "factor must be a number from 1 to 1\u00a0000\u00a0000; got ."),
+        ("factor=", "factor must be a number from 1 to 1\u00a0024; got ."),
+        ("factor=1e6", "factor must be a number from 1 to 1\u00a0024; got 1e6."),
+        ("trained=2147483648", "trained must be a whole number from 1 to 16\u00a0777\u00a0216; got 2147483648."),
         ("scheme=toString", "scheme must be one of plain, linear, ntk, dynamic_ntk, yarn, llama3; got toString."),
     ],
 )
 def test_the_explorer_says_what_it_cannot_draw(explorer, address, said):
     explorer.goto(f"{explorer.url}#{address}")
     explorer.get_by_text(said, exact=True).wait_for()
+
+
+@pytest.mark.parametrize("setting", ["trained=3&factor=1&head_dim=2", "trained=1&head_dim=2", "head_dim=1024"])
+def test_the_explorer_has_ticks(explorer, setting):
+    explorer.goto(f"{explorer.url}#{setting}")
+    for kind in ("wavelengths", "score", "bound"):
+        for anchor in ("middle", "end"):  # of numbers below, with the name of that axis; and at the left
+            texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}][x]").all_inner_texts()
+            assert sum(text.replace("\u00a0", "").replace(".", "").isdigit() for text in texts) >= 2, (kind, texts)
+
+
+def test_the_explorer_is_right_at_its_limits(explorer):
+    """The largest distance that it draws, with the fastest pair, against 60 digits."""
+    f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
+    found = explorer.evaluate("([f, r]) => ropeExplorer.decay(f, r)", [f, furthest])
+    assert_allclose(found["score"], exact([furthest], f).cos.mean(), rtol=0, atol=1e-5)
 
 
 def test_the_explorer_without_scripts(site, browser):

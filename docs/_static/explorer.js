@@ -84,11 +84,13 @@
   const range = (from, to, value) => Array.from({ length: to - from + 1 }, (_, i) => value(from + i));
   const stepped = (k) => (k <= 20 ? k : round2(20 * 10 ** ((k - 20) / 20))); // one by one, then by about an eighth
   const FACTORS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128];
+  // Products of distances up to 2 · trained · factor and frequencies are made in doubles: these limits keep them right
+  // to 1e-5 radians.
   const CONTROLS = {
     base: { first: 10_000, least: 2, most: 1e12, stops: range(60, 160, (k) => round2(10 ** (k / 20))) },
     head_dim: { first: 128, least: 2, most: 1024, step: 2, unit: "features", stops: range(1, 32, (k) => 8 * k) },
-    factor: { first: 4, least: 1, most: 1e6, unit: "times", stops: FACTORS },
-    trained: { first: 4096, least: 1, most: 2 ** 31, step: 1, unit: "tokens", stops: range(7, 18, (k) => 2 ** k) },
+    factor: { first: 4, least: 1, most: 1024, unit: "times", stops: FACTORS },
+    trained: { first: 4096, least: 1, most: 2 ** 24, step: 1, unit: "tokens", stops: range(7, 18, (k) => 2 ** k) },
     position: { first: 1000, least: 0, most: 2 ** 31 - 1, step: 1, stops: range(0, 114, stepped) },
   };
   const NUMBERS = { 1: "a whole number", 2: "an even number", undefined: "a number" };
@@ -152,7 +154,7 @@
   }
 
   function ticks({ domain: [from, to], log }) {
-    if (log) {
+    if (log && to >= 100 * from) {
       const [first, last] = [Math.ceil(Math.log10(from) - 1e-9), Math.floor(Math.log10(to) + 1e-9)];
       const every = Math.ceil((last - first + 1) / 6);
       return range(0, Math.floor((last - first) / every), (k) => 10 ** (first + every * k));

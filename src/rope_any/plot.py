@@ -130,7 +130,7 @@ def hands(
         if not 0 <= integer("pairs", pair) <= last:
             msg = f"pairs must be from 0 to {last}; got {pair}"
             raise ValueError(msg)
-    named = flag("legend", legend)
+    legend = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
     with _on(ax, height=4.2, projection="polar") as axes:
@@ -144,7 +144,7 @@ def hands(
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
         axes.set_title(f"Position {', '.join(map(_place, place.tolist()))}")
-        if named:
+        if legend:
             some = [drawn[i] for i in _spread(len(drawn), 12)]
             _legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
