@@ -149,6 +149,18 @@ def test_lengths_that_are_equal_are_one_line_and_names_that_are_near_stand_apart
     assert_apart(ax)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 256])
+def test_ticks_are_whole_pairs_and_all_points_inside(count):
+    ax = plot.wavelengths(ra.frequencies(2 * count))
+    ax.figure.draw_without_rendering()
+    left, right = ax.get_xlim()
+    ticks = [tick for tick in ax.get_xticks() if left <= tick <= right]
+    assert ticks and all(tick == int(tick) for tick in ticks) and left < 0 and right > count - 1
+    assert count > 3 or ticks == list(range(count))
+    low, high = ax.get_ylim()
+    assert low < ax.lines[0].get_ydata().min() and high > ax.lines[0].get_ydata().max()
+
+
 def test_lines_are_told_apart_without_colour():
     ax = plot.wavelengths(*[F] * 5)
     assert labels(ax) == [f"recipe {i}" for i in range(1, 6)]
@@ -197,6 +209,21 @@ def test_the_bound_is_read_at_the_right_and_never_drawn_below_the_score(rope):
     assert right.get_ylabel() == "bound of the paper"
     assert ax.get_ylim()[1] > bound.get_ydata()[0] / right.get_ylim()[1] * ax.get_ylim()[1] * 0.99  # all of it is seen
     assert ax.get_xlim() == (0, 5000)
+
+
+@pytest.mark.parametrize("f", [(1.0,), (1.0, 0.37), (3.0,)])
+def test_short_waves_fill_their_range(f):
+    """Of one pair all scores from -1 to 1 are there, whatever the step of the distances drawn."""
+    ax = plot.decay(f, length=100_000)
+    figure, score = ax.figure, ax.collections[1].get_paths()[0].vertices
+    far = score[(score[:, 0] > 10_000) & (score[:, 0] < 90_000)]
+    top, bottom = (part.mean() for part in (far[far[:, 1] > 0, 1], far[far[:, 1] < 0, 1]))
+    assert top > 0.95 and bottom < (-0.95 if len(f) == 1 else -0.8)
+    figure.canvas.draw()
+    left, low = ax.transData.transform((10_000, -0.7))
+    right, high = ax.transData.transform((90_000, 0.7))
+    dots = np.asarray(figure.canvas.buffer_rgba())[::-1][int(low) : int(high), int(left) : int(right), :3]
+    assert (np.abs(dots / 255 - to_rgb(plot.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
 
 
 def test_decay_goes_to_the_length_that_is_asked_for():
@@ -321,6 +348,13 @@ def test_errors_are_those_against_sixty_digits():
     assert narrow.get_linestyle() != ours.get_linestyle() and narrow.get_marker() != ours.get_marker()
 
 
+def test_errors_of_a_float64_table_have_its_bound():
+    _, ours, bound = plot.errors(THREE, longest=100_000, like=np.ones(1)).lines
+    most = max(sum(map(abs, column)) for column in zip(*THREE.frequencies, strict=True))
+    np.testing.assert_allclose(bound.get_ydata(), [1e-15 * (1 + p * most) for p in bound.get_xdata()], rtol=1e-6)
+    assert "1e−15" in bound.get_label() and (ours.get_ydata() <= bound.get_ydata()).all()
+
+
 def test_errors_on_any_library(lib):
     rope = ra.Rope(ra.axes.chunked(F[::4], [2, 2]), pairing="half")
     _, ours, _ = plot.errors(rope, longest=2**31 - 1, like=lib([0.0], "float32")).lines
@@ -431,6 +465,49 @@ def test_axes_that_are_given_keep_their_looks():
     assert to_rgb(ax.get_legend().get_frame().get_edgecolor()) == (1, 0, 0)
 
 
+def test_names_are_written_as_they_are():
+    odd = ["_hidden", r"$x$ and $y^2$ for a dollar"]
+    ax = plot.wavelengths(F, F, labels=odd, lengths={"_a $b$": 64})
+    pairs = plot.pairs(HALF, HALF, labels=odd, axes=["$z$"])
+    turns = plot.pairs(THREE, axes=["_t", "$h$", "w"])
+    texts = [
+        *ax.get_legend().get_texts(),
+        *ax.texts,
+        *pairs.get_yticklabels(),
+        *turns.get_legend().get_texts(),
+    ]
+    assert [text.get_text() for text in texts] == [
+        *odd,
+        "_a $b$ 64",
+        *odd,
+        *(f"turns with {name}" for name in ("_t", "$h$", "w")),
+    ]
+    assert not any(text.get_parse_math() for text in texts)
+
+
+def test_a_legend_of_hands_is_short():
+    ax = plot.hands(ra.frequencies(512), 1, pairs=range(256))
+    assert len(ax.lines) == 256
+    names = [int(text.get_text().split(":")[0]) for text in ax.get_legend().get_texts()]
+    assert len(names) == 12 and (names[0], names[-1]) == (0, 255)
+    ax.figure.draw_without_rendering()
+    around, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
+    assert around.y0 >= 0 and around.x1 <= width and around.y1 <= height
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("name", ["hands", "wavelengths", "errors"])
+def test_lines_are_seen_on_the_ground_of_any_style(name, own, style):
+    with plt.style.context(style):
+        projection = "polar" if name == "hands" else None
+        ax = EACH[name](ax=None if own else plt.figure().add_subplot(projection=projection))
+    ground = lightness(ax.get_facecolor()[:3])
+    for line in ax.lines:
+        low, high = sorted((ground, lightness(line.get_color()[:3] if name == "hands" else line.get_color())))
+        assert (high + 0.05) / (low + 0.05) > (1.4 if name == "hands" else 3), line
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_each_makes_a_figure_that_pyplot_shows(name):
     settings = dict(mpl.rcParams)
@@ -460,6 +537,8 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.wavelengths(*[F] * 6), ValueError, r"ropes must be from 1 to 5.*; got 6"),
         (lambda: plot.wavelengths(F, labels=["a", "b"]), ValueError, r"labels must be 1 names.*got list"),
         (lambda: plot.wavelengths(F, lengths={"trained": 0}), ValueError, r"lengths must be positive.*got 0"),
+        (lambda: plot.wavelengths(F, (0.0, 1e-300)), ValueError, r"ropes must each have a pair that turns; got one"),
+        (lambda: plot.hands(F, 1, legend=0), TypeError, r"legend must be True or False; got int 0"),
         (lambda: plot.decay(F, length=0), ValueError, r"length must be from 1 to 2147483647; got 0"),
         (
             lambda: plot.table(ra.cos_sin(np.zeros((2, 3)), F)),

@@ -341,7 +341,7 @@ def test_the_explorer_has_ticks(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
     for kind in ("wavelengths", "score", "bound"):
         for anchor in ("middle", "end"):  # of numbers below, with the name of that axis; and at the left
-            texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}][x]").all_inner_texts()
+            texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}]").all_text_contents()
             assert sum(text.replace("\u00a0", "").replace(".", "").isdigit() for text in texts) >= 2, (kind, texts)
 
 
