@@ -112,15 +112,16 @@ def test_gradients_reach_the_frequencies_of_heads(rng):
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize(("features", "start"), [(24, 0), (30, 0), (30, 5)])
-def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, features, start):
-    x, places = rng.uniform(-2, 2, (2, 3, 7, features)), rng.integers(-99, 99, (7, 3))
-    ramps = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)]
+@pytest.mark.parametrize("sizes", [(24, 0, 3), (30, 0, 3), (30, 5, 3), (18, 1, 2)])
+def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, sizes):
+    features, start, count = sizes
+    x, places = rng.uniform(-2, 2, (2, 3, 7, features)), rng.integers(-99, 99, (7, count))
+    ramps = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)[:count]]
     want = x.copy()
     for a, ramp in enumerate(ramps):
         here = np.s_[..., start + 8 * a : start + 8 * (a + 1)]
         want[here] = oracle.rotate(x[here], places[:, a], ramp, pairing=pairing)
-    rope = ra.Rope(axes.axial(*ramps), pairing=pairing, blocks=3, start=start)
+    rope = ra.Rope(axes.axial(*ramps), pairing=pairing, blocks=count, start=start)
     given_x, given_places = lib(x, "float32"), lib(places)
     np.testing.assert_allclose(lib.get(rope.apply(given_x, given_places)), want, rtol=0, atol=2e-6)
     q, k = rope(given_x, given_x, given_places)

@@ -371,6 +371,22 @@ def test_what_is_told_of_kinds_of_layers_and_of_an_object_within():
     assert dbrx.facts["rope_theta"] == (5e5, "attn_config.rope_theta")
 
 
+def test_what_stands_outside_is_for_kinds_of_layers_that_lack_it():
+    kinds = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"partial_rotary_factor": 0.5}}
+    outside = {"rope_parameters": kinds, "rope_local_base_freq": 2e4, "partial_rotary_factor": 0.25}
+    local, full = config.explain({"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6} | outside)
+    assert local.rope.frequencies == ra.frequencies(16)
+    assert full.rope.frequencies == ra.frequencies(32, base=1e6)
+
+
+@pytest.mark.parametrize(("mscale", "of_all"), [(1.0, 0.7), (0.7, 1.0), (0, 0.7), (1.0, 0)])
+def test_the_scales_of_deepseek_count_unless_one_is_zero(mscale, of_all):
+    yarn = YARN | {"mscale": mscale, "mscale_all_dim": of_all}
+    scales = {"mscale": mscale, "mscale_all_dim": of_all} if mscale and of_all else {}
+    rope = Rope.from_config(LLAMA | {"rope_parameters": yarn})
+    assert rope.attention_factor == scaling.yarn_attention_factor(4.0, **scales)
+
+
 @pytest.mark.parametrize("name", TOLD)
 def test_what_is_told_and_where_it_stands(name):
     given, want = TOLD[name]

@@ -24,6 +24,7 @@ def pairing(request):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
+@pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("table", TABLES)
 def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pairing):

@@ -27,6 +27,14 @@ def positions(rng, count=24):
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
 
 
+def test_sequences_may_be_nested_as_deep_as_arrays():
+    nested = 3
+    for _ in range(60):
+        nested = [nested]
+    cos, _ = ra.cos_sin(nested, (1.0,), like=np.zeros(()))
+    assert cos.shape == (1,) * 61 and cos.item() == np.cos(3)
+
+
 @pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
 def test_a_frequency_is_split_to_the_last_digit(f):
     high, low, word = _table._in_turns(float(f))
