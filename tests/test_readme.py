@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import rope_any as ra
 from rope_any.testing._check import TABLE_BOUND
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +49,23 @@ def test_error():
     )
     assert float(figure(r"errs by ([\d.]+) at a million")) == round(careless, 2)
     assert float(figure(r"has them, by ([\d.e-]+)\.")) == in_float64
+
+
+def test_the_picture_shows_what_is_said_of_it():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("agg")
+    from rope_any import plot
+
+    said = re.search(
+        r"!\[.*grows from ([\d.e-]+) to ([\d.e-]+), ours stays below ([\d.e-]+)\.\]\(docs/errors.svg\)", README
+    )
+    first, last, bound = map(float, said.groups())
+    config = json.loads(re.search(r"of a config `(.*?)`", README)[1])
+    careless, ours, *_ = (line.get_ydata() for line in plot.errors(ra.Rope.from_config(config)).lines)
+    assert careless[0] <= first
+    assert round(careless[-1]) == last
+    assert max(ours) < bound < first * 2
+    svg = (ROOT / "docs" / "errors.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {text} -->" in svg for text in ("rope_any", "float32 product", "position (tokens)"))
 
 
 def test_models_read():
