@@ -343,6 +343,7 @@ def test_the_explorer_has_ticks(explorer, setting):
         for anchor in ("middle", "end"):  # of numbers below, with the name of that axis; and at the left
             texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}]").all_text_contents()
             assert sum(text.replace("\u00a0", "").replace(".", "").isdigit() for text in texts) >= 2, (kind, texts)
+            assert anchor == "end" or not any("." in text for text in texts)  # pairs and tokens are whole
 
 
 def test_the_explorer_is_right_at_its_limits(explorer):

@@ -153,18 +153,19 @@
     show("ex-clock", label, width, 2 * radius + 40, face, ...hours, ...rows.flatMap(hands));
   }
 
-  function ticks({ domain: [from, to], log }) {
+  function ticks({ domain: [from, to], log, least = 0 }) {
     if (log && to >= 100 * from) {
       const [first, last] = [Math.ceil(Math.log10(from) - 1e-9), Math.floor(Math.log10(to) + 1e-9)];
       const every = Math.ceil((last - first + 1) / 6);
       return range(0, Math.floor((last - first) / every), (k) => 10 ** (first + every * k));
     }
-    const rough = (to - from) / 5;
+    const rough = Math.max((to - from) / 5, least);
     const step = [1, 2, 5, 10].map((m) => m * 10 ** Math.floor(Math.log10(rough))).find((s) => s >= rough);
     return range(Math.ceil(from / step - 1e-9), Math.floor(to / step + 1e-9), (k) => Number((k * step).toPrecision(6)));
   }
 
-  // One chart: `x` and `y` are { label, domain, log, marks }, marks pairs of a name and a value.
+  // One chart: `x` and `y` are { label, domain, log, least, marks }: least the step of ticks, marks pairs
+  // of a name and a value.
   function chart(id, label, rows, x, y, width) {
     const [left, right, top, bottom, height] = [58, width - 8, 10, 260, 300];
     const scale = ({ domain, log }, from, to) => {
@@ -198,7 +199,7 @@
 
     const waves = rows.map(([name, f]) => [name, f.map((x, i) => [i, (2 * Math.PI) / x])]);
     const longest = Math.max(1.5 * length, ...waves.map(([, points]) => points.at(-1)[1]));
-    const pair = { label: "pair", domain: [0, Math.max(pairs - 1, 1)] };
+    const pair = { label: "pair", domain: [0, Math.max(pairs - 1, 1)], least: 1 };
     const tokens = { domain: [Math.min(5, state.trained / 1.5), longest], log: true, marks };
     chart("ex-wavelengths", "Wavelength in tokens by pair; a table below has each.", waves, pair, tokens, width);
 
@@ -207,7 +208,7 @@
     const decays = rows.map(([name, f]) => [name, distances.map((r) => [r, decay(f, r)])]);
     const of = (key) => decays.map(([name, points]) => [name, points.map(([r, both]) => [r, both[key]])]);
     const lowest = Math.min(...of("score").flatMap(([, points]) => points.map(([, y]) => y)));
-    const distance = { label: "distance (tokens)", domain: [1, most], log: true, marks };
+    const distance = { label: "distance (tokens)", domain: [1, most], log: true, least: 1, marks };
     const span = `by distance, from 1 to ${count(most)} tokens.`;
     chart("ex-score", `Score ${span}`, of("score"), distance, { domain: [Math.floor(lowest * 5) / 5, 1] }, width);
     chart("ex-bound", `Bound ${span}`, of("bound"), distance, { domain: [0, (pairs + 1) / 2] }, width);
