@@ -689,7 +689,17 @@ def test_the_command_line_draws_configs_side_by_side(configs):
 
 
 NAMED = {
-    "llama-3.1-8b": LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 16.0}},
+    "llama-3.1-8b": LLAMA
+    | {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+        "max_position_embeddings": 131_072,
+    },
     "gpt-oss-20b": LLAMA
     | {
         "head_dim": 64,
