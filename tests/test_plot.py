@@ -710,6 +710,7 @@ NAMED = {
         "model_type": "gemma3_text",
         "num_hidden_layers": 34,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "max_position_embeddings": 131_072,
     },
     "qwen2-vl-a-long-name-of-a-file-with-its-quantization-q4": {
         "model_type": "qwen2_vl_text",
@@ -737,8 +738,8 @@ def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
     want = [
         "llama-3.1-8b: trained 8 192, extended 131 072",
         "gpt-oss-20b: trained 4 096, extended 131 072",
-        "gemma-3-4b, sliding_attention: no length given",
-        "gemma-3-4b, full_attention: no length given",
+        "gemma-3-4b, sliding_attention: longest 131 072",
+        "gemma-3-4b, full_attention: longest 131 072",
         f"{[*NAMED][-1]}: trained 32 768",
     ]
     assert [label.replace("\u202f", " ") for label in labels(ax)] == want

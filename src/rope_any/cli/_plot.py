@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 KINDS = ("hands", "wavelengths", "decay", "table", "errors", "pairs")
 OPTIONS = {"hands": "position", "decay": "length", "table": "length", "errors": "length"}
 AXES = {3: ("time", "height", "width")}  # of M-RoPE
+# The lengths that are told of a config. The longest may be either of the others, which its config doesn't say.
+LENGTHS = {"trained": "trained_length", "extended": "extended_length", "longest": "max_position_embeddings"}
 # Each format, and what it would say of the moment: left out, so that the same picture is the same file.
 SUFFIXES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 DPI = 150
@@ -118,7 +120,7 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     each = {name: _lengths(one) for name, one in found.items()}
     alike = all(lengths == next(iter(each.values())) for lengths in each.values())
     labels = [name if alike else _with_lengths(name, lengths) for name, lengths in each.items()]
-    marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in ("trained", "extended")}
+    marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTHS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
@@ -129,8 +131,7 @@ def _with_lengths(name: str, lengths: dict[str, float]) -> str:
 
 def _lengths(one: Explanation) -> dict[str, float]:
     """Return the lengths that a config names, the shorter one first."""
-    names = {kind: f"{kind}_length" for kind in ("trained", "extended")}
-    return {kind: one.facts[name].value for kind, name in names.items() if name in one.facts}
+    return {kind: one.facts[name].value for kind, name in LENGTHS.items() if name in one.facts}
 
 
 def _names(files: list[Path]) -> list[str]:
