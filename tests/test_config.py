@@ -398,6 +398,11 @@ def test_what_is_told_and_where_it_stands(name):
     assert told.facts == want
 
 
+def test_a_long_path_is_shortened_in_a_message():
+    with pytest.raises(ValueError, match=r"there is none at x{255}…$"):
+        config.explain("x" * 1000)
+
+
 def test_sections_of_an_unknown_model_and_none():
     sections = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
     rope = Rope.from_config({"model_type": "llama_our"} | sections, pairing="half")

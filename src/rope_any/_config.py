@@ -31,6 +31,7 @@ from rope_any._models import (
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
+LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes
 MOST_LAYERS = 2**10
 MOST_KINDS = 64  # of layers
@@ -176,8 +177,11 @@ def _found(path: Path) -> tuple[Path, int]:
 
 
 def _printed(path: Path) -> str:
-    """Return a path as it is, if it makes a line."""
-    return str(path) if str(path).isprintable() else shown(str(path))
+    """Return a path as it is, if it makes a line, or the beginning of a long one."""
+    text = str(path)
+    if not text.isprintable():
+        return shown(text)
+    return text if len(text) <= LONGEST_PATH else f"{text[:LONGEST_PATH]}…"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
