@@ -15,7 +15,7 @@ import oracle
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
-from test_cli import run
+from test_cli import LLAMA3, run
 
 import rope_any as ra
 from rope_any import cli, plot
@@ -689,17 +689,7 @@ def test_the_command_line_draws_configs_side_by_side(configs):
 
 
 NAMED = {
-    "llama-3.1-8b": LLAMA
-    | {
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
-        "max_position_embeddings": 131_072,
-    },
+    "llama-3.1-8b": LLAMA3,
     "gpt-oss-20b": LLAMA
     | {
         "head_dim": 64,
