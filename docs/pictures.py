@@ -23,9 +23,10 @@ import rope_any as ra
 from rope_any import axes as arranged
 from rope_any import bending, config, plot, scaling
 from rope_any import positions as rules
-from rope_any.plot import BLACK, BLUE, GREY, RED, STYLES, WIDTH, apart, marked, named
+from rope_any.plot import looks
+from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, apart, marked, named
 
-LOOKS = plot.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
+LOOKS = looks.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
 PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
 
 Row = tuple[float, ...]
@@ -38,7 +39,7 @@ def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float
     rows = {"plain": plain} | after
     plot.wavelengths(*rows.values(), labels=[*rows], lengths=lengths, ax=upper)
     upper.set(xlabel=None, title="Wavelengths")
-    for look, row in zip(plot.styles(len(rows)), rows.values(), strict=True):
+    for look, row in zip(looks.styles(len(rows)), rows.values(), strict=True):
         lower.plot([f / g for f, g in zip(plain, row, strict=True)], **look)
     lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair turns")
     ticks = [1, 2, 4, 8, 16, 32, 64]

@@ -37,8 +37,9 @@ except ModuleNotFoundError as error:
     sys.exit(f"this example needs {error.name}, which is not installed")
 
 import rope_any as ra
-from rope_any import plot, scaling
-from rope_any.plot import tokens
+from rope_any import scaling
+from rope_any.plot import looks
+from rope_any.plot.looks import tokens
 
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)  # bytes of context
 WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
@@ -241,24 +242,24 @@ def draw(results, path):
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    colors = (plot.GREY, plot.ORANGE, plot.PURPLE, plot.BLACK, plot.RED, plot.GREEN, plot.BLUE)
+    colors = (looks.GREY, looks.ORANGE, looks.PURPLE, looks.BLACK, looks.RED, looks.GREEN, looks.BLUE)
     lines = (":", "-.", "", "-", "--", (0, (6, 1.5, 1.2, 1.5)), "-")
-    with mpl.rc_context(plot.LOOKS | {"svg.hashsalt": "rope_any"}):
-        figure = Figure(figsize=(plot.WIDTH, 4.4), layout="constrained")
+    with mpl.rc_context(looks.LOOKS | {"svg.hashsalt": "rope_any"}):
+        figure = Figure(figsize=(looks.WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
-        looks = zip(colors, lines, "sDXo^vP", strict=True)
-        for (method, row), (color, line, marker) in zip(perplexities(results).items(), looks, strict=True):
+        styles = zip(colors, lines, "sDXo^vP", strict=True)
+        for (method, row), (color, line, marker) in zip(perplexities(results).items(), styles, strict=True):
             means = [mean(found) for found in row.values()]
             ends = [(m - min(found), max(found) - m) for m, found in zip(means, row.values(), strict=True)]
             shape = {"linestyle": line, "marker": marker, "capsize": 3, "elinewidth": 1}
             axes.errorbar(list(row), means, list(zip(*ends, strict=True)), color=color, label=method, **shape)
-        axes.axvline(TRAINED, color=plot.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
+        axes.axvline(TRAINED, color=looks.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
         axes.text(TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5)
         axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte", xticks=LENGTHS)
         low, high = axes.get_ylim()
         axes.set_yticks([n * 10**k for k in range(4) for n in (1, 1.5, 2, 3, 4, 5, 6, 8) if low < n * 10**k < high])
-        plot.apart(axes.xaxis)
-        plot.apart(axes.yaxis)
+        looks.apart(axes.xaxis)
+        looks.apart(axes.yaxis)
         figure.legend(loc="outside lower center", ncols=4)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return figure

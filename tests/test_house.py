@@ -44,6 +44,7 @@ ROOMS = [
     "testing._check",
     "testing",
     "testing.make_vectors",
+    "plot.looks",
     "plot",
     "__init__",
     "cli._common",

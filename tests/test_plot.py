@@ -19,6 +19,7 @@ from test_cli import LLAMA3, run
 
 import rope_any as ra
 from rope_any import cli, plot
+from rope_any.plot import looks
 
 mpl.use("agg")
 
@@ -164,8 +165,8 @@ def test_ticks_are_whole_pairs_and_all_points_inside(count):
 def test_lines_are_told_apart_without_colour():
     ax = plot.wavelengths(*[F] * 5)
     assert labels(ax) == [f"recipe {i}" for i in range(1, 6)]
-    looks = {(line.get_linestyle(), str(line._unscaled_dash_pattern), line.get_linewidth()) for line in ax.lines}
-    assert len(looks) == 5
+    seen = {(line.get_linestyle(), str(line._unscaled_dash_pattern), line.get_linewidth()) for line in ax.lines}
+    assert len(seen) == 5
     assert max(lightness(line.get_color()) for line in ax.lines) < 0.3  # on white
 
 
@@ -223,7 +224,7 @@ def test_short_waves_fill_their_range(f):
     left, low = ax.transData.transform((10_000, -0.7))
     right, high = ax.transData.transform((90_000, 0.7))
     dots = np.asarray(figure.canvas.buffer_rgba())[::-1][int(low) : int(high), int(left) : int(right), :3]
-    assert (np.abs(dots / 255 - to_rgb(plot.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
+    assert (np.abs(dots / 255 - to_rgb(looks.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
 
 
 def test_decay_goes_to_the_length_that_is_asked_for():

@@ -19,7 +19,7 @@ ra.plot.hands(rope, 1000)
 # axes keep their own looks; ``LOOKS`` are those above.
 
 four = [0, 16, 32, 48]
-with plt.rc_context(ra.plot.LOOKS):
+with plt.rc_context(ra.plot.looks.LOOKS):
     figure, (left, right) = plt.subplots(
         ncols=2,
         figsize=(7.6, 3.0),

@@ -3,18 +3,15 @@ Pictures of a rotation, by matplotlib.
 
 Each function draws on the `ax` that it is given and returns it. Without one it makes a figure by pyplot, because that
 is where notebooks, ``pyplot.show`` and galleries look for what they are to show. Frequencies may be an array of any
-library, and where they do, it makes no difference which features pair up. Colour-blind eyes can tell the colours apart,
-which differ in lightness or come with a style of line. Axes that are given keep the looks that they were made with;
-those of the figures made here are ``LOOKS``, for ``pyplot.rc_context``. Where matplotlib is missing, which the extra
-``plot`` brings, a ModuleNotFoundError says so.
+library, and where they do, it makes no difference which features pair up. Axes that are given keep the looks that they
+were made with; those of the figures made here are ``looks.LOOKS``, for ``pyplot.rc_context``. Where matplotlib is
+missing, which the extra ``plot`` brings, a ModuleNotFoundError says so.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,12 +24,31 @@ from rope_any._pairing import members
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table, placed
 from rope_any._table import tokens as as_tokens
+from rope_any.plot.looks import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    STYLES,
+    THIN,
+    add_legend,
+    apart,
+    drawing_on,
+    in_full,
+    ink,
+    marked,
+    several,
+    shades,
+    styles,
+    tokens,
+)
 from rope_any.testing._check import TABLE_BOUND
 from rope_any.testing._exact import Sample, exact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.lines import Line2D
 
 __all__ = ["decay", "errors", "hands", "pairs", "table", "wavelengths"]
@@ -40,32 +56,10 @@ __all__ = ["decay", "errors", "hands", "pairs", "table", "wavelengths"]
 Recipe: TypeAlias = Rope | Frequencies | Array
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
-# The colours of Okabe and Ito, a darker one for their pale purple, and greys.
-BLACK, GREY, BLUE, RED = "#222222", "#767676", "#0072B2", "#D55E00"
-GREEN, PURPLE, ORANGE = "#009E73", "#A8518A", "#E69F00"
-STYLES = [(BLUE, "-"), (RED, (0, (5, 1.5))), (GREEN, (0, (6, 1.5, 1.2, 1.5))), (PURPLE, (0, (1.4, 1.2)))]
-THIN: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (1, 2))}
-LOOKS: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "font.size": 9.5,
-    "grid.alpha": 0.2,
-    "grid.color": GREY,
-    "grid.linewidth": 0.6,
-    "legend.framealpha": 0.9,
-    "legend.edgecolor": "none",
-    "lines.linewidth": 1.9,
-}
 FACES = [(BLUE, "white"), (ORANGE, BLACK), (BLACK, "white"), (PURPLE, "white")]  # of cells, and what is written on them
 STILL, PASSING = "holds still", "passes through"
 LINE = 32  # features
 ROWS = 512  # of an image
-WIDTH = 7.6  # inches, as wide as the text of a page
 
 
 # --- one function for each picture ------------------------------------------------------------------------------------
@@ -133,20 +127,19 @@ def hands(
     legend = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
-    with _on(ax, height=4.2, projection="polar") as axes:
+    with drawing_on(ax, height=4.2, projection="polar") as axes:
         drawn: list[Line2D] = []
-        shades = _shades(len(chosen), ink(axes))
-        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades, chosen, strict=True):
+        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades(len(chosen), axes), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
             name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
             look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
             drawn += axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        axes.set_title(f"Position {', '.join(map(_place, place.tolist()))}")
+        axes.set_title(f"Position {', '.join(map(in_full, place.tolist()))}")
         if legend:
             some = [drawn[i] for i in _spread(len(drawn), 12)]
-            _legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
+            add_legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
     return axes
 
 
@@ -197,7 +190,7 @@ def wavelengths(
     if not isinstance(lengths, Mapping | None):
         msg = f"lengths must be a mapping of names to tokens; got {shown(lengths)}"
         raise TypeError(msg)
-    marks = {name: [positive("lengths", length) for length in _several(of)] for name, of in (lengths or {}).items()}
+    marks = {name: [positive("lengths", length) for length in several(of)] for name, of in (lengths or {}).items()}
     _texts("the names of lengths", [*marks])
     looks = styles(len(rows))
     if any(min(row) == math.inf for row in rows):
@@ -205,7 +198,7 @@ def wavelengths(
         raise ValueError(msg)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
     alone = ax is None and len(rows) > 1  # several may leave no corner free
-    with _on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
+    with drawing_on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
         from matplotlib.ticker import MaxNLocator
 
         drawn: list[Line2D] = []
@@ -217,7 +210,7 @@ def wavelengths(
         marked(axes, marks)
         apart(axes.yaxis)
         if len(rows) > 1 or labels is not None:
-            _legend(axes, drawn, wide=60, **(below if alone else {"loc": "lower right"}))
+            add_legend(axes, drawn, wide=60, **(below if alone else {"loc": "lower right"}))
     return axes
 
 
@@ -269,7 +262,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     bounds = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
     # so that the bound's line is nowhere drawn below that of the score
     unit = float((bounds / np.maximum(np.abs(scores), 1e-9))[:, 0].min())
-    with _on(ax) as axes:
+    with drawing_on(ax) as axes:
         from matplotlib.transforms import Affine2D
 
         below = Affine2D().scale(1, 1 / unit) + axes.transData
@@ -290,7 +283,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         right = axes.secondary_yaxis("right", functions=ways)
         right.set_ylabel("bound of the paper", color=RED)
         right.yaxis.set_major_formatter(lambda y, _: f"{y:g}" if y >= 0 else "")
-        _legend(axes, drawn, loc="upper right")
+        add_legend(axes, drawn, loc="upper right")
     return axes
 
 
@@ -347,18 +340,17 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         msg = f"table must have a position and a pair; got shape {cos.shape}"
         raise ValueError(msg)
     most = max(1.0, float(np.abs(image).max()))
-    with _on(ax, height=4.6) as axes:
+    with drawing_on(ax, height=4.6) as axes:
         looks: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
-        drawn = axes.imshow(
-            image, aspect="auto", interpolation="nearest", **looks
-        )  # others mix colours: red, blue, purple
+        # other interpolations mix colours: of red and blue purple
+        drawn = axes.imshow(image, aspect="auto", interpolation="nearest", **looks)
         axes.axvline(pairs - 0.5, color=BLACK, linewidth=1.5)
         step = max(1, pairs // 4)
         ticks = [half + pair for half in (0, pairs) for pair in range(0, pairs, step)]
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
         each = isinstance(places, range) or places.ndim == 1
         names = np.asarray((places if each else range(len(places)))[every])
-        axes.yaxis.set_major_formatter(lambda y, _: _place(names[int(y)].item()) if y in range(len(names)) else "")
+        axes.yaxis.set_major_formatter(lambda y, _: in_full(names[int(y)].item()) if y in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
             axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
         some = f", one of {tokens(every.step)} drawn" if every.step > 1 else ""
@@ -426,7 +418,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
         "float32 product": _largest([np.cos(angle), np.sin(angle)], truth, groups),
         "rope_any": _largest(ours, truth, groups),
     }
-    with _on(ax) as axes:
+    with drawing_on(ax) as axes:
         drawn: list[Line2D] = []
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
             drawn += axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
@@ -434,7 +426,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
         axes.set(xscale="log", yscale="log", xlabel=_in_tokens("position", rope))
         axes.set_ylabel("largest error of cosine and sine (no unit)")
         apart(axes.xaxis)
-        _legend(axes, drawn, loc="upper left")
+        add_legend(axes, drawn, loc="upper left")
     return axes
 
 
@@ -498,7 +490,7 @@ def pairs(
         features = _features(rope, turns, head_dim)
         cells += [(i % LINE, len(lines) + i // LINE, *feature) for i, feature in enumerate(features)]
         lines += _ranges(title, len(features))
-    with _on(ax, height=1.2 + 0.32 * len(lines)) as strip:
+    with drawing_on(ax, height=1.2 + 0.32 * len(lines)) as strip:
         edge: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
         size = 8 if max(pair or 0 for *_, pair, _ in cells) < 100 else 6.5  # three digits in a cell
         for column, line, pair, kinds in cells:
@@ -518,115 +510,16 @@ def pairs(
         strip.set_xlabel("feature; the number in a cell is that of its pair")
         strip.grid(visible=False)
         strip.tick_params(left=False)
-        _legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
+        add_legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
     return strip
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-def styles(count: int) -> list[dict[str, Any]]:
-    """Return what lines look like: one alone, or the first wide and pale and the others each in a style of its own."""
-    if not 1 <= count <= 1 + len(STYLES):
-        msg = f"ropes must be from 1 to {1 + len(STYLES)}, to be told apart; got {count}"
-        raise ValueError(msg)
-    others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
-    first: dict[str, Any] = {"color": GREY, "linewidth": 3.4, "alpha": 0.6}
-    return [first, *others][:count] if count > 1 else others[:1]
-
-
-def tokens(number: float) -> str:
-    """Return a number as it is read: its thousands apart, or with three digits."""
-    return spaced(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
-
-
-def _place(position: float) -> str:
-    """Return a position as it is read, with its fraction."""
-    return spaced(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
-
-
-def spaced(text: str) -> str:
-    """Return a number in print: thin spaces between thousands, a minus, and no zeros before an exponent."""
-    return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
-
-
-def apart(axis: "Axis") -> None:
-    """Write the numbers of an axis with their thousands apart."""
-    axis.set_major_formatter(lambda number, _: tokens(number))
-    axis.minorticks_off()
-
-
-def named(ax: "Axes", name: str, height: float, above: float = 0) -> None:
-    """Write a name at the right end, at the height of what it names, or some points above it."""
-    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False)
-
-
-def ink(ax: "Axes") -> Any:
-    """Return the colour in which axes are written on, of whatever style: it is seen on their ground."""
-    return ax.xaxis.label.get_color()
-
-
-def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """Draw lengths of contexts across, each once, and name them at the right end, one above the other."""
-    names: dict[float, list[str]] = {}
-    for name, several in lengths.items():
-        for length in dict.fromkeys(_several(several)):
-            names.setdefault(length, []).append(name)
-    for length, alike in names.items():
-        ax.axhline(length, **THIN, color=ink(ax), gid=", ".join(alike))  # without a label: not in the legend
-    ax.get_ylim()  # all are in sight now
-    point, free = ax.figure.dpi / 72, -math.inf
-    for length in sorted(names):
-        height = ax.transData.transform((0, length))[1] / point
-        free = max(free, height)
-        named(ax, f"{', '.join(names[length])} {tokens(length)}", length, free - height)
-        free += 13
-
-
-@contextmanager
-def _on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """Give the axes that are given, or those of a new figure, to be drawn on in the looks of the house."""
-    try:
-        import matplotlib as mpl
-        from matplotlib import pyplot as plt
-        from matplotlib.axes import Axes
-    except ModuleNotFoundError as error:
-        msg = f'rope_any.plot needs {error.name}, which is missing; install it by: pip install "rope-any[plot]"'
-        raise ModuleNotFoundError(msg, name=error.name) from None
-    if ax is not None and not isinstance(ax, Axes):
-        msg = f"ax must be an Axes of matplotlib; got {shown(ax)}"
-        raise TypeError(msg)
-    if ax is not None and ax.name != projection:
-        msg = f'ax must be {projection}, of subplots(subplot_kw={{"projection": "{projection}"}}); got {ax.name} axes'
-        raise ValueError(msg)
-    with mpl.rc_context(LOOKS if ax is None else {}):
-        yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(projection=projection)
-
-
-def _several(lengths: float | Sequence[float]) -> Sequence[float]:
-    """Return lengths that may be one."""
-    return lengths if isinstance(lengths, Sequence) else [lengths]
-
-
 def _spread(count: int, most: int) -> list[int]:
     """Return which to take of so many, evenly from the first to the last."""
     return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
-
-
-def _shades(count: int, ink: Any) -> Numbers:
-    """Return colours from that which is nearest to the ink to one that is seen on its ground."""
-    import matplotlib as mpl
-
-    ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(ink)) < 0.5 else (1.0, 0.3)
-    return np.asarray(mpl.colormaps["cividis"](np.linspace(*ends, count)))
-
-
-def _legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
-    """Name what is drawn as it is called: matplotlib hides what begins with ``_``, and reads formulas between ``$``."""
-    legend = ax.legend(drawn, [""] * len(drawn), **options)
-    for text, one in zip(legend.get_texts(), drawn, strict=True):
-        text.set(text=fill(one.get_label(), wide), parse_math=False)
 
 
 def _rope(recipe: Recipe) -> Rope:
