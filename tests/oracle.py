@@ -7,14 +7,15 @@ import mpmath
 import numpy as np
 
 DIGITS = 60
+mp = mpmath.MPContext()  # of its own: that of mpmath itself is one for all threads, each of which may set its digits
+mp.dps = DIGITS
 
 
 def cos_sin(positions: Any, frequencies: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of position x frequency, (*positions.shape, pairs), rounded once to float64."""
     positions = np.asarray(positions)
-    with mpmath.workdps(DIGITS):
-        turned = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
-        flat = np.asarray([[float(z.real), float(z.imag)] for z in turned]).reshape(*positions.shape, -1, 2)
+    turned = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
+    flat = np.asarray([[float(z.real), float(z.imag)] for z in turned]).reshape(*positions.shape, -1, 2)
     return flat[..., 0], flat[..., 1]
 
 
@@ -31,14 +32,13 @@ def rotate(
     out = np.array(x, dtype=np.float64)
     positions = np.broadcast_to(positions, out.shape[:-1])
     n = len(frequencies)
-    with mpmath.workdps(DIGITS):
-        for row in np.ndindex(positions.shape):
-            for i, f in enumerate(frequencies):
-                first, second = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
-                first, second = (*row, start + first), (*row, start + second)
-                z = mpmath.mpc(float(out[first]), float(out[second]))
-                w = attention_factor * z * _turn(positions[row].item(), f)
-                out[first], out[second] = float(w.real), float(w.imag)
+    for row in np.ndindex(positions.shape):
+        for i, f in enumerate(frequencies):
+            first, second = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
+            first, second = (*row, start + first), (*row, start + second)
+            z = mp.mpc(float(out[first]), float(out[second]))
+            w = attention_factor * z * _turn(positions[row].item(), f)
+            out[first], out[second] = float(w.real), float(w.imag)
     return out
 
 
@@ -54,9 +54,9 @@ def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, sta
     return out
 
 
-def _turn(position: float, frequency: float) -> mpmath.mpc:
+def _turn(position: float, frequency: float) -> Any:
     """Return e^(i m θ)."""
-    return mpmath.expj(mpmath.mpf(position) * mpmath.mpf(frequency))
+    return mp.expj(mp.mpf(position) * mp.mpf(frequency))
 
 
 _BITS = 320

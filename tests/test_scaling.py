@@ -4,9 +4,9 @@ import math
 import re
 from inspect import signature
 
-import mpmath
 import numpy as np
 import pytest
+from oracle import mp
 
 import rope_any as ra
 from rope_any import scaling
@@ -103,11 +103,10 @@ def test_dynamic_ntk_at_the_trained_length_changes_nothing():
 
 def test_ntk_by_parts_in_60_digits():
     s, length, alpha, beta = 8, 2048, 1, 32
-    with mpmath.workdps(60):
-        for f, got in zip(F, scaling.ntk_by_parts(F, s, original_length=length), strict=True):
-            r = length / (2 * mpmath.pi / mpmath.mpf(f))
-            gamma = min(max((r - alpha) / (beta - alpha), 0), 1)
-            assert got == pytest.approx(float((1 - gamma) * mpmath.mpf(f) / s + gamma * mpmath.mpf(f)), rel=1e-14)
+    for f, got in zip(F, scaling.ntk_by_parts(F, s, original_length=length), strict=True):
+        r = length / (2 * mp.pi / mp.mpf(f))
+        gamma = min(max((r - alpha) / (beta - alpha), 0), 1)
+        assert got == pytest.approx(float((1 - gamma) * mp.mpf(f) / s + gamma * mp.mpf(f)), rel=1e-14)
 
 
 def test_dynamic_yarn_is_yarn_at_a_length():

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-import mpmath
 import numpy as np
 import oracle
 import pytest
+from oracle import mp
 
 import rope_any as ra
 from rope_any import _table
@@ -38,10 +38,9 @@ def test_sequences_may_be_nested_as_deep_as_arrays():
 @pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
 def test_a_frequency_is_split_to_the_last_digit(f):
     high, low, word = _table._in_turns(float(f))
-    with mpmath.workdps(60):
-        turns = mpmath.mpf(float(f)) / (2 * mpmath.pi)
-        assert word == (int(mpmath.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
-        assert abs(turns - mpmath.mpf(high) - mpmath.mpf(low)) <= abs(turns) * mpmath.mpf(2) ** -74
+    turns = mp.mpf(float(f)) / (2 * mp.pi)
+    assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
+    assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74
     mantissa, _ = np.frexp(high)
     assert mantissa * 2**22 == round(mantissa * 2**22)
 
@@ -66,8 +65,8 @@ def phases(count, rng):
     """Return positions, frequencies and their exact table, for more phases than 60 digits have time for."""
     words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # frequencies near 30-bit fractions of a turn
     f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
-    with mpmath.workdps(oracle.DIGITS):  # what float64 makes of them, in radians
-        rest = [float(mpmath.mpf(v) - 2 * mpmath.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
+    # what float64 makes of them, in radians
+    rest = [float(mp.mpf(v) - 2 * mp.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
     p = rng.integers(-LARGEST, LARGEST, count)
     angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
     return p, f, (np.cos(angle), np.sin(angle))

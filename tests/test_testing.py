@@ -4,12 +4,15 @@ import json
 import math
 import struct
 import sys
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 import rope_any as ra
 from rope_any import axes, scaling
 from rope_any.testing import Case, Report, cases, check_rotary, make_vectors, vectors
+from rope_any.testing._exact import exact
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
 # π to 100 digits, from its usual series, for arithmetic with integers alone
@@ -664,6 +668,26 @@ def test_the_function_must_be_one():
     with pytest.raises(TypeError, match=r"function must be callable, as function\(x, positions\); got int 3"):
         check_rotary(3, pairing="half")
     assert isinstance(CASE, Case)
+
+
+@pytest.mark.thread_unsafe(reason="it sets mpmath's digits, which are one for all threads")
+def test_the_truth_keeps_its_digits_beside_threads_that_set_theirs():
+    positions, frequencies = range(2**31 - 500, 2**31), ra.frequencies(16)
+    alone = exact(positions, frequencies)
+    done = threading.Event()
+
+    def few_digits():
+        while not done.is_set():
+            mpmath.mp.dps = 3
+
+    with mpmath.workdps(15), ThreadPoolExecutor() as pool:
+        pool.submit(few_digits)
+        try:
+            beside = exact(positions, frequencies)
+        finally:
+            done.set()
+    np.testing.assert_array_equal(beside.cos, alone.cos)
+    np.testing.assert_array_equal(beside.sin, alone.sin)
 
 
 def test_without_mpmath_it_says_what_to_install(monkeypatch):

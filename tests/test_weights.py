@@ -23,6 +23,7 @@ import rope_any as ra
 from rope_any import _safetensors, cli, weights
 
 BOTH = list(itertools.permutations(["half", "interleaved"]))
+OUTPUT = threading.Lock()  # a runner takes what the whole process prints
 
 
 def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)):
@@ -424,8 +425,12 @@ def layer(rng, dtype="BF16", i=0):
 
 def convert(*words, head_dim=4):
     """Run the command in this process; return its exit code, and what it printed."""
-    words = ["convert", *map(str, words), "--head-dim", str(head_dim), "--from", "interleaved", "--to", "half"]
-    return CliRunner().invoke(cli.app, words)
+    return run("convert", *map(str, words), "--head-dim", str(head_dim), "--from", "interleaved", "--to", "half")
+
+
+def run(*words):
+    with OUTPUT:
+        return CliRunner().invoke(cli.app, words)
 
 
 @pytest.mark.parametrize("dtype", BITS)
@@ -791,7 +796,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
 def test_wrong_options_get_one_sentence(tmp_path, rng, words, message):
     file = write(tmp_path / "in.safetensors", layer(rng))
     base = ["convert", str(file), str(tmp_path / "o"), "--head-dim", "4", "--from", "half", "--to", "interleaved"]
-    done = CliRunner().invoke(cli.app, [*base, *words])
+    done = run(*base, *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr and done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,8 +35,7 @@ def turns(positions: Any, frequencies: Any, /) -> list[list[Any]]:
     places = np.asarray(positions).reshape(len(positions), -1).tolist()
     rows = np.asarray(frequencies, dtype=np.float64)
     columns = rows.reshape(-1, rows.shape[-1]).T.tolist()
-    with mp.workdps(DIGITS):
-        return [[mp.expj(_dot(mp, place, column)) for column in columns] for place in places]
+    return [[mp.expj(_dot(mp, place, column)) for column in columns] for place in places]
 
 
 def _dot(mp: Any, place: Sequence[int], column: Sequence[float]) -> Any:
@@ -43,13 +43,21 @@ def _dot(mp: Any, place: Sequence[int], column: Sequence[float]) -> Any:
 
 
 def mpmath() -> Any:
-    """Return mpmath, or say how to get it."""
+    """Return mpmath in 60 digits, or say how to get it."""
     try:
         import mpmath as mp
     except ModuleNotFoundError:
         msg = 'rope_any.testing needs mpmath: pip install "rope-any[testing]"'
         raise ModuleNotFoundError(msg) from None
-    return mp
+    return _context(mp)
+
+
+@cache
+def _context(mp: Any) -> Any:
+    """Return a context of our own: that of mpmath itself is one for all threads, each of which may set its digits."""
+    context = mp.MPContext()
+    context.dps = DIGITS
+    return context
 
 
 def turned(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rope_any.testing._exact import DIGITS, features, mpmath, turns
+from rope_any.testing._exact import features, mpmath, turns
 from rope_any.testing.vectors import SCHEMA
 
 mp = mpmath()
@@ -198,32 +198,31 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of one case."""
     start, base = parameters.get("start", 0), parameters.get("base", BASE)
     numbers = {key: value for key, value in parameters.items() if key not in {"scheme", "base", "start", "rotary_dim"}}
-    with mp.workdps(DIGITS):
-        if "axes" in parameters:
-            rows, factor = rows_of(parameters["axes"], parameters, base), mp.mpf(1)
-        else:
-            scheme, f = parameters["scheme"], ramp(parameters.get("rotary_dim", HEAD_DIM), base)
-            options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn"} else {}
-            rows, factor = [SCHEMES[scheme](f, **options, **numbers)], factor_of(scheme, parameters)
-        frequencies = floats(rows)
-        factor = mp.mpf(float(factor))
-        n = len(POSITIONS)
-        # in another order on each axis, after all of them stand at 0
-        positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
-        table = [[factor * z for z in row] for row in turns(positions, frequencies)]
-        x = features(n, HEAD_DIM)
-        return {
-            "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),
-            "frequencies": frequencies,
-            "factor": np.asarray(float(factor)),
-            "start": np.asarray(start, dtype=np.int64),
-            "positions": positions,
-            "cos": floats([[z.real for z in row] for row in table]),
-            "sin": floats([[z.imag for z in row] for row in table]),
-            "x": x.astype(np.float32),
-            "half": floats(turned(x, table, start, 1, len(rows[0]))),
-            "interleaved": floats(turned(x, table, start, 2, 1)),
-        }
+    if "axes" in parameters:
+        rows, factor = rows_of(parameters["axes"], parameters, base), mp.mpf(1)
+    else:
+        scheme, f = parameters["scheme"], ramp(parameters.get("rotary_dim", HEAD_DIM), base)
+        options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn"} else {}
+        rows, factor = [SCHEMES[scheme](f, **options, **numbers)], factor_of(scheme, parameters)
+    frequencies = floats(rows)
+    factor = mp.mpf(float(factor))
+    n = len(POSITIONS)
+    # in another order on each axis, after all of them stand at 0
+    positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
+    table = [[factor * z for z in row] for row in turns(positions, frequencies)]
+    x = features(n, HEAD_DIM)
+    return {
+        "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),
+        "frequencies": frequencies,
+        "factor": np.asarray(float(factor)),
+        "start": np.asarray(start, dtype=np.int64),
+        "positions": positions,
+        "cos": floats([[z.real for z in row] for row in table]),
+        "sin": floats([[z.imag for z in row] for row in table]),
+        "x": x.astype(np.float32),
+        "half": floats(turned(x, table, start, 1, len(rows[0]))),
+        "interleaved": floats(turned(x, table, start, 2, 1)),
+    }
 
 
 def turned(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
