@@ -289,7 +289,12 @@ def test_inspect(configs):
 
 @pytest.mark.parametrize(
     ("inside", "said"),
-    [(4096, "never complete a turn within 4096 tokens (max_position_embeddings)"), ("x", "the config says no length")],
+    [
+        (4096, "never complete a turn within 4096 tokens (extended_length)"),
+        ("x", "the config says no length"),
+        ([4096], "the config says no length"),
+        (0.5, "the config says no length"),
+    ],
 )
 def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
     scaling = {"type": "linear", "factor": 2, "max_position_embeddings": inside}
@@ -297,6 +302,9 @@ def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
     done = run("inspect", "odd.json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert said in done.stdout
+    for kind in ("wavelengths", "decay"):
+        done = run("plot", "odd.json", kind, "-o", f"{kind}.svg", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_inspect_tells_layers_apart(configs):

@@ -22,9 +22,13 @@ COLUMNS = [(topic, feature) for topic, probes in comparison.TOPICS.items() for f
 QUICK = [(topic, feature) for topic, feature in COLUMNS if feature not in comparison.SLOW]
 
 # What others warn of is theirs; a probe would take it for a failure.
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.thread_unsafe(reason="ast counts its depth for all threads, in Python 3.11"),
+]
 
-FIGURE = r"\d\.\de[-+]\d\d|\d{3,}"
+ERROR = r"\d\.\de[-+]\d\d"
 
 
 def written(name):
@@ -33,20 +37,21 @@ def written(name):
     return dict(zip(COLUMNS, cells, strict=True))
 
 
-def agree(found, expected):
-    """Whether two cells say the same; errors depend on the machine's cosine, and lines of code are written daily."""
-    numbers = [re.findall(FIGURE, cell) for cell in (found, expected)]
-    words = [re.sub(FIGURE, "#", cell) for cell in (found, expected)]
+def agree(found, expected, figure):
+    """Whether two cells say the same, but for figures that may be half as large again."""
+    numbers = [re.findall(figure, cell) for cell in (found, expected)]
+    words = [re.sub(figure, "#", cell) for cell in (found, expected)]
     return words[0] == words[1] and np.allclose(*(np.array(part, dtype=float) for part in numbers), rtol=0.5)
 
 
 def differences(name, columns):
-    expected = written(name)
+    """Return the cells that are not as written; errors depend on the machine's cosine, and our own lines grow."""
+    expected, ours = written(name), ("rope_any", "lines of code")
     found = {column: comparison.cell(name, column[1], comparison.TOPICS[column[0]][column[1]]) for column in columns}
     return {
         feature: (found[topic, feature], expected[topic, feature])
         for topic, feature in columns
-        if not agree(found[topic, feature], expected[topic, feature])
+        if not agree(found[topic, feature], expected[topic, feature], r"\d+" if (name, feature) == ours else ERROR)
     }
 
 

@@ -334,7 +334,7 @@ TOLD = {
             "partial_rotary_factor": (1.0, "default of hunyuan_v1_dense"),
             "alpha": (1e3, "rope_scaling.alpha"),
             "factor": (1.0, "rope_scaling.factor; not read here"),
-            "max_position_embeddings": (4096, "max_position_embeddings"),
+            "stated_length": (4096, "max_position_embeddings"),
         },
     ),
     "sections": (
@@ -393,7 +393,7 @@ def test_what_is_told_and_where_it_stands(name):
     given, want = TOLD[name]
     (told,) = config.explain(given, pairing=None if "model_type" in given else "half")
     without = set() if "model_type" in given else {"model_type"}
-    without |= {"trained_length"} if "max_position_embeddings" in want else set()  # it may be either
+    without |= {"trained_length"} if "stated_length" in want else set()  # it may be either
     want = {key: fact for key, fact in (TOLD["llama"][1] | want).items() if key not in without}
     assert told.facts == want
 
@@ -1383,7 +1383,28 @@ FAR = {"original_max_position_embeddings": 1e99, "factor": 4e9}
 LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | OLD
 SAID = {
     "unscaled": (LONGER, {"trained": 8192}),
-    "scaled by 1": (LONGER | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"stated": 8192}),
+    "scaled by 1": (LONGER | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"trained": 8192}),
+    "another factor": (LONGER | {"factor": 16, "alpha": 16}, {"trained": 8192}),
+    "another name": (
+        {"model_type": "gptj", "head_dim": 128, "n_positions": 2048, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"stated": 2048},
+    ),
+    "the extended length inside": (
+        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 12_288}},
+        {"trained": 8192, "extended": 12_288},
+    ),
+    "the extended length inside and outside": (
+        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 8192}},
+        {"extended": 8192},
+    ),
+    "the extended length inside alone": (
+        NO_LENGTH | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 8192}},
+        {"extended": 8192},
+    ),
+    "no length inside": (
+        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": "x"}},
+        {"stated": 8192},
+    ),
     "linear": (LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"stated": 8192}),
     "linear, of layers": (GEMMA | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, {"stated": 131_072}),
     "unscaled, of layers": (GEMMA, {"trained": 131_072}),
@@ -1393,7 +1414,7 @@ SAID = {
     ),
     "dynamic": (
         LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-        {"trained": 8192, "extended": 16_384, "stated": 8192},
+        {"trained": 8192, "extended": 16_384},
     ),
     "dynamic, with alpha": (LONGER | {"rope_scaling": {"type": "dynamic", "alpha": 9.0}}, {"stated": 8192}),
     "alpha, with the original": (
@@ -1401,6 +1422,31 @@ SAID = {
         {"trained": 4096},
     ),
     "yarn": (NO_LENGTH | {"rope_scaling": YARN | OLD}, {"trained": 4096, "extended": 16_384}),
+    "yarn, the extended length inside": (
+        NO_LENGTH | {"rope_scaling": YARN | OLD | {"max_position_embeddings": 12_288}},
+        {"trained": 4096, "extended": 12_288},
+    ),
+    "longrope": (
+        NO_LENGTH
+        | {
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "factor": 3}
+            | OLD
+        },
+        {"trained": 4096, "extended": 12_288},
+    ),
+    "longrope without a factor": (
+        NO_LENGTH
+        | {
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0] * 64,
+                "long_factor": [2.0] * 64,
+                "attention_factor": 1.2,
+            }
+            | OLD
+        },
+        {"trained": 4096},
+    ),
     "llama3": (LONGER | {"rope_scaling": LLAMA_3}, {"trained": 4096, "extended": 8192}),
     "llama3 without a length": (NO_LENGTH | {"rope_scaling": LLAMA_3}, {"trained": 4096}),
     "beyond numbers": (
@@ -1413,11 +1459,10 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_lengths_are_called_what_the_config_says_of_them(name):
     model, want = SAID[name]
-    names = {"trained": "trained_length", "extended": "extended_length", "stated": "max_position_embeddings"}
     for told in config.explain(model):
-        found = {short: told.facts[key].value for short, key in names.items() if key in told.facts}
+        found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
         assert found == want
-        assert all(isinstance(found[short], int) for short in found if short != "stated")
+        assert all(isinstance(length, int) or length > 2**53 for length in found.values())
 
 
 def test_a_text_part_goes_by_the_name_of_the_whole():

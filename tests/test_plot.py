@@ -15,6 +15,7 @@ import oracle
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from test_cli import LLAMA3, run
 
 import rope_any as ra
@@ -22,6 +23,7 @@ from rope_any import cli, plot
 from rope_any.plot import looks
 
 mpl.use("agg")
+pytestmark = pytest.mark.thread_unsafe(reason="the figures and settings of pyplot are one for all threads")
 
 NAN = float("nan")
 F = ra.frequencies(32, base=500_000.0)
@@ -150,6 +152,21 @@ def test_lengths_that_are_equal_are_one_line_and_names_that_are_near_stand_apart
     assert_apart(ax)
 
 
+@pytest.mark.parametrize("upside_down", [False, True])
+@pytest.mark.parametrize("lengths", [[4096, 8192, 32_768, 131_072], [64, 128, 1e30]])
+def test_names_of_lengths_stand_at_their_lines(lengths, upside_down):
+    ax = plt.figure(figsize=(7, 5)).add_subplot()
+    if upside_down:
+        ax.invert_yaxis()
+    plot.wavelengths(F, lengths={"some": lengths}, ax=ax)
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    lines = [ax.transData.transform((0, text.xy[1]))[1] for text in ax.texts]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    above = [(box.y0 + box.y1) / 2 - line for box, line in zip(boxes, lines, strict=True)]
+    assert all(-2 < height < 40 for height in above) and min(above) < 3
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 256])
 def test_ticks_are_whole_pairs_and_all_points_inside(count):
     ax = plot.wavelengths(ra.frequencies(2 * count))
@@ -208,7 +225,8 @@ def test_the_bound_is_read_at_the_right_and_never_drawn_below_the_score(rope):
     own = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
     np.testing.assert_allclose(own, heights[0], atol=1e-6)
     assert right.get_ylabel() == "bound of the paper"
-    assert ax.get_ylim()[1] > bound.get_ydata()[0] / right.get_ylim()[1] * ax.get_ylim()[1] * 0.99  # all of it is seen
+    inside = ax.transAxes.inverted().transform([(0, max(heights[0])), (0, min(heights[1]))])[:, 1]
+    assert 0.9 < inside[0] <= 1 and 0 <= inside[1] < 0.25  # all of it is seen, and fills the axes
     assert ax.get_xlim() == (0, 5000)
 
 
@@ -441,9 +459,7 @@ def test_numbers_of_pairs_stay_in_their_cells(head_dim):
 def test_cells_are_told_apart_in_grey():
     faces = sorted(lightness(face) for face, _ in plot.FACES[:3])
     assert all(b / a > 2 for a, b in pairwise(faces))
-    for face, ink in plot.FACES:
-        light, dark = sorted((lightness(face), lightness(ink)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) > 4.5  # WCAG's contrast of text
+    assert all(contrast(face, ink) > 4.5 for face, ink in plot.FACES)  # what WCAG asks of text
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -503,10 +519,30 @@ def test_lines_are_seen_on_the_ground_of_any_style(name, own, style):
     with plt.style.context(style):
         projection = "polar" if name == "hands" else None
         ax = EACH[name](ax=None if own else plt.figure().add_subplot(projection=projection))
-    ground = lightness(ax.get_facecolor()[:3])
     for line in ax.lines:
-        low, high = sorted((ground, lightness(line.get_color()[:3] if name == "hands" else line.get_color())))
-        assert (high + 0.05) / (low + 0.05) > (1.4 if name == "hands" else 3), line
+        color = line.get_color()[:3] if name == "hands" else line.get_color()
+        assert contrast(color, ax.get_facecolor()[:3]) > (1.4 if name == "hands" else 3), line
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("name", EACH)
+def test_words_are_seen_on_axes_that_were_made_in_another_style(name, style):
+    with plt.style.context(style):
+        ax = plt.figure().add_subplot(projection="polar" if name == "hands" else None)
+    EACH[name](ax=ax)
+    ax.figure.draw_without_rendering()
+    inside = ax.texts if name == "pairs" else []  # on colours of their own
+    words = [text for text in ax.figure.findobj(Text) if text.get_text() and text not in inside]
+    assert len(words) > 5
+    assert [text for text in words if contrast(text.get_color(), ax.get_facecolor()[:3]) < 3] == []
+    if legend := ax.get_legend():
+        assert to_rgb(legend.get_frame().get_facecolor()) == to_rgb(ax.get_facecolor())
+
+
+def contrast(a, b):
+    """Return how well one colour is seen on another, by WCAG: from 1 to 21."""
+    low, high = sorted(map(lightness, (a, b)))
+    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -527,8 +563,8 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
     [
         (lambda: plot.hands(5, 1), TypeError, r"rope must be a Rope or frequencies; got int 5"),
         (lambda: plot.hands(F, "x"), TypeError, r"^position must be an array.*; got str"),
-        (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number for a token; got shape \(1, 2\)"),
-        (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(1, 2\)"),
+        (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number; got shape \(2,\)"),
+        (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(2,\)"),
         (lambda: plot.hands(F, 1, pairs=[16]), ValueError, r"pairs must be from 0 to 15; got 16"),
         (lambda: plot.hands(F, 1, pairs=[]), ValueError, r"pairs must be at least one; got none"),
         (lambda: plot.hands(F, 1, pairs=[0.5]), TypeError, r"pairs must be an integer; got float 0.5"),
@@ -571,8 +607,8 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.hands(F, np.array([1j])), TypeError, r"position must be .* real numbers; got .* complex128"),
         (lambda: plot.hands(F, NAN), ValueError, r"^position must be .* finite numbers; got nan"),
         (lambda: plot.hands(F, np.array(NAN)), ValueError, r"^position must be finite; got nan"),
-        (lambda: plot.hands(F, []), ValueError, r"position must be one number for a token; got shape \(1, 0\)"),
-        (lambda: plot.hands(THREE, np.ones((2, 3))), ValueError, r"position must be .*; got shape \(1, 2, 3\)"),
+        (lambda: plot.hands(F, []), ValueError, r"position must be one number; got shape \(0,\)"),
+        (lambda: plot.hands(THREE, np.ones((2, 3))), ValueError, r"position must be .*; got shape \(2, 3\)"),
         (lambda: plot.hands(F, 1, pairs=5), TypeError, r"pairs must be a sequence of integers; got int 5"),
         (lambda: plot.table(F, np.array([1j])), TypeError, r"positions must be .* real numbers; got .* complex128"),
         (lambda: plot.table(F, 5), ValueError, r"positions must be one number for a token.*; got shape \(\)"),
@@ -729,8 +765,8 @@ def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
     want = [
         "llama-3.1-8b: trained 8 192, extended 131 072",
         "gpt-oss-20b: trained 4 096, extended 131 072",
-        "gemma-3-4b, sliding_attention: longest 131 072",
-        "gemma-3-4b, full_attention: longest 131 072",
+        "gemma-3-4b, sliding_attention: stated 131 072",
+        "gemma-3-4b, full_attention: stated 131 072",
         f"{[*NAMED][-1]}: trained 32 768",
     ]
     assert [label.replace("\u202f", " ") for label in labels(ax)] == want
@@ -771,8 +807,12 @@ def test_a_picture_of_one_config_names_it(words, name, models, monkeypatch, caps
 
 def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
     (configs / "none.json").write_text(json.dumps({"model_type": "llama", "head_dim": 32}), encoding="utf-8")
-    for file, length in {"plain.json": 8192, "scaled.json": 32_768, "none.json": 4096}.items():
-        here(monkeypatch, capsys, configs, file, "decay", "-o", "d.png", "--overwrite")
+    dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    (configs / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
+    (configs / "far.json").write_text(json.dumps(LLAMA | {"max_position_embeddings": 10**12}), encoding="utf-8")
+    lengths = {"plain": 8192, "scaled": 32_768, "none": 4096, "dynamic": 16_384, "far": 2**31 - 1}
+    for file, length in lengths.items():
+        here(monkeypatch, capsys, configs, f"{file}.json", "decay", "-o", "d.png", "--overwrite")
         assert plt.gca().lines[0].get_xdata()[-1] == length
 
 
@@ -817,7 +857,7 @@ def test_what_to_draw_is_completed_after_a_config(words, offered, monkeypatch, c
         ("hands -o a.png", "CONFIG must be given before hands; got none"),
         ("plain.json hands -o a.png", "--position must be given with hands; got none"),
         ("plain.json hands --position here -o a.png", "--position must be a number, or one for each axis"),
-        ("plain.json hands --position 1,2 -o a.png", "position must be one number for a token; got shape (1, 2)"),
+        ("plain.json hands --position 1,2 -o a.png", "position must be one number; got shape (2,)"),
         ("plain.json decay --position 1 -o a.png", "--position must come with hands; got it with decay"),
         ("plain.json pairs --length 5 -o a.png", "--length must come with decay or table or errors; got it with pairs"),
         ("plain.json scaled.json decay -o a.png", "decay must be of one CONFIG; got 2"),

@@ -19,6 +19,8 @@ import rope_any as ra
 from rope_any import scaling
 from rope_any.testing._exact import exact
 
+pytestmark = pytest.mark.thread_unsafe(reason="a browser is driven by the thread that started it")
+
 for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 

@@ -107,7 +107,7 @@ def fail(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def _same(a: object, b: object) -> bool:
+def same(a: object, b: object) -> bool:
     """Whether two values of a config are equal, which those nested too deeply, and arrays in them, are not."""
     try:
         return bool(a == b)
@@ -141,7 +141,7 @@ def _as_json(value: object, depth: int = 8) -> Any:
 
 def _read(file: Path) -> dict[str, Any]:
     path, size = _found(file)
-    name = _printed(path)
+    name = printed(path)
     if size > LARGEST_FILE:
         fail(f"{name} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
     try:
@@ -164,10 +164,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _found(path: Path) -> tuple[Path, int]:
     """Return the file that a path means, and how large it is."""
-    place = f"at {_printed(path)}"
+    place = f"at {printed(path)}"
     try:
         if path.is_dir():
-            place = f"in {_printed(path.absolute())}"
+            place = f"in {printed(path.absolute())}"
             path /= "config.json"
         if path.is_file():
             return path, path.stat().st_size
@@ -176,7 +176,7 @@ def _found(path: Path) -> tuple[Path, int]:
     fail(f"config must be a path to a config.json; there is none {place}")
 
 
-def _printed(path: Path) -> str:
+def printed(path: Path) -> str:
     """Return a path as it is, if it makes a line, or the beginning of a long one."""
     text = str(path)
     if not text.isprintable():
@@ -243,7 +243,7 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     for names in (OBJECTS, BASES, SHARES):
         for key in names:
             value = keys.get(key)
-            if value is None or states(keys[inner], names) or (names is SHARES and _same(value, partial)):
+            if value is None or states(keys[inner], names) or (names is SHARES and same(value, partial)):
                 continue
             name = ".".join((*path, key))
             fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
@@ -251,9 +251,13 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
 
 def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     """Whether a part states what has some names, as a key or inside its parameters."""
-    bodies = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
-    bodies += [entry for body in bodies for entry in body.values() if isinstance(entry, Mapping)]
-    return any(body.get(key) is not None for body in (keys, *bodies) for key in names)
+    return any(body.get(key) is not None for body in (keys, *bodies(keys)) for key in names)
+
+
+def bodies(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parameters of a part, and those inside them of kinds of layers."""
+    whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
+    return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
 
 
 def _unwrapped(part: Part) -> Part:
@@ -264,7 +268,7 @@ def _unwrapped(part: Part) -> Part:
     if base is None:
         return part
     name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
-    if outer is not None and not _same(outer.value, base):
+    if outer is not None and not same(outer.value, base):
         fail(f"{outer.source} must agree with {name}; got {shown(outer.value)}")
     return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
 
@@ -293,7 +297,7 @@ def _checked(part: Part) -> Part:
     bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
     known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
     for key, value in part.keys.items():
-        if key in INERT and value is not None and not _same(value, INERT[key]):
+        if key in INERT and value is not None and not same(value, INERT[key]):
             fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
         if key not in known and key not in INERT and value is not None and _ROTARY.search(key):
             fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
@@ -354,7 +358,7 @@ def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
     if len(found) < 2:
         return next(iter(found.items()), ("rope_parameters", {}))
     new, old = found.values()
-    if not all(_same(new.get(key, value), value) for key, value in old.items()) or _by_layer(new) != _by_layer(old):
+    if not all(same(new.get(key, value), value) for key, value in old.items()) or _by_layer(new) != _by_layer(old):
         fail(f"{part.name('rope_scaling')} must agree with {part.name('rope_parameters')} where both are given")
     return "rope_parameters", {**old, **new}
 
@@ -441,7 +445,7 @@ def _with_outside(
         if key in found:  # those outside are for kinds of layers that lack one
             stated = [found[key]] if by_layer or part.model.doubled else [found[key], *stated]
         for fact in stated[1:]:
-            if not _same(fact.value, stated[0].value):
+            if not same(fact.value, stated[0].value):
                 fail(f"{fact.source} must agree with {stated[0].source}; got {shown(fact.value)}")
         if stated:
             found[key] = stated[0]
@@ -460,10 +464,10 @@ def _of_layer(part: Part, fact: Fact, label: str | None, index: int | None) -> F
     if not isinstance(fact.value, list):
         return fact
     ours = range(len(fact.value)) if label is None else layers_of(part, label) or ()
-    chosen = [i for i in (ours if index is None else [index]) if i < len(fact.value) and not _same(fact.value[i], 0)]
+    chosen = [i for i in (ours if index is None else [index]) if i < len(fact.value) and not same(fact.value[i], 0)]
     if not chosen:
         fail(f"{fact.source} must have a number for each layer; got {len(fact.value)}")
-    if not all(_same(fact.value[i], fact.value[chosen[0]]) for i in chosen):
+    if not all(same(fact.value[i], fact.value[chosen[0]]) for i in chosen):
         fail(f"{fact.source} differs between layers: use rope_any.config.layers")
     return Fact(fact.value[chosen[0]], f"{fact.source}[{chosen[0]}]")
 
@@ -559,7 +563,7 @@ def switched_off(part: Part, /) -> Fact | None:
         return None
     key, on, default = part.model.switch
     fact = Fact(part.keys[key], part.name(key)) if key in part.keys else Fact(default, part.default)
-    return None if _same(fact.value, on) else fact
+    return None if same(fact.value, on) else fact
 
 
 def turned_off(part: Part, /) -> Fact | None:
@@ -570,7 +574,7 @@ def turned_off(part: Part, /) -> Fact | None:
         if said and part.model_type not in NAMELESS:
             fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
         return Fact(None, f"{part.model_type} has no rotary embedding")
-    if off is None or part.model.switch is None or _same(off.value, part.model.switch[2]):
+    if off is None or part.model.switch is None or same(off.value, part.model.switch[2]):
         return None
     return Fact(None, f"{off.source} is {shown(off.value)}")
 

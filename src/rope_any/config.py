@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
-from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, states
+from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, bodies, fail, first, kind_of, same
 from rope_any._frequencies import Row, as_rows, positive, real, shown
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
@@ -155,22 +155,33 @@ _LONGER = {"linear", "dynamic", "yarn", "longrope"}
 
 def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """
-    Return the trained and the extended length, as far as a config says.
+    Return the trained and the extended length, or the one that is stated where a config doesn't say which it is.
 
-    Beside a factor, `max_position_embeddings` may be either, unless the scheme itself ("length") starts from it.
+    Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
+    parameters is the extended one.
     """
-    whole = _length(first(part, LENGTHS))
-    original = _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL))
-    if original is None and "length" not in facts and states(part.keys, ("factor", "alpha")):
-        return {LENGTHS[0]: whole} if whole else {}
-    trained = original or whole
+    whole, original = _length(first(part, LENGTHS)), _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL))
+    inner = _length(facts.get(LENGTHS[0]))
+    read = inner is not None and whole is not None and inner.source == whole.source  # by the scheme
+    longer = whole if inner is None or read else inner
+    if original or read or not _is_scaled(part, facts) or (whole and longer and whole.value < longer.value):
+        trained = original or whole
+    else:
+        return {"stated_length" if longer is whole else "extended_length": longer} if longer else {}
     if trained is None:
         return {}
     factor = facts.get("factor") if kind_of(facts) in _LONGER and "alpha" not in facts else None
-    longer = whole if whole and whole.value > trained.value else None
-    if longer is None and factor is not None and factor.value > 1:
-        longer = _length(Fact(trained.value * factor.value, f"{trained.source} * {factor.source}"))
-    return {"trained_length": trained} | ({"extended_length": longer} if longer else {})
+    times = factor and factor.value and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
+    extended = [n for n in (longer, _length(times)) if n is not None and n.value > trained.value]
+    return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
+
+
+def _is_scaled(part: Part, facts: Mapping[str, Fact]) -> bool:
+    """Whether positions are scaled, in these layers or in others of the model."""
+    names = ("factor", "alpha")
+    stated = [body.get(name) for body in bodies(part.keys) for name in names]
+    read = [facts[name].value for name in names if name in facts]
+    return any(value is not None and not same(value, 1) for value in (*stated, *read))
 
 
 def _length(fact: Fact | None) -> Fact | None:
@@ -181,7 +192,9 @@ def _length(fact: Fact | None) -> Fact | None:
         number = positive(fact.source, fact.value)
     except (TypeError, ValueError):
         return None
-    return Fact(int(number) if number.is_integer() else number, fact.source)
+    if number < 1:
+        return None
+    return Fact(int(number) if number.is_integer() and number < 2**53 else number, fact.source)
 
 
 def wavelengths(rope: Rope, /) -> Row:

@@ -39,8 +39,10 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse words beside an option for completion, which would be ignored."""
-        if args[1:] and args[0] in COMPLETION and not ctx.resilient_parsing:
-            msg = f"{args[0]} must stand alone, and is for the shell that it is typed in; got {shown(args[1])}"
+        asked = [word for word in args if word in COMPLETION]
+        if asked and args[1:] and not ctx.resilient_parsing:
+            (other, *_) = [word for word in args if word != asked[0]] or asked
+            msg = f"{asked[0]} must stand alone, and is for the shell that it is typed in; got {shown(other)}"
             raise ValueError(msg)
         return super().parse_args(ctx, args)
 

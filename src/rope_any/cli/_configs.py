@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rope_any._config import load
+from rope_any._config import load, printed
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain
@@ -17,6 +17,8 @@ PairingOf = Annotated[
     Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
 
+LENGTHS = ("trained", "extended", "stated")
+
 
 def explained(
     file: Path, layer_type: str | None, sequence_length: int | None, pairing: Pairing | None
@@ -26,9 +28,13 @@ def explained(
     try:
         return explain(config, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
     except (TypeError, ValueError) as error:
-        name = str(file) if str(file).isprintable() else repr(str(file))
-        msg = f"{name}: {error}"
+        msg = f"{printed(file)}: {error}"
         raise ValueError(msg) from None
+
+
+def lengths(one: Explanation) -> dict[str, float]:
+    """Return the lengths that a config tells, in tokens, the shorter one first; the stated one may be either."""
+    return {kind: fact.value for kind in LENGTHS if (fact := one.facts.get(f"{kind}_length"))}
 
 
 def title(one: Explanation) -> str:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from rope_any._config import LENGTHS
 from rope_any._frequencies import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
-from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, title
+from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, lengths, title
 from rope_any.config import Explanation, drift, wavelengths
 
 LONGEST = 80  # characters of a value
@@ -106,10 +105,8 @@ def _tokens(n: float) -> str:
 
 def _unfinished(one: Explanation) -> dict[str, int]:
     """Return how many pairs don't come round within the trained and the extended length, or the one that is stated."""
-    names = ("trained_length", "extended_length") if "trained_length" in one.facts else LENGTHS[:1]
-    lengths = {name: n for name in names if name in one.facts and _is_number(n := one.facts[name].value)}
     tokens = wavelengths(one.rope) if one.rope is not None else ()
-    return {name: sum(n > length for n in tokens) for name, length in lengths.items()}
+    return {f"{kind}_length": sum(n > length for n in tokens) for kind, length in lengths(one).items()}
 
 
 def _record(one: Explanation) -> dict[str, Any]:

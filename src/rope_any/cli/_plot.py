@@ -15,8 +15,9 @@ from rope_any import plot as pictures
 from rope_any._frequencies import shown
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json
-from rope_any.cli._configs import Length, PairingOf, explained, only, title
+from rope_any.cli._configs import LENGTHS, Length, PairingOf, explained, lengths, only, title
 from rope_any.config import Explanation
+from rope_any.plot.looks import tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 KINDS = ("hands", "wavelengths", "decay", "table", "errors", "pairs")
 OPTIONS = {"hands": "position", "decay": "length", "table": "length", "errors": "length"}
 AXES = {3: ("time", "height", "width")}  # of M-RoPE
-# The lengths that are told of a config. The longest may be either of the others, which its config doesn't say.
-LENGTHS = {"trained": "trained_length", "extended": "extended_length", "longest": "max_position_embeddings"}
 # Each format, and what it would say of the moment: left out, so that the same picture is the same file.
 SUFFIXES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 DPI = 150
@@ -117,26 +116,21 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     if not found:
         msg = "CONFIG must have a rotation; got none"
         raise ValueError(msg)
-    each = {name: _lengths(one) for name, one in found.items()}
-    alike = all(lengths == next(iter(each.values())) for lengths in each.values())
-    labels = [name if alike else _with_lengths(name, lengths) for name, lengths in each.items()]
+    each = {name: lengths(one) for name, one in found.items()}
+    alike = all(told == next(iter(each.values())) for told in each.values())
+    labels = [name if alike else _with_lengths(name, told) for name, told in each.items()]
     marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTHS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
-def _with_lengths(name: str, lengths: dict[str, float]) -> str:
-    said = ", ".join(f"{kind} {pictures.tokens(length)}" for kind, length in lengths.items())
+def _with_lengths(name: str, told: dict[str, float]) -> str:
+    said = ", ".join(f"{kind} {tokens(length)}" for kind, length in told.items())
     return f"{name}: {said or 'no length given'}"
-
-
-def _lengths(one: Explanation) -> dict[str, float]:
-    """Return the lengths that a config names, the shorter one first."""
-    return {kind: one.facts[name].value for kind, name in LENGTHS.items() if name in one.facts}
 
 
 def _names(files: list[Path]) -> list[str]:
     """Return what configs are called: by their file or, where that is called as all are, by its folder."""
-    whole = [file.absolute() for file in files]
+    whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
     ]
@@ -177,8 +171,9 @@ def _number(text: str) -> float:
 
 
 def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
-    said = [length] if length is not None else [min(int(named), 2**31 - 1) for named in _lengths(one).values()]
-    return pictures.decay(rope, length=said[-1]) if said else pictures.decay(rope)
+    if length is None and (said := lengths(one).values()):
+        length = min(int(max(said)), 2**31 - 1)
+    return pictures.decay(rope) if length is None else pictures.decay(rope, length=length)
 
 
 def _pairs(rope: Rope, one: Explanation) -> "Axes":

@@ -38,6 +38,7 @@ from rope_any.plot.looks import (
     drawing_on,
     in_full,
     ink,
+    inked,
     marked,
     several,
     shades,
@@ -126,7 +127,12 @@ def hands(
             raise ValueError(msg)
     legend = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
-    cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None], "position"))
+    count = len(as_rows(rope.frequencies))
+    if place.ndim > 1 or place.size not in {1, count}:
+        each = f", or one for each of {count} axes" if count > 1 else ""
+        msg = f"position must be one number{each}; got shape {place.shape}"
+        raise ValueError(msg)
+    cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None]))
     with drawing_on(ax, height=4.2, projection="polar") as axes:
         drawn: list[Line2D] = []
         for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades(len(chosen), axes), chosen, strict=True):
@@ -281,6 +287,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         apart(axes.xaxis)
         ways: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (lambda y: y * unit), (lambda y: y / unit)
         right = axes.secondary_yaxis("right", functions=ways)
+        inked(right, axes)
         right.set_ylabel("bound of the paper", color=RED)
         right.yaxis.set_major_formatter(lambda y, _: f"{y:g}" if y >= 0 else "")
         add_legend(axes, drawn, loc="upper right")
@@ -352,11 +359,12 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         names = np.asarray((places if each else range(len(places)))[every])
         axes.yaxis.set_major_formatter(lambda y, _: in_full(names[int(y)].item()) if y in range(len(names)) else "")
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
-            axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center")
+            axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", color=ink(axes))
         some = f", one of {tokens(every.step)} drawn" if every.step > 1 else ""
         axes.set(xlabel="pair", ylabel=(axis if each else "token") + some)
         axes.grid(visible=False)
-        axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
+        bar = axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
+        inked(bar.ax, axes)
     return axes
 
 
@@ -499,8 +507,8 @@ def pairs(
                 strip.bar(column, height, 0.94, line + part * height, color=looks[kind][0], **edge)
             if pair is not None:
                 boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1} if len(kinds) > 1 else None
-                ink = BLACK if boxed else looks[kinds[0]][1]
-                strip.text(column, line + 0.4, str(pair), color=ink, bbox=boxed, size=size, ha="center", va="center")
+                color = BLACK if boxed else looks[kinds[0]][1]
+                strip.text(column, line + 0.4, str(pair), color=color, bbox=boxed, size=size, ha="center", va="center")
         seen = {kind for *_, kinds in cells for kind in kinds}
         drawn = [strip.bar(0, 0, color=looks[kind][0], **edge, label=kind) for kind in looks if kind in seen]
         widest = max(column for column, *_ in cells)
@@ -547,14 +555,14 @@ def _host(name: str, numbers: Any) -> Numbers:
     return data
 
 
-def _on_axes(rope: Rope, positions: Numbers, name: str = "positions") -> Numbers:
+def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
     """Return positions ``(n,)``, or on each axis ``(n, axes)``, as the recipe wants them."""
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
     if positions.ndim != 2 or not axes or positions.shape[1] != axes:
         each = f", or one for each of {axes} axes" if axes else ""
-        msg = f"{name} must be one number for a token{each}; got shape {positions.shape}"
+        msg = f"positions must be one number for a token{each}; got shape {positions.shape}"
         raise ValueError(msg)
     return positions
 
@@ -582,9 +590,9 @@ def _every(count: int) -> slice:
     return slice(None, None, max(1, -(-count // ROWS)))
 
 
-def _table(rope: Rope, positions: Numbers, name: str = "positions") -> Table:
+def _table(rope: Rope, positions: Numbers) -> Table:
     """Return the table of positions in float64."""
-    return rope.table(_on_axes(rope, positions, name), dtype=np.float64)
+    return rope.table(_on_axes(rope, positions), dtype=np.float64)
 
 
 def _labels(labels: Sequence[str] | None, count: int) -> list[str]:

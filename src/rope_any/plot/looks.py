@@ -8,6 +8,7 @@ axes that are given keeps the looks that they were made with; figures made here 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from rope_any._frequencies import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axes._base import _AxesBase
     from matplotlib.axis import Axis
 
 # The colours of Okabe and Ito, a darker one for their pale purple, and greys.
@@ -40,6 +42,7 @@ LOOKS: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "lines.linewidth": 1.9,
 }
+"""The settings of matplotlib under which the functions make their figures."""
 WIDTH = 7.6  # inches, as wide as the text of a page
 
 
@@ -78,6 +81,12 @@ def ink(ax: "Axes") -> Any:
     return ax.xaxis.label.get_color()
 
 
+def inked(ax: "_AxesBase", like: "Axes") -> None:
+    """Write on axes that stand beside others in the ink of these."""
+    ax.tick_params(colors=ink(like))
+    ax.yaxis.label.set_color(ink(like))
+
+
 def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
     """Return colours from that which is nearest to the ink to one that is seen on its ground."""
     import matplotlib as mpl
@@ -110,7 +119,7 @@ def apart(axis: "Axis") -> None:
 def named(ax: "Axes", name: str, height: float, above: float = 0) -> None:
     """Write a name at the right end, at the height of what it names, or some points above it."""
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False)
+    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False, color=ink(ax))
 
 
 def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
@@ -122,9 +131,9 @@ def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
     for length, alike in names.items():
         ax.axhline(length, **THIN, color=ink(ax), gid=", ".join(alike))  # without a label: not in the legend
     ax.get_ylim()  # all are in sight now
-    point, free = ax.figure.dpi / 72, -math.inf
-    for length in sorted(names):
-        height = ax.transData.transform((0, length))[1] / point
+    heights = {length: ax.transData.transform((0, length))[1] * 72 / ax.figure.dpi for length in names}  # points
+    free = -math.inf
+    for length, height in sorted(heights.items(), key=itemgetter(1)):
         free = max(free, height)
         named(ax, f"{', '.join(names[length])} {tokens(length)}", length, free - height)
         free += 13
@@ -137,6 +146,7 @@ def several(lengths: float | Sequence[float]) -> Sequence[float]:
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
     """Name what is drawn as it is called: matplotlib hides what begins with ``_``, and reads formulas between ``$``."""
-    legend = ax.legend(drawn, [""] * len(drawn), **options)
+    legend = ax.legend(drawn, [""] * len(drawn), labelcolor=ink(ax), facecolor=ax.get_facecolor(), **options)
+    legend.get_title().set_color(ink(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):
         text.set(text=fill(one.get_label(), wide), parse_math=False)
