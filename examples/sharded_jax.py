@@ -21,6 +21,8 @@ try:
     from jax.sharding import PartitionSpec as P
 except ModuleNotFoundError as error:
     sys.exit(f"this example needs {error.name}, which is not installed")
+except ImportError as error:
+    sys.exit(f"this example needs JAX 0.5.3 or later: {error}")
 
 import rope_any as ra
 

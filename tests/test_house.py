@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -187,6 +188,23 @@ def test_the_docstrings_of_the_edges_are_numpydoc():
     pytest.importorskip("torch", reason="torch is not installed")
     faults = validate("rope_any.integrations.transformers.replace")["errors"]
     assert [fault for fault in faults if fault[0] not in UNCHECKED] == []
+
+
+ALL_OF_THEM = {"__init__", "cli"}  # which import by name, or what they need when they need it
+
+
+def test_the_design_has_each_room_and_what_it_imports():
+    text = (Path(__file__).parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| file of `src/rope_any/`.*\n\|[- |]*\n((?:\|.*\n)*)", text)
+    cells = [[re.findall(r"`([\w/.]+)`", cell) for cell in row.split("|")] for row in table.splitlines()]
+    said = {file[0].removesuffix(".py").replace("/", "."): others for _, file, _, others, _ in cells}
+    said = {room.removesuffix(".__init__"): [other.replace("/", ".") for other in said[room]] for room in said}
+    assert sorted(said) == sorted(ROOMS)
+    for room in set(ROOMS) - ALL_OF_THEM:
+        beside = FILES[room].parent.relative_to(SOURCE).as_posix().replace("/", ".")
+        names = {name for name in imports(parse(room)) if name.startswith("rope_any.")}
+        found = {name.removeprefix("rope_any.") for name in names} & set(ROOMS)
+        assert {other if other in ROOMS else f"{beside}.{other}" for other in said[room]} == found, room
 
 
 def test_every_module_says_what_it_is():

@@ -491,9 +491,8 @@ def test_the_report(tmp_path, rng):
     assert words.endswith("out.safetensors: 6 of 8 tensors converted from interleaved to half")
 
 
-@pytest.fixture
-def sharded(tmp_path, rng):
-    """Return the index of two files."""
+def shards(tmp_path, rng):
+    """Write a checkpoint of two files, and return their index."""
     folder = tmp_path / "in"
     folder.mkdir()
     names = {}
@@ -505,7 +504,8 @@ def sharded(tmp_path, rng):
     return index
 
 
-def test_a_checkpoint_of_several_files(tmp_path, sharded):
+def test_a_checkpoint_of_several_files(tmp_path, rng):
+    sharded = shards(tmp_path, rng)
     before = {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
     done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*.[qk]_proj.*")  # in one of them alone
     assert done.exit_code == 0, done.output
@@ -535,7 +535,8 @@ def test_the_input_is_never_touched(tmp_path, rng, kind):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left")])
-def test_nothing_is_left_of_half_a_job(tmp_path, sharded, monkeypatch, error):
+def test_nothing_is_left_of_half_a_job(tmp_path, rng, monkeypatch, error):
+    sharded = shards(tmp_path, rng)
     written = []
 
     def failing(*args):
@@ -553,7 +554,8 @@ def test_nothing_is_left_of_half_a_job(tmp_path, sharded, monkeypatch, error):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("Device or resource busy")])
 @pytest.mark.parametrize("at", range(6))  # three files aside, three to their places
-def test_files_that_were_there_come_back(tmp_path, sharded, monkeypatch, error, at):
+def test_files_that_were_there_come_back(tmp_path, rng, monkeypatch, error, at):
+    sharded = shards(tmp_path, rng)
     out = tmp_path / "out"
     out.mkdir()
     for file in sharded.parent.iterdir():
@@ -648,7 +650,8 @@ def test_only_files_are_replaced(tmp_path, rng, kind, overwrite):
     assert out.lstat() == before and len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_directory_among_the_files_of_a_folder(tmp_path, sharded):
+def test_a_directory_among_the_files_of_a_folder(tmp_path, rng):
+    sharded = shards(tmp_path, rng)
     (tmp_path / "out" / "model-1.safetensors").mkdir(parents=True)
     (tmp_path / "out" / "model-0.safetensors").write_text("what was there")
     done = convert(sharded, tmp_path / "out", "--overwrite")
@@ -668,7 +671,8 @@ def test_a_link_to_a_file_is_replaced_and_one_to_nothing_is_something(tmp_path, 
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
-def test_a_file_is_no_folder_to_write_to(tmp_path, sharded, out):
+def test_a_file_is_no_folder_to_write_to(tmp_path, rng, out):
+    sharded = shards(tmp_path, rng)
     (tmp_path / "file").write_text("what was there")
     done = convert(sharded, tmp_path / out, "--overwrite")
     assert done.exit_code == 2
@@ -676,7 +680,8 @@ def test_a_file_is_no_folder_to_write_to(tmp_path, sharded, out):
     assert (tmp_path / "file").read_text() == "what was there"
 
 
-def test_a_folder_is_read_by_what_is_in_it(tmp_path, sharded, rng):
+def test_a_folder_is_read_by_what_is_in_it(tmp_path, rng):
+    sharded = shards(tmp_path, rng)
     assert convert(sharded, tmp_path / "by index").exit_code == 0
     assert convert(sharded.parent, tmp_path / "by folder").exit_code == 0
     by_index, by_folder = (
@@ -704,7 +709,8 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize("name", [*MISMATCHES, "in two"])
-def test_an_index_that_is_not_of_its_files_is_refused(tmp_path, sharded, rng, name):
+def test_an_index_that_is_not_of_its_files_is_refused(tmp_path, rng, name):
+    sharded = shards(tmp_path, rng)
     embed, one = {"embed": random_tensor(rng, "F32", 2)}, sharded.parent / "model-1.safetensors"
     write(one, read(one)[1] | embed)
     index = json.loads(sharded.read_text())
