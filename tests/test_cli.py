@@ -620,6 +620,10 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
             "--show-completion zsh",
             "--show-completion must stand alone, and is for the shell that it is typed in; got str 'zsh'",
         ),
+        (
+            "--version --show-completion zsh",
+            "--show-completion must stand alone, and is for the shell that it is typed in; got str '--version'",
+        ),
         ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
     ],

@@ -770,6 +770,9 @@ def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
         f"{[*NAMED][-1]}: trained 32 768",
     ]
     assert [label.replace("\u202f", " ") for label in labels(ax)] == want
+    written = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [text.replace("\n", " ").replace("\u202f", " ") for text in written] == want
+    assert max(len(line) for text in written for line in text.splitlines()) <= 60
     boxes = assert_apart(ax)
     page, inside = ax.figure.bbox, ax.get_window_extent()
     assert inside.width > 0.6 * page.width and inside.height > 0.5 * page.height
@@ -781,6 +784,14 @@ def test_configs_of_one_name_go_by_their_paths(configs, monkeypatch, capsys):
     (configs / "other" / "plain.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     assert here(monkeypatch, capsys, configs, "plain.json", "other/plain.json", "wavelengths", "-o", "w.png")[0] == 0
     assert labels(plt.gca()) == ["plain.json", str(Path("other", "plain.json"))]
+
+
+def test_a_folder_of_dots_goes_by_its_name(models, monkeypatch, capsys):
+    inside = models / "llama-3.1-8b" / "inside"
+    inside.mkdir()
+    assert here(monkeypatch, capsys, inside, "..", "../../gpt-oss-20b", "wavelengths", "-o", "w.png")[0] == 0
+    names = [text.get_text().split(":")[0] for text in plt.gca().get_legend().get_texts()]
+    assert names == ["llama-3.1-8b", "gpt-oss-20b"]
 
 
 @pytest.mark.parametrize(
