@@ -307,6 +307,28 @@ def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("length", "of"), [([], 4096), (["--sequence-length", 131_072], 131_072)])
+def test_inspect_counts_within_the_length_that_a_rotation_is_for(length, of, tmp_path):
+    lists = {"short_factor": [1.0] * 32, "long_factor": [16.0] * 32}
+    phi = {"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131_072}
+    phi |= {"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 4096, **lists}}
+    (tmp_path / "phi.json").write_text(json.dumps(phi))
+    rope = ra.Rope.from_config(phi, sequence_length=of)
+    unfinished = sum(n > of for n in ra.config.wavelengths(rope))
+    done = run("inspect", "phi.json", *length, cwd=tmp_path)
+    *_, counted, others = done.stdout.splitlines()
+    assert counted == f"{unfinished} of 32 pairs never complete a turn within {of} tokens (length)"
+    assert "--sequence-length" in others
+    for kind in ("wavelengths", "decay"):
+        plotted = run("plot", "phi.json", kind, "-o", f"{kind}.png", "--json", *length, cwd=tmp_path)
+        drawn = json.loads(plotted.stdout)
+        if kind == "decay":
+            assert drawn["lines"][0]["x"][-1] == of
+        else:
+            name = "phi, for " + f"{of:,} tokens".replace(",", "\u202f")
+            assert name in {line["label"] for line in drawn["lines"]}
+
+
 def test_inspect_tells_layers_apart(configs):
     both = run("inspect", "gemma.json", cwd=configs).stdout
     assert both.index("sliding_attention (0-4): Rope(") < both.index("full_attention (5): Rope(")

@@ -803,10 +803,13 @@ def test_a_folder_of_dots_goes_by_its_name(models, monkeypatch, capsys):
         (f"{[*NAMED][-1]}.json pairs", f"{[*NAMED][-1]} (qwen2_vl_text)"),
         ("gpt-oss-20b errors --length 9", "gpt-oss-20b (llama)"),
         ("none.json decay --pairing half", "none"),
+        ("dynamic.json decay --sequence-length 9000", "dynamic (llama, for 9 000 tokens)"),
     ],
 )
 def test_a_picture_of_one_config_names_it(words, name, models, monkeypatch, capsys):
     (models / "none.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 1e4}), encoding="utf-8")
+    dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    (models / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
     assert here(monkeypatch, capsys, models, *words.split(), "-o", "w.png")[::2] == (0, "")
     figure = plt.gcf()
     assert " ".join(figure.get_suptitle().split()) == name
@@ -821,7 +824,7 @@ def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
     dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (configs / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
     (configs / "far.json").write_text(json.dumps(LLAMA | {"max_position_embeddings": 10**12}), encoding="utf-8")
-    lengths = {"plain": 8192, "scaled": 32_768, "none": 4096, "dynamic": 16_384, "far": 2**31 - 1}
+    lengths = {"plain": 8192, "scaled": 32_768, "none": 4096, "dynamic": 8192, "far": 2**31 - 1}
     for file, length in lengths.items():
         here(monkeypatch, capsys, configs, f"{file}.json", "decay", "-o", "d.png", "--overwrite")
         assert plt.gca().lines[0].get_xdata()[-1] == length

@@ -37,6 +37,13 @@ def lengths(one: Explanation) -> dict[str, float]:
     return {kind: fact.value for kind in LENGTHS if (fact := one.facts.get(f"{kind}_length"))}
 
 
+def reach(one: Explanation) -> dict[str, float]:
+    """Return the lengths that a rotation is for, by the names of their facts: one, where each length has its own."""
+    if length := one.facts.get("length"):
+        return {"length": length.value}
+    return {f"{kind}_length": tokens for kind, tokens in lengths(one).items()}
+
+
 def title(one: Explanation) -> str:
     """Return which layers it is about, runs of them as ``0-4``."""
     if not one.layers:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rope_any._frequencies import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
-from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, lengths, title
+from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, reach, title
 from rope_any.config import Explanation, drift, wavelengths
 
 LONGEST = 80  # characters of a value
@@ -40,6 +40,8 @@ def inspect(
             for name, pairs in _unfinished(one).items():
                 length = one.facts[name].value
                 show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
+            if "length" in one.facts:
+                show("sequences of another length turn otherwise: see --sequence-length")
 
 
 def diff(
@@ -104,9 +106,9 @@ def _tokens(n: float) -> str:
 
 
 def _unfinished(one: Explanation) -> dict[str, int]:
-    """Return how many pairs don't come round within the trained and the extended length, or the one that is stated."""
+    """Return how many pairs don't come round within the lengths that a rotation is for."""
     tokens = wavelengths(one.rope) if one.rope is not None else ()
-    return {f"{kind}_length": sum(n > length for n in tokens) for kind, length in lengths(one).items()}
+    return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
 
 
 def _record(one: Explanation) -> dict[str, Any]:

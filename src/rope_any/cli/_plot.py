@@ -15,7 +15,7 @@ from rope_any import plot as pictures
 from rope_any._frequencies import shown
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json
-from rope_any.cli._configs import LENGTHS, Length, PairingOf, explained, lengths, only, title
+from rope_any.cli._configs import LENGTHS, Length, PairingOf, explained, lengths, only, reach, title
 from rope_any.config import Explanation
 from rope_any.plot.looks import tokens
 
@@ -112,7 +112,8 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     for name, several in zip(_names([*told]), told.values(), strict=True):
         turning = [one for one in several if one.rope is not None]
         kinds = _distinct([one.layer_type or title(one) for one in turning], map(title, turning))
-        found |= {f"{name}, {kind}" if len(kinds) > 1 else name: one for kind, one in zip(kinds, turning, strict=True)}
+        for kind, one in zip(kinds, turning, strict=True):
+            found[", ".join(filter(None, [name, kind if len(kinds) > 1 else None, _for_length(one)]))] = one
     if not found:
         msg = "CONFIG must have a rotation; got none"
         raise ValueError(msg)
@@ -121,6 +122,12 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     labels = [name if alike else _with_lengths(name, told) for name, told in each.items()]
     marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTHS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
+
+
+def _for_length(one: Explanation) -> str | None:
+    """Return for which length a rotation is, where each has its own."""
+    length = one.facts.get("length")
+    return length and f"for {tokens(length.value)} tokens"
 
 
 def _with_lengths(name: str, told: dict[str, float]) -> str:
@@ -147,7 +154,7 @@ def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str
     rope, _ = only(told)
     one = next(one for one in told if one.rope == rope)
     model = one.facts.get("model_type")
-    of = ", ".join(filter(None, [model and model.value, one.layer_type if len(told) == 1 else None]))
+    of = ", ".join(filter(None, [model and model.value, one.layer_type if len(told) == 1 else None, _for_length(one)]))
     ax = ONE[kind](rope, one, **options)
     (name,) = _names([file])
     ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10, parse_math=False)
@@ -171,7 +178,7 @@ def _number(text: str) -> float:
 
 
 def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
-    if length is None and (said := lengths(one).values()):
+    if length is None and (said := reach(one).values()):
         length = min(int(max(said)), 2**31 - 1)
     return pictures.decay(rope) if length is None else pictures.decay(rope, length=length)
 
