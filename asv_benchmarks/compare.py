@@ -608,7 +608,8 @@ def gpu() -> str | None:
 def shown(results: dict[str, Any]) -> str:
     """Return the figures as tables in Markdown."""
     facts = results["about"]
-    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
+    unused = ("cupy",) if "CuPy" in results["absent"] else ()  # installed, without a GPU
+    packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if not name.startswith(unused))
     where = ", ".join(filter(None, (facts["cpu"], f"{facts['cores']} cores", facts["gpu"], facts["system"])))
     with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
     lines = [f"Measured on {facts['when']} on {where}, with {with_what}."]
