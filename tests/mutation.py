@@ -200,7 +200,7 @@ def apply(mutant: Mutant) -> None:
     for name in mutant.function.split("."):
         target = vars(target)[name]
     while not isinstance(target, FunctionType):
-        target = target.__wrapped__  # of a cache, or a static method
+        target = target.fget if isinstance(target, property) else target.__wrapped__  # of a cache, or a static method
     target.__code__ = mutant.code
 
 

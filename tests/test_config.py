@@ -1456,6 +1456,25 @@ SAID = {
 }
 
 
+def test_sections_that_a_class_assumes_are_for_heads_of_its_width():
+    for width, axes in ((128, 3), (64, 1)):
+        (told,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
+        assert told.facts["axes"].value == axes
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"model_type": "cohere2_moe"},
+        {"model_type": "llama", "rope_parameters": {kind: {"rope_type": "default"} for kind in ("full", "sliding")}},
+    ],
+    ids=["by its class", "by its parameters"],
+)
+def test_layers_that_differ_must_be_listed(model):
+    with pytest.raises(ValueError, match="layer_types must be given, since layers differ; got none"):
+        config.layers(model | {"head_dim": 64, "num_hidden_layers": 2})
+
+
 @pytest.mark.parametrize("name", SAID)
 def test_lengths_are_called_what_the_config_says_of_them(name):
     model, want = SAID[name]

@@ -164,6 +164,7 @@ CASES = {
     ),
     "string positions": (lambda: ra.cos_sin("12", F, like=X), TypeError, "positions .* got str"),
     "float position": (lambda: ra.cos_sin(1.5, F, like=X), TypeError, "positions .* got float"),
+    "infinite position": (lambda: ra.cos_sin([INF], F, like=X), ValueError, "positions .* finite numbers; got inf"),
     "None positions": (lambda: ra.cos_sin(None, F, like=X), TypeError, "positions .* got NoneType"),
     "bool position": (lambda: ra.cos_sin(True, F, like=X), TypeError, "positions .* got bool"),
     "ragged positions": (

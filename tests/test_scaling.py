@@ -109,6 +109,15 @@ def test_ntk_by_parts_in_60_digits():
         assert got == pytest.approx(float((1 - gamma) * mp.mpf(f) / s + gamma * mp.mpf(f)), rel=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [({"original_length": 5}, 1), ({"original_length": 4096, "beta_fast": 8, "beta_slow": 8, "truncate": False}, 8)],
+)
+def test_yarn_between_ends_that_are_one_has_no_ramp(options, kept):
+    f = ra.frequencies(32)
+    assert scaling.yarn(f, 4.0, base=1e4, **options) == (*f[:kept], *(one / 4 for one in f[kept:]))
+
+
 def test_dynamic_yarn_is_yarn_at_a_length():
     options = {"base": 10_000.0, "original_length": 4096}
     assert scaling.dynamic_yarn(F, length=4096, **options) == F

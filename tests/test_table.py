@@ -231,6 +231,14 @@ def test_like_decides_the_dtype(lib):
     assert ra.cos_sin([1.5], F, like=p64).cos.dtype == lib.dtype("float64")
 
 
+def test_high_halves_of_products_are_exact_in_32_bits(rng):
+    n = np.concatenate([rng.integers(-(2**31), 2**31, 2000), [0, 1, -1, 2**31 - 1, -(2**31)]]).astype(np.int32)
+    words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]
+    high = _table._high_product(np, n[:, None], words, {})
+    want = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
+    np.testing.assert_array_equal(high.astype(np.int64) + 2**31, want)
+
+
 def test_learned_frequencies_on_every_library(lib):
     p = np.asarray([0, 3, 500])
     dtype = "float64" if lib.has_float64 else "float32"
@@ -240,6 +248,9 @@ def test_learned_frequencies_on_every_library(lib):
         p = np.asarray([1_048_575, 2**24 + 1])
         table = ra.cos_sin(lib(p), lib(F, dtype), dtype=lib.dtype("float32"))
         assert error(lib, table, oracle.cos_sin(p, F)) <= 2e-7
+    else:  # the cosine is of the angle as float32 has it, not of another product
+        angle = (p.astype(np.float32)[:, None] * np.asarray(F, np.float32)).astype(float)
+        assert error(lib, table, (np.cos(angle), np.sin(angle))) <= 2e-7
     rows = lib([F, F], dtype)
     table = ra.cos_sin([[0, 3], [1, 2]], rows, like=rows, dtype=lib.dtype("float32"))
     assert error(lib, table, oracle.cos_sin(np.asarray([3, 3]), F)) <= 1e-6
