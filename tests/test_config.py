@@ -1978,6 +1978,14 @@ def test_a_file_of_100_megabytes_is_not_read(tmp_path):
         Rope.from_config(path)
 
 
+def test_what_is_not_one_of_each_layer():
+    with pytest.raises(TypeError, match="layer_types must be a list of names; got str 'full'"):
+        config.layers(LLAMA | {"num_hidden_layers": 2, "layer_types": "full"})
+    two = {"model_type": "granite_swa", "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+    with pytest.raises(ValueError, match="layer_rope_theta must have a number for each layer; got 1"):
+        config.layers(LLAMA | two | {"layer_rope_theta": [1e4]})
+
+
 def test_absurd_numbers_of_layers():
     with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and 1024; got int 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})

@@ -109,6 +109,11 @@ def test_ntk_by_parts_in_60_digits():
         assert got == pytest.approx(float((1 - gamma) * mp.mpf(f) / s + gamma * mp.mpf(f)), rel=1e-14)
 
 
+def test_no_pair_may_turn_or_each():
+    assert scaling.proportional(F, 0) == (0.0,) * len(F)
+    assert scaling.proportional(F, 1) == F
+
+
 @pytest.mark.parametrize(
     ("options", "kept"),
     [({"original_length": 5}, 1), ({"original_length": 4096, "beta_fast": 8, "beta_slow": 8, "truncate": False}, 8)],
