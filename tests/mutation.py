@@ -5,8 +5,8 @@ Mutation testing: whether some test fails when a line of the library is changed.
 tests of the room that call the function, the quick ones first, until one fails: of those that need NumPy, or
 array-api-strict without float64. Without ``--sample`` it changes every place. The tests are collected once and run once
 without a change. Each mutant is a fork of that process, in which a function has been given other code, so that all who
-have imported it run that. (mutmut 3 puts a layer around every function, which Numba doesn't compile.) Functions that none
-of these tests calls, as those of gradients and shards, are counted apart.
+have imported it run that. (mutmut 3 puts a layer around every function, which Numba doesn't compile.) Functions that
+none of these tests calls, as those of gradients and shards, are counted apart.
 
 What is changed: an operator for its neighbour, a comparison for the other side or its end, a number for the next, a
 condition for its opposite, ``and`` for ``or``, a string for another, a returned value for None. Not changed: texts of
