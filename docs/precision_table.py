@@ -1,11 +1,19 @@
 """
-Measure the largest error of cos and sin, ours and that of others, and write `precision_table.md`.
+Measure the largest error of cos and sin, ours and that of others: `precision_table.md`.
 
-Run it again with ``python docs/precision_table.py``; it takes about a minute. The judge is mpmath with 60
-digits, on the float64 frequencies as given. Every library that is installed is measured; others are named.
+In an environment with the libraries to measure::
+
+    pip install torch                                      # first, in the build that you want
+    pip install -e ".[dask,jax,mlx,testing]" array-api-strict
+    python docs/precision_table.py                         # prints the tables
+    python docs/precision_table.py --write                 # and writes precision_table.md
+
+It takes about two minutes. The judge is mpmath with 60 digits, on the float64 frequencies as given. Every library that is
+installed is measured, others are named; nothing is written where one is missing that the file has rows of.
 """
 
 import platform
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context
@@ -14,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import making
 import mpmath
 import numpy as np
 
@@ -21,6 +30,7 @@ import rope_any as ra
 from rope_any._array import has_float64, namespace
 from rope_any._engines import ENGINES, find, version
 
+WRITTEN = Path(__file__).with_suffix(".md")
 BASES = {"10 000": 10_000.0, "500 000": 500_000.0}
 ROTARY_DIM = 128
 SAMPLES = 1024
@@ -210,8 +220,15 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def missing() -> set[str]:
+    """Return the libraries that the file has rows of, and that are not here."""
+    return {name for name in re.findall(r"^\| rope_any, ([^,]+),", WRITTEN.read_text("utf-8"), re.M) if not find(name)}
+
+
 def main() -> None:
-    """Measure, and write the tables."""
+    """Measure, and print the tables."""
+    given = making.parser(__doc__, WRITTEN).parse_args()
+    making.told(missing(), write=given.write)
     ways = list(others())
     where = f"{platform.system()} {platform.machine()}"
     versions = [f"rope_any {ra.__version__}", f"Python {platform.python_version()} on {where}"]
@@ -240,8 +257,7 @@ def main() -> None:
     ]
     if absent:
         parts.append(f"Not measured: {', '.join(absent)}.")
-    text = "\n\n".join(parts)
-    Path(__file__).with_name("precision_table.md").write_text(f"{text}\n", encoding="utf-8")
+    making.show("\n\n".join(parts), WRITTEN, write=given.write)
 
 
 if __name__ == "__main__":

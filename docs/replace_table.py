@@ -1,8 +1,15 @@
 """
-Replace what turns in small random models of transformers, and write `replace_table.md`.
+Replace what turns in small random models of transformers, and measure their errors: `replace_table.md`.
 
-Needs torch, transformers and what the tests need. The architectures, their sizes and the truth are those of
-``tests/test_replace.py``. With ``--prefill`` it also times a larger model before and after, which takes minutes.
+In an environment with torch, transformers and what the tests need::
+
+    pip install torch                                      # first, in the build that you want
+    pip install -e ".[pytest,transformers]"
+    python docs/replace_table.py                           # prints the table
+    python docs/replace_table.py --write                   # and writes replace_table.md
+
+It takes a minute. The architectures, their sizes and the truth are those of ``tests/test_replace.py``. The other
+options measure something else in place of this table, and write nothing.
 """
 
 import argparse

@@ -1,0 +1,31 @@
+"""What the scripts that make a part of a page have in common: it is printed, and with ``--write`` written as well."""
+
+import argparse
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+
+def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
+    """Return the parser of a script that makes a file."""
+    found = argparse.ArgumentParser(
+        description=(doc or "").strip().partition("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--write", action="store_true", help=f"write {file.name} too; only where no library is missing")
+    return found
+
+
+def told(missing: Collection[str], *, write: bool) -> None:
+    """Name the libraries that are missing. Without them nothing is written, so that no row is lost."""
+    if missing:
+        said = f"not installed: {', '.join(sorted(missing, key=str.lower))}"
+        if write:
+            sys.exit(f"{said}; nothing is written without their rows")
+        print(said, file=sys.stderr)
+
+
+def show(text: str, file: Path, *, write: bool) -> None:
+    """Print what was made, and write it if that was asked for."""
+    print(text)
+    if write:
+        file.write_text(f"{text}\n", encoding="utf-8")
