@@ -1,4 +1,13 @@
-"""Run the commands of ``command-line.md`` and write what they print beneath them: ``python docs/command_line.py``."""
+"""
+Run the commands of ``command-line.md`` and put what they print beneath them.
+
+In an environment with the libraries that the page shows::
+
+    pip install torch                                      # first, in the build that you want
+    pip install -e ".[test]"
+    python docs/command_line.py                            # prints the page
+    python docs/command_line.py --write                    # and writes it
+"""
 
 import contextlib
 import json
@@ -6,6 +15,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import making
 import numpy as np
 from typer.testing import CliRunner
 
@@ -61,4 +71,5 @@ def made(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(made(PAGE.read_text()))
+    given = making.parser(__doc__, PAGE).parse_args()
+    making.show(made(PAGE.read_text()).removesuffix("\n"), PAGE, write=given.write)

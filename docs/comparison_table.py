@@ -1,16 +1,16 @@
 """
-Try what `rope_any` and other libraries of rotary embeddings can do, and write `comparison_table.md`.
+Try what `rope_any` and other libraries of rotary embeddings can do: `comparison_table.md`.
 
-In the environment that `verify_peers.py` describes, with onnx, onnxscript, onnxruntime, ndonnx, dask and
-array-api-strict besides::
+In the environment that `comparison.md` describes::
 
-    python docs/comparison_table.py
+    python docs/comparison_table.py                        # prints the tables
+    python docs/comparison_table.py --write                # and writes comparison_table.md
 
 It takes a few minutes. How a library is called is in `rotaries.py` and in the functions under "what else" below; each
-cell is what a function under "the probes" found out by calling it. ``--only NAME`` writes the rows of one library anew.
+cell is what a function under "the probes" found out by calling it. Libraries that are not installed are named, and
+nothing is written then, but for the rows of one: ``--only NAME --write``.
 """
 
-import argparse
 import ast
 import inspect
 import json
@@ -30,6 +30,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import making
 import numpy as np
 import peers_table as readings
 import rotaries
@@ -1067,9 +1068,9 @@ def models(name: str, library: Library) -> str:
 
 
 def lines(name: str, library: Library) -> str:
-    """Count the lines of code of the rotary, without comments and docstrings."""
-    del name
-    return str(sum(length(path, names) for module, names in library.parts.items() for path in files(module)))
+    """Count the lines of code of the rotary, without comments and docstrings; ours, which grow, in hundreds."""
+    count = sum(length(path, names) for module, names in library.parts.items() for path in files(module))
+    return str(round(count, -2) if name == "rope_any" else count)
 
 
 def files(module: str) -> Iterator[Path]:
@@ -1153,12 +1154,13 @@ def tables() -> Iterator[str]:
 
 
 def main() -> None:
-    """Try all, and write the tables; or do a part of it, as a process of its own."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=LIBRARIES)
-    parser.add_argument("--on-jax", choices=LIBRARIES)
-    parser.add_argument("--rank", type=int)
-    parser.add_argument("--store")
+    """Try all, and print the tables; or do a part of it, as a process of its own."""
+    parser = making.parser(__doc__, WRITTEN)
+    parser.add_argument("--only", choices=LIBRARIES, metavar="NAME", help="make the rows of this library alone anew")
+    own = parser.add_argument_group("for processes that this script starts")
+    own.add_argument("--on-jax", choices=LIBRARIES, metavar="NAME", help="exit with 0 if it turns arrays of JAX")
+    own.add_argument("--store", metavar="FILE", help="where two processes meet that share the tokens of a DTensor")
+    own.add_argument("--rank", type=int, choices=(0, 1), help="which of the two this is")
     given = parser.parse_args()
     if given.on_jax:
         library = LIBRARIES[given.on_jax]
@@ -1166,12 +1168,15 @@ def main() -> None:
     if given.store:
         one_rank(given.rank, given.store)
         return
-    if given.only:
+    absent = {name for name in ([given.only] if given.only else LIBRARIES) if not installed(LIBRARIES[name])}
+    making.told(absent, write=given.write)
+    if given.only and not absent:
         rows = (row(given.only, topic) for topic in TOPICS)
         found = re.sub(
             rf"^\| {given.only} \|.*$", lambda _: next(rows), WRITTEN.read_text(encoding="utf-8"), flags=re.MULTILINE
         )
-        WRITTEN.write_text(found, encoding="utf-8")
+        making.show(found.removesuffix("\n"), WRITTEN, write=given.write)
+    if given.only:
         return
     about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
     parts = [
@@ -1179,7 +1184,7 @@ def main() -> None:
         f"Tried on {datetime.now(UTC):%Y-%m-%d} on a CPU, with {about}; torch {version('torch')}.",
         *tables(),
     ]
-    WRITTEN.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    making.show("\n\n".join(parts), WRITTEN, write=given.write)
 
 
 if __name__ == "__main__":

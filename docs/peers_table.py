@@ -1,16 +1,17 @@
 """
-Run the context extension of other libraries against ours, and write `peers_table.md`.
+Run the context extension of other libraries against ours: `peers_table.md`.
 
 In an environment of its own, with Python 3.11, for which this torch is a CPU build::
 
     pip install torch==2.13.0 jax keras lightning "mlx[cpu]" tokenizers safetensors httpx importlib-metadata kagglehub
     pip install array-api-compat einops einx jaxtyping loguru pillow psutil regex requests torch-einops-utils
     pip install --no-deps -e . && pip install --no-deps $(python docs/peers_table.py --pins)
-    python docs/peers_table.py
+    python docs/peers_table.py                             # prints the tables
+    python docs/peers_table.py --write                     # and writes peers_table.md
 
 It takes half a minute. Every number is what the library's own code returns, and what a row says is checked besides:
-where a library does otherwise by now the script stops, and the row is to be changed. Where a library is missing it
-names it and writes nothing; with ``--partial`` it leaves such rows as they stand and marks them.
+where a library does otherwise by now the script stops, and the row is to be changed. Where a library is missing it is
+named, its rows are printed as they stand in the file, with a mark, and nothing is written but with ``--partial``.
 """
 
 import ctypes
@@ -30,6 +31,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import making
 import numpy as np
 
 import rope_any as ra
@@ -924,7 +926,7 @@ def lines(missing: set[str], before: str) -> Iterator[str]:
             if not missing:
                 raise
             kept = [line for line in before.splitlines() if f" | {r.does} | " in line]
-            print(f"{'kept' if kept else 'left out'}: {r.scheme}, {', '.join(r.engines)} ({error})")
+            print(f"{'kept' if kept else 'left out'}: {r.scheme}, {', '.join(r.engines)} ({error})", file=sys.stderr)
             yield from (line.replace(" | run |", " | run before, not again |") for line in kept)
             continue
         except ChangedError:
@@ -942,16 +944,21 @@ def agreements() -> Iterator[str]:
 
 
 def main() -> None:
-    """Run the engines, and write the table."""
-    if "--pins" in sys.argv:
+    """Run the engines, and print the tables."""
+    path = Path(__file__).with_suffix(".md")
+    parser = making.parser(__doc__, path)
+    parser.add_argument("--pins", action="store_true", help="print the libraries and their versions, for pip")
+    parser.add_argument(
+        "--partial", action="store_true", help="let --write keep the rows of libraries that are missing"
+    )
+    given = parser.parse_args()
+    if given.pins:
         print(*(f"{name}=={pin}" for name, pin in PEERS.items()))
         return
     missing = {name for name in PEERS if not list(distributions(name=name))}
-    if missing and "--partial" not in sys.argv:
-        sys.exit(f"not installed: {', '.join(sorted(missing))}; install them, or say --partial")
+    making.told(missing, write=given.write and not given.partial)
     os.environ["KERAS_BACKEND"] = "torch"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    path = Path(__file__).with_suffix(".md")
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     rows = [
         "| scheme | engine | what it does | size of the difference | how |",
@@ -962,7 +969,7 @@ def main() -> None:
     if missing:
         same_rows[2:] = [line for line in before.splitlines() if line.count("|") == 3][2:]
     parts = ["<!-- written by peers_table.py; run it again rather than edit this file -->", "\n".join(rows), LEGEND]
-    path.write_text("\n\n".join([*parts, "\n".join(same_rows)]) + "\n", encoding="utf-8")
+    making.show("\n\n".join([*parts, "\n".join(same_rows)]), path, write=given.write)
 
 
 if __name__ == "__main__":

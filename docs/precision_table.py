@@ -8,8 +8,8 @@ In an environment with the libraries to measure::
     python docs/precision_table.py                         # prints the tables
     python docs/precision_table.py --write                 # and writes precision_table.md
 
-It takes about two minutes. The judge is mpmath with 60 digits, on the float64 frequencies as given. Every library that is
-installed is measured, others are named; nothing is written where one is missing that the file has rows of.
+It takes a minute or two. The judge is mpmath with 60 digits, on the float64 frequencies as given. Every library that
+is installed is measured, others are named; nothing is written where one is missing that the file has rows of.
 """
 
 import platform
@@ -222,7 +222,8 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
 
 def missing() -> set[str]:
     """Return the libraries that the file has rows of, and that are not here."""
-    return {name for name in re.findall(r"^\| rope_any, ([^,]+),", WRITTEN.read_text("utf-8"), re.M) if not find(name)}
+    rows = re.findall(r"\| rope_any, ([^,]+),", WRITTEN.read_text(encoding="utf-8"))
+    return {name for name in rows if not find(name)}
 
 
 def main() -> None:

@@ -12,21 +12,24 @@ It takes a minute. The architectures, their sizes and the truth are those of ``t
 options measure something else in place of this table, and write nothing.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import making
 import torch
 import transformers
+from transformers.models.llama import modeling_llama as llama
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+WRITTEN = Path(__file__).with_suffix(".md")
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import test_replace as tests  # noqa: E402
 
+from rope_any import Rope, frequencies  # noqa: E402
 from rope_any.integrations import transformers as ours  # noqa: E402
 from rope_any.integrations.transformers import replace  # noqa: E402
 
@@ -43,8 +46,69 @@ def errors() -> Iterator[str]:
         yield f"| `{name}` | {by} | {before[0]:.1e} | {after[0]:.1e} | {before[1]:.1e} | {after[1]:.1e} |"
 
 
-def prefill(dtype: torch.dtype, *, compiled: bool) -> tuple[float, float]:
-    """Return how long a prefill takes before and after, in seconds: medians of calls in turn."""
+def in_bfloat16() -> Iterator[str]:
+    """Yield a row for each architecture in bfloat16 that turns by `rotate`: root mean square errors near."""
+    yield "| model type | before | after | after ÷ before |"
+    yield "| --- | --- | --- | --- |"
+    for name in sorted(tests.ALL):
+        model = tests.model_of(name).to(torch.bfloat16)
+        right = tests.truth(model)
+        before = rms(tests.answers(model), right)
+        replace(model)
+        after = rms(tests.answers(model), right)
+        yield f"| `{name}` | {before:.1e} | {after:.1e} | {after / before:.2f} |"
+
+
+def rms(found: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the root mean square error, in units of the spread."""
+    return float((found.double() - right).square().mean().sqrt() / right.std())
+
+
+def medians(*calls: Callable[[], object], times: int) -> list[float]:
+    """Return how long each call takes, in seconds: medians of calls in turn. The first compiles, and gets memory."""
+    taken: list[list[float]] = [[] for _ in calls]
+    with torch.no_grad():
+        for turn in range(times + 1):
+            for call, seconds in zip(calls, taken, strict=True):
+                start = perf_counter()
+                call()
+                if turn:
+                    seconds.append(perf_counter() - start)
+    return [median(seconds) for seconds in taken]
+
+
+def rotations() -> Iterator[str]:
+    """Yield a row for each number of tokens: the function of Llama, eager, and ours; then one for the tables."""
+    yield "| what | before, ms | after, ms | before ÷ after |"
+    yield "| --- | --- | --- | --- |"
+    rope = Rope(frequencies(128), pairing="half")
+    for tokens in (64, 256, 1024, 4096):
+        for dtype in (torch.float32, torch.bfloat16):
+            q, k = (torch.randn(1, heads, tokens, 128).to(dtype) for heads in (32, 8))
+            table = rope.table(torch.arange(tokens))
+            wide = [torch.cat([part, part], dim=-1)[None].to(dtype) for part in table]
+            before, after = partial(llama.apply_rotary_pos_emb, q, k, *wide), partial(rope, q, k, table)
+            yield row(f"{tokens} tokens, {name_of(dtype)}", medians(before, after, times=max(9, 20_000 // tokens)))
+    models = [tests.model_of("llama").model for _ in range(2)]
+    replace(models[1])
+    x, place = torch.zeros(1), torch.tensor([[1000]])
+    tables = (partial(model.rotary_emb, x, place) for model in models)
+    yield row("the table of one token", medians(*tables, times=999))
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return the name of a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def row(what: str, taken: list[float]) -> str:
+    """Return the row of a call before and after."""
+    before, after = taken
+    return f"| {what} | {before * 1e3:.3g} | {after * 1e3:.3g} | {before / after:.2f} |"
+
+
+def prefill(dtype: torch.dtype, *, compiled: bool) -> list[float]:
+    """Return how long a prefill takes before and after, in seconds."""
     config = transformers.LlamaConfig(
         hidden_size=1024,
         intermediate_size=2816,
@@ -57,41 +121,52 @@ def prefill(dtype: torch.dtype, *, compiled: bool) -> tuple[float, float]:
     models = [transformers.LlamaModel(config).eval().to(dtype) for _ in range(2)]
     replace(models[1])
     ids = torch.randint(0, 1024, (1, 4096))
-    calls: list[Callable[..., object]] = [torch.compile(m, fullgraph=True) if compiled else m for m in models]
-    times: list[list[float]] = [[], []]
-    with torch.no_grad():
-        for turn in range(8):
-            for call, taken in zip(calls, times, strict=True):
-                start = perf_counter()
-                call(ids, use_cache=False)
-                if turn:  # the first compiles, and gets memory
-                    taken.append(perf_counter() - start)
-    return median(times[0]), median(times[1])
+    calls = (torch.compile(model, fullgraph=True) if compiled else model for model in models)
+    return medians(*(partial(call, ids, use_cache=False) for call in calls), times=7)
 
 
 def speeds() -> Iterator[str]:
     """Yield a row for each way to run a model."""
+    yield "| what | before, ms | after, ms | before ÷ after |"
+    yield "| --- | --- | --- | --- |"
     for compiled in (False, True):
         for dtype in (torch.float32, torch.bfloat16):
-            before, after = prefill(dtype, compiled=compiled)
-            way, kind = "`torch.compile`" if compiled else "eager", str(dtype).removeprefix("torch.")
-            yield f"| {way} | {kind} | {before * 1e3:.0f} | {after * 1e3:.0f} | {before / after:.2f} |"
+            way = "`torch.compile`" if compiled else "eager"
+            yield row(f"{way}, {name_of(dtype)}", prefill(dtype, compiled=compiled))
+
+
+def main() -> None:
+    """Measure what is asked for, and print it."""
+    parser = making.parser(__doc__, WRITTEN)
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
+        "--bfloat16", action="store_true", help="the errors of models in bfloat16, in place of the table"
+    )
+    other.add_argument("--calls", action="store_true", help="the time of the rotation alone, on one thread")
+    other.add_argument(
+        "--prefill", action="store_true", help="the time of a prefill of a larger model, which takes minutes"
+    )
+    given = parser.parse_args()
+    if given.write and (given.bfloat16 or given.calls or given.prefill):
+        parser.error("--write goes with the table alone")
+    if given.prefill:
+        print(*speeds(), sep="\n")
+        return
+    torch.set_num_threads(1)
+    ours.FEW = -1  # let `rotate` turn even these
+    if given.calls or given.bfloat16:
+        print(*(rotations() if given.calls else in_bfloat16()), sep="\n")
+        return
+    head = [
+        "<!-- written by replace_table.py; run it again rather than edit this file -->",
+        "",
+        f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "",
+        "| model type | attention turns by | near, before | near, after | far, before | far, after |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    making.show("\n".join([*head, *errors()]), WRITTEN, write=given.write)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--prefill", action="store_true")
-    if parser.parse_args().prefill:
-        print(*speeds(), sep="\n")
-    else:
-        torch.set_num_threads(1)
-        ours.FEW = -1  # let `rotate` turn even these
-        head = [
-            "<!-- written by replace_table.py; run it again rather than edit this file -->",
-            "",
-            f"transformers {transformers.__version__}, torch {torch.__version__}",
-            "",
-            "| model type | attention turns by | near, before | near, after | far, before | far, after |",
-            "| --- | --- | --- | --- | --- | --- |",
-        ]
-        (HERE / "replace_table.md").write_text("\n".join([*head, *errors()]) + "\n", encoding="utf-8")
+    main()

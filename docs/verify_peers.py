@@ -1,14 +1,16 @@
 """
-Run `rope-any verify` on the rotaries of other libraries, and write `verify_peers.md`.
+Run `rope-any verify` on the rotaries of other libraries: `verify_peers.md`.
 
 In the environment that `peers_table.py` describes, with more besides::
 
     export FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE
+    pip install mpmath rich sentencepiece typer
     pip install --no-deps timm liger_kernel triton && pip install --no-deps --no-build-isolation flash-attn
-    python docs/verify_peers.py
+    python docs/verify_peers.py                            # prints the table
+    python docs/verify_peers.py --write                    # and writes verify_peers.md
 
 It takes four minutes. Each row is what the command in it reports; how each library is called is in `rotaries.py`. A
-library that is not installed is named as such.
+library that is not installed is named as such, and nothing is written then.
 """
 
 import json
@@ -17,10 +19,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
+import making
 import rotaries
 from peers_table import NAMES
 from rotaries import TABLE, Turn
@@ -129,7 +132,10 @@ def rows() -> Iterator[str]:
 
 
 def main() -> None:
-    """Run the peers, and write the table."""
+    """Run the peers, and print the table."""
+    path = Path(__file__).with_suffix(".md")
+    given = making.parser(__doc__, path).parse_args()
+    making.told({one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write)
     table = [
         "| library, function | error from 1000 on | from 1 000 000 on | what the report says | `rope-any` ... |",
         "| --- | --- | --- | --- | --- |",
@@ -141,7 +147,7 @@ def main() -> None:
         "\n".join(table),
         f"One report in full:\n\n```text\n$ rope-any {' '.join(words)}\n{run(words)}```",
     ]
-    Path(__file__).with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    making.show("\n\n".join(parts), path, write=given.write)
 
 
 if __name__ == "__main__":
