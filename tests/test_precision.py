@@ -1,0 +1,99 @@
+"""The table of errors says what its script measures now, and the scripts of tables write only what they are told to."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpmath", reason="mpmath is not installed")
+DOCS = Path(__file__).parent.parent / "docs"
+sys.path.insert(0, str(DOCS))
+
+import making  # noqa: E402
+import precision_table as precision  # noqa: E402
+
+TABLES = precision.WRITTEN.read_text(encoding="utf-8").split("\n**")
+COLUMNS = {"131 072": 2**17, "2³¹ − 1": 2**31 - 1}
+FACTOR = 1.5  # between machines, whose cosines differ; torch's float32 and float64 cosines are a factor of 2 apart
+
+
+def written(way, table):
+    """Return the errors of a way in the columns above, as the file has them; none if it has no such row."""
+    head, *rows = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|"))
+    found = dict(zip(head[1:], next((row[1:] for row in rows if row[0] == way.name), ()), strict=False))
+    return [float(found[column]) for column in COLUMNS if column in found]
+
+
+def measured(way, base, dtype):
+    """Return the same errors, measured."""
+    f = precision.ra.frequencies(precision.ROTARY_DIM, base=base)
+    return [
+        precision.largest_error(way.table(precision.sample("int32", p), f, dtype), precision.exact("int32", p, f))
+        for p in COLUMNS.values()
+    ]
+
+
+def agree(found, expected):
+    """Whether each error is the other to within the factor."""
+    return all(a < FACTOR * b and b < FACTOR * a for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", [*precision.ENGINES, "others"])
+def test_the_table_says_what_the_script_measures(name):
+    if name == "others":
+        ways = [*precision.others()]
+    elif module := precision.find(name):
+        ways = [way for way in precision.our_ways(name, module) if way.name.count(",") == 2]  # as it is, not compiled
+    else:
+        pytest.skip(f"{name} is not installed")
+    known = [way for way in ways if written(way, TABLES[1])]
+    if not known:
+        pytest.skip(f"the table has no {name}")
+    for way in known:
+        for table, dtype, needs in ((TABLES[1], "float32", True), (TABLES[4], "float64", way.ours and way.float64)):
+            if needs:
+                found, expected = measured(way, 10_000.0, dtype), written(way, table)
+                assert agree(found, expected), (way.name, dtype, found, expected)
+
+
+def test_it_notices_a_table_of_old():
+    (ours,) = precision.our_ways("NumPy", precision.np)
+    assert written(ours, TABLES[1])
+    assert agree([3.0e-8, 3.1e-8], [3.0e-8, 3.0e-8])
+    assert not agree([3.0e-8, 3.1e-8], [3.0e-8, 6.5e-8])
+    assert not agree([6.5e-8], [3.0e-8])
+    assert not agree(
+        measured(ours._replace(table=precision.narrow_numpy), 10_000.0, "float32"), written(ours, TABLES[1])
+    )
+
+
+def test_the_tables_are_in_their_order():
+    assert [re.match(r"(\w+) positions, (\w+) tables, base ([\d ]+)", table).groups() for table in TABLES[1:]] == [
+        ("Integer", "float32", "10 000"),
+        ("Integer", "float32", "500 000"),
+        ("Real", "float32", "10 000"),
+        ("Integer", "float64", "10 000"),
+    ]
+
+
+# --- what the scripts have in common --------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_unless_told(tmp_path, capsys):
+    file = tmp_path / "table.md"
+    making.show("| 1 |", file, write=False)
+    assert not file.exists()
+    making.show("| 1 |", file, write=True)
+    assert file.read_text(encoding="utf-8") == "| 1 |\n"
+    assert capsys.readouterr().out == "| 1 |\n| 1 |\n"
+
+
+def test_a_row_is_not_lost_with_its_library(monkeypatch, capsys):
+    making.told(set(), write=True)
+    making.told({"MLX", "JAX"}, write=False)
+    assert capsys.readouterr().err == "not installed: JAX, MLX\n"
+    monkeypatch.setattr(precision, "find", lambda name: None if name == "JAX" else name)
+    monkeypatch.setattr(sys, "argv", ["precision_table.py", "--write"])
+    with pytest.raises(SystemExit, match="not installed: JAX; nothing is written without their rows"):
+        precision.main()
