@@ -1,11 +1,8 @@
 """
 Run the context extension of other libraries against ours: `peers_table.md`.
 
-In an environment of its own, with Python 3.11, for which this torch is a CPU build::
+In the environment that `comparison.md` describes::
 
-    pip install torch==2.13.0 jax keras lightning "mlx[cpu]" tokenizers safetensors httpx importlib-metadata kagglehub
-    pip install array-api-compat einops einx jaxtyping loguru pillow psutil regex requests torch-einops-utils
-    pip install --no-deps -e . && pip install --no-deps $(python docs/peers_table.py --pins)
     python docs/peers_table.py                             # prints the tables
     python docs/peers_table.py --write                     # and writes peers_table.md
 

@@ -1,11 +1,8 @@
 """
 Run `rope-any verify` on the rotaries of other libraries: `verify_peers.md`.
 
-In the environment that `peers_table.py` describes, with more besides::
+In the environment that `comparison.md` describes::
 
-    export FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE
-    pip install mpmath rich sentencepiece typer
-    pip install --no-deps timm liger_kernel triton && pip install --no-deps --no-build-isolation flash-attn
     python docs/verify_peers.py                            # prints the table
     python docs/verify_peers.py --write                    # and writes verify_peers.md
 
