@@ -8,7 +8,7 @@ In an environment with torch, transformers and what the tests need::
     python docs/replace_table.py                           # prints the table
     python docs/replace_table.py --write                   # and writes replace_table.md
 
-It takes a minute. The architectures, their sizes and the truth are those of ``tests/test_replace.py``. The other
+It takes some seconds. The architectures, their sizes and the truth are those of ``tests/test_replace.py``. The other
 options measure something else in place of this table, and write nothing.
 """
 
