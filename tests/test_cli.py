@@ -118,19 +118,19 @@ def test_inverse_and_a_short_q(files):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got str 'neox'; see "),
+        ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; see "),
         ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
         ("rotate q.npy --pairing half -o .", "q.npy exists"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),
         ("rotate q.npy k.npy q.npy --pairing half -o out", "give one array, or q and k"),
         (
             "rotate q.npy --pairing half --positions here -o out",
-            "positions must be an integer or a .npy file",
+            "--positions must be an integer or a .npy file; got 'here'",
         ),
-        ("rotate q.npy --pairing half --positions k.npy -o out", "positions must be (seq,)"),
-        ("rotate q.npy --pairing half --base 0 -o out", "base must be positive"),
-        ("rotate q.npy --pairing half --rotary-dim 18 -o out", "x must hold"),
-        ("rotate words.npy --pairing half -o out", "x must be floating-point"),
+        ("rotate q.npy --pairing half --positions k.npy -o out", "--positions must be (seq,)"),
+        ("rotate q.npy --pairing half --base 0 -o out", "--base must be positive"),
+        ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must hold"),
+        ("rotate words.npy --pairing half -o out", "FILE must be floating-point"),
         ("rotate text.npy --pairing half -o out", "text.npy"),
         ("rotate many.npz --pairing half -o out", "one array"),
         ("rotate pickle.npy --pairing half -o out", "pickle.npy"),
@@ -263,6 +263,7 @@ def configs(tmp_path):
         "still": {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
         "bad": LLAMA3 | {"rope_tetha": 1.0},
         "new": LLAMA3 | {"model_type": "new"},
+        "word": LLAMA3 | {"rope_theta": "4096"},
     }
     for name, model in models.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
@@ -447,13 +448,29 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
         (["inspect", "nothing"], "rope-any: config must be a path to a config.json; there is none in /"),
         (["inspect", "torn.json"], "rope-any: torn.json must be a config.json; line 1"),
-        (["inspect", "new.json"], "rope-any: new.json: model_type must be one whose pairing is known"),
-        (["inspect", "gemma.json", "--layer-type", "full"], "layer_type must be one that the config has"),
+        (
+            ["inspect", "new.json"],
+            "new.json: model_type must be one whose pairing is known, or --pairing be given; got str 'new'",
+        ),
+        (
+            ["inspect", "gemma.json", "--layer-type", "full"],
+            "gemma.json: --layer-type must be one that the config has (sliding_attention, full_attention); got 'full'",
+        ),
         (
             ["inspect", "new.json", "--pairing", "both"],
-            "--pairing must be one of 'half', 'interleaved'; got str 'both'",
+            "--pairing must be one of 'half', 'interleaved'; got 'both'",
         ),
         (["diff", "plain.json", "bad.json"], "rope-any: bad.json: config must not hold"),
+        (["inspect", "word.json"], "rope-any: word.json: rope_theta must be a real number; got str '4096'"),
+        (
+            ["plot", "word.json", "hands", "--position", "4096", "-o", "a.png"],
+            "rope-any: word.json: rope_theta must be a real number; got str '4096'",
+        ),
+        (
+            ["inspect", "plain.json", "--sequence-length", "0"],
+            ": --sequence-length must be between 1 and 9007199254740992; got 0",
+        ),
+        (["inspect", "gemma.json", "--layer-type", 50 * "x"], f"; got {50 * 'x'!r}"),
     ],
 )
 def test_configs_that_are_refused(configs, words, message):
@@ -506,6 +523,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "loud.py").write_text("print('imported')\nfrom mine import loud, leaving")
     (tmp_path / "gone.py").write_text("raise SystemExit(3)")
+    (tmp_path / "strict.py").write_text("raise ValueError('base must be odd')")
     yield tmp_path
     for name in ("mine", "loud", "package", "package.module"):
         sys.modules.pop(name, None)
@@ -554,24 +572,28 @@ def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got str 'mine'"),
+        ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got 'mine'"),
         (
             "mine:left --pairing half",
-            "MODULE:FUNCTION must name what is there; got str 'mine:left', without str 'left'",
+            "MODULE:FUNCTION must name what is there; got 'mine:left', without 'left'",
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
         ("gone:f --pairing half", "gone can't be imported: SystemExit: 3"),
-        ("mine:number --pairing half", "function must be callable, as function(x, positions); got int 3"),
-        ("mine:right --pairing neox", "--pairing must be one of 'half', 'interleaved'; got str 'neox'"),
+        ("strict:f --pairing half --base 5", "strict can't be imported: ValueError: base must be odd"),
+        ("mine:number --pairing half", "MODULE:FUNCTION must be callable, as function(x, positions); got int 3"),
+        ("mine:right --pairing neox", "--pairing must be one of 'half', 'interleaved'; got 'neox'"),
         (
             "mine:right --pairing half --head-dim 31",
-            "head_dim must leave an even number of features from start 0 on, 2 at least; got 31",
+            "--head-dim must leave an even number of features from start 0 on, 2 at least; got 31",
         ),
-        ("mine:right --pairing half --longest 5", "longest must be from 127"),
-        ("mine:right --pairing half --case none", "case must be one of plain, "),
-        ("mine:right --pairing half --case plain --base 5", "base must not be given beside case"),
-        ("mine:right --pairing half --library tf", "library must be one of numpy, cupy, torch, jax"),
+        ("mine:right --pairing half --longest 5", "--longest must be from 127"),
+        ("mine:right --pairing half --case none", "--case must be one of plain, "),
+        (
+            "mine:right --pairing half --case plain --base 5",
+            "--base must not be given beside --case, which has its own",
+        ),
+        ("mine:right --pairing half --library tf", "--library must be one of numpy, cupy, torch, jax"),
         (
             "mine:right --pairing half --dtype int8",
             "--dtype must be one of 'float16', 'bfloat16', 'float32', 'float64'",
@@ -598,6 +620,24 @@ def test_help_shows_the_verbs_in_groups_each_with_its_example():
     assert places == sorted(places)
     assert len(NAMES) == len(set(NAMES)) == len(re.findall(r"^  [a-z]+  ", shown, re.MULTILINE))
     assert max(map(len, shown.splitlines())) < 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_says_what_to_type_in_upper_case(name):
+    shown = run(name, "--help").stdout
+    usage, *lines = shown.splitlines()
+    assert re.fullmatch(rf"Usage: rope-any {name} \[OPTIONS\]( [A-Z]+(:[A-Z]+)?(\.\.\.)?)*", usage)
+    arguments = [line.split()[0] for line in lines if re.match(r"  [A-Z:]+(\.\.\.)?  ", line)]
+    assert usage.split("[OPTIONS]")[1].split() == arguments
+    # an option is one of a few words, or something in upper case, or stands alone
+    kinds = [found[1] for line in lines if (found := re.match(r"  (?:-\w, )?--\S+ (\S+)", line))]
+    assert kinds or name == "check"
+    assert [kind for kind in kinds if not re.fullmatch(r"[A-Z/|]+|[a-z0-9]+(\|[a-z0-9]+)+", kind)] == []
+    assert not re.search(r"[<>{}]|by default|default: \(", shown)
+
+
+def test_help_of_plot_says_what_hands_need():
+    assert "--position TEXT Needed for hands" in " ".join(run("plot", "--help").stdout.split())
 
 
 @pytest.mark.usefixtures("numpy_alone", "mine")
@@ -627,24 +667,24 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
         ("inspet", "no such command 'inspet'; did you mean 'inspect'; see rope-any --help"),
         ("--nonsense", "no such option: --nonsense; see rope-any --help"),
         ("--json check", "--json must come after a verb, or with --version"),
-        ("rotate", "missing argument 'files'; see rope-any rotate --help"),
+        ("rotate", "missing argument FILE; see rope-any rotate --help"),
         ("rotate q.npy -o out", "missing option --pairing; choose from: half, interleaved; see rope-any rotate --help"),
         ("rotate q.npy --pairing half -o", "option -o requires an argument; see rope-any --help"),
         (
             "rotate q.npy --pairing half -o out --base x",
-            "--base must be a valid number; got str 'x'; see rope-any rotate --help",
+            "--base must be a valid number; got 'x'; see rope-any rotate --help",
         ),
         (
             "convert a b --from half --to half --head-dim 1.5",
-            "--head-dim must be a valid integer; got str '1.5'; see rope-any convert --help",
+            "--head-dim must be a valid integer; got '1.5'; see rope-any convert --help",
         ),
         (
             "--show-completion zsh",
-            "--show-completion must stand alone, and is for the shell that it is typed in; got str 'zsh'",
+            "--show-completion must stand alone, and is for the shell that it is typed in; got 'zsh'",
         ),
         (
             "--version --show-completion zsh",
-            "--show-completion must stand alone, and is for the shell that it is typed in; got str '--version'",
+            "--show-completion must stand alone, and is for the shell that it is typed in; got '--version'",
         ),
         ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),

@@ -406,8 +406,8 @@ def test_a_model_with_the_operator_for_machines(tmp_path):
     ("entries", "words", "message"),
     [
         (GEMMA, [], "the config must have one rotation; got several, of .*: choose by --layer-type"),
-        (LLAMA, ["--dtype", "int8"], "--dtype must be one of 'float32', 'float16', 'bfloat16'; got str 'int8'"),
-        (LLAMA, ["--operator-length", "-1"], "operator_length must be from 1 to .*; got -1"),
+        (LLAMA, ["--dtype", "int8"], "--dtype must be one of 'float32', 'float16', 'bfloat16'; got 'int8'"),
+        (LLAMA, ["--operator-length", "-1"], "--operator-length must be from 1 to .*; got -1"),
         (
             {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4, "alibi": True},
             [],

@@ -4,6 +4,7 @@ import cmath
 import json
 import math
 import runpy
+import shutil
 import subprocess
 import sys
 from itertools import combinations, pairwise
@@ -860,29 +861,37 @@ def test_what_to_draw_is_completed_after_a_config(words, offered, monkeypatch, c
     [
         (
             "plain.json hand -o a.png",
-            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got str 'hand'",
+            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got 'hand'",
         ),
         (
             "plain.json -o a.png",
             "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got none",
         ),
         ("plain.json scaled.json -o a.png", "after CONFIG; got none"),
-        ("-o a.png", "missing argument 'KIND'"),
+        ("-o a.png", "missing argument KIND"),
         ("hands -o a.png", "CONFIG must be given before hands; got none"),
         ("plain.json hands -o a.png", "--position must be given with hands; got none"),
-        ("plain.json hands --position here -o a.png", "--position must be a number, or one for each axis"),
-        ("plain.json hands --position 1,2 -o a.png", "position must be one number; got shape (2,)"),
+        (
+            "plain.json hands --position here -o a.png",
+            "rope-any: --position must be a number, or one for each axis, like 3,20,500; got 'here'",
+        ),
+        ("plain.json hands --position 3,nan -o a.png", "one for each axis, like 3,20,500; got 'nan'"),
+        ("plain.json hands --position 1,2 -o a.png", "rope-any: --position must be one number; got shape (2,)"),
         ("plain.json decay --position 1 -o a.png", "--position must come with hands; got it with decay"),
         ("plain.json pairs --length 5 -o a.png", "--length must come with decay or table or errors; got it with pairs"),
         ("plain.json scaled.json decay -o a.png", "decay must be of one CONFIG; got 2"),
         ("plain.json decay -o a.txt", "--output must end in .png, .svg, .pdf; got a.txt"),
         ("plain.json decay -o a", "--output must end in .png, .svg, .pdf; got a"),
-        ("plain.json decay --length 0 -o a.png", "length must be from 1 to 2147483647; got 0"),
-        ("plain.json table --length 0 -o a.png", "table must have a position and a pair"),
+        ("plain.json decay --length 0 -o a.png", "rope-any: --length must be from 1 to 2147483647; got 0"),
+        ("plain.json errors --length 3000000000 -o a.png", "rope-any: --length must be from 1 to 2147483647"),
+        ("1.json 2.json 3.json 4.json 5.json 6.json wavelengths -o a.png", "rope-any: CONFIG must be from 1 to 5, "),
+        ("plain.json table --length 0 -o a.png", "rope-any: --length must be from 1 to 2147483647; got 0"),
         ("none.json decay -o a.png", "none.json"),
     ],
 )
 def test_what_the_command_line_refuses_is_one_line(words, message, configs, monkeypatch, capsys):
+    for n in range(1, 7):
+        shutil.copy(configs / "plain.json", configs / f"{n}.json")
     before = sorted(configs.iterdir())
     status, out, err = here(monkeypatch, capsys, configs, *words.split())
     assert (status, out) == (2, "")

@@ -787,16 +787,19 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
     [
         (
             ["--head-dim", "6"],
-            "head_dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into runs",
+            "rope-any: --head-dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into runs",
         ),
-        (["--head-dim", "5"], "head_dim - start, which turn without rotary_dim, must be even and from 2 to 5; got 5"),
-        (["--from", "both"], "--from must be one of 'half', 'interleaved'; got str 'both'"),
-        (["--name", "*.wq.weight"], "names must be patterns that match a tensor; got '*.wq.weight'"),
+        (
+            ["--head-dim", "5"],
+            "--head-dim - --start, which turn without --rotary-dim, must be even and from 2 to 5; got 5",
+        ),
+        (["--from", "both"], "--from must be one of 'half', 'interleaved'; got 'both'"),
+        (["--name", "*.wq.weight"], "rope-any: --name must be patterns that match a tensor; got '*.wq.weight'"),
         (["--axis", "1"], "--axis must come with --name; got 1"),
-        (["--name", "*q_proj.weight", "--axis", "2"], "axis must be one that model.layers.0.self_attn.q_proj"),
-        (["--heads", "2"], "--heads must be M/N"),
-        (["--heads", "3/2"], "heads must be (m, n)"),
-        (["--rotary-dim", "3"], "rotary_dim must be even"),
+        (["--name", "*q_proj.weight", "--axis", "2"], "--axis must be one that model.layers.0.self_attn.q_proj"),
+        (["--heads", "2"], "--heads must be M/N, like 2/3; got '2'"),
+        (["--heads", "3/2"], "rope-any: --heads must be (m, n)"),
+        (["--rotary-dim", "3"], "rope-any: --rotary-dim must be even"),
     ],
 )
 def test_wrong_options_get_one_sentence(tmp_path, rng, words, message):

@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
 
 from rope_any import __version__
 from rope_any.cli._check import check
-from rope_any.cli._common import Verbs, echo_json
+from rope_any.cli._common import Verb, Verbs, echo_json
 from rope_any.cli._convert import convert
 from rope_any.cli._export import export
 from rope_any.cli._inspect import diff, inspect
@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 for group, verbs in VERBS.items():
     for verb, example in verbs.items():
-        app.command(rich_help_panel=group, epilog=f"\b\nExample: {example}")(verb)
+        app.command(cls=Verb, rich_help_panel=group, epilog=f"\b\nExample: {example}")(verb)
 
 
 @app.callback(invoke_without_command=True)

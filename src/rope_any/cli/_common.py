@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rope_any._frequencies import shown
 from rope_any._pairing import Pairing
@@ -42,7 +42,7 @@ class Verbs(TyperGroup):
         asked = [word for word in args if word in COMPLETION]
         if asked and args[1:] and not ctx.resilient_parsing:
             (other, *_) = [word for word in args if word != asked[0]] or asked
-            msg = f"{asked[0]} must stand alone, and is for the shell that it is typed in; got {shown(other)}"
+            msg = f"{asked[0]} must stand alone, and is for the shell that it is typed in; got {other!r}"
             raise ValueError(msg)
         return super().parse_args(ctx, args)
 
@@ -58,12 +58,82 @@ class Verbs(TyperGroup):
                     formatter.write(f"{'':{gap + 2}}{example}\n")
 
 
+class Verb(TyperCommand):
+    """A verb: its help says what to type in upper case, its errors name what was typed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, or say what is refused in the words of the command line."""
+        try:
+            return super().invoke(ctx)
+        except (TypeError, ValueError) as error:
+            raise ValueError(_typed(str(error), ctx)) from error
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what to type: all arguments of all verbs are needed."""
+        return ["[OPTIONS]", *(_many(param) for param in self.get_params(ctx) if _is_argument(param))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what arguments and options are for."""
+        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        params: list[Any] = self.get_params(ctx)
+        for param in params:
+            if _is_argument(param):
+                records["Arguments"].append((_many(param), param.help))
+            else:
+                name, text = param.get_help_record(ctx)
+                name = re.sub(r"<(.*)>", lambda found: METAVARS.get(found[1], found[1]), name)
+                records["Options"].append((name, re.sub(r"\[default: \((.*)\)", r"[default: \1", text)))
+        for heading, rows in records.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}  # others may be chosen from
+# What the library calls parameters of verbs, where that is not their name.
+ELSEWHERE = {"function": "target", "longest": "length", "names": "name", "ropes": "files", "x": "files"}
+
+
+def _word(param: Any) -> str:
+    """Return what stands for a parameter on the command line: ``--head-dim``, ``CONFIG``."""
+    return str(param.metavar if _is_argument(param) else param.opts[0])
+
+
+def _many(param: Any) -> str:
+    return f"{_word(param)}{'...' if param.nargs != 1 else ''}"
+
+
+def _is_argument(param: Any) -> bool:
+    return bool(param.param_type_name == "argument")
+
+
+def _typed(text: str, ctx: Any) -> str:
+    """
+    Return an error in the words of the command line: ``--head-dim must be ...``.
+
+    The names of parameters become what is typed, and the value of the one that the error is about is shown as it was
+    typed. Other values come from files, where their types say something.
+    """
+    params = {param.name: param for param in ctx.command.params}
+    named = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
+    names, sure = "|".join(named), "|".join(name for name in named if "_" in name) or "(?!)"
+    said, got, value = text.partition("; got ")
+    # a word such as base or start is a name only in some places
+    places = rf"({names})(?= must )|(?:(?<=beside )|(?<= - ))({names})\b|({names})=(?= )|({sure})(?![\w./'])"
+    said = re.sub(rf"(?<![\w./'-])(?:{places})", lambda found: _word(named[found[found.lastindex or 0]]), said)
+    for name, param in params.items():
+        typed = ctx.params.get(name)
+        if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(typed)):
+            value = repr(typed) + value.removeprefix(shown(typed))
+    return said + got + value
+
+
 def _sentence(error: typer.TyperException) -> str:
     """Return what typer says of a wrong word in the words of the house: ``--base must be a valid number; got ...``."""
     text = error.format_message().rstrip(".?")
     cause: Any = error.__cause__  # pydantic's, by which typer reads words
     if cause is not None:
-        text += f"; got {shown(cause.errors()[0]['input'])}"
+        text += f"; got {cause.errors()[0]['input']!r}"
     for pattern, words in SENTENCES.items():
         text = re.sub(pattern, words, text)
     return text[0].lower() + text[1:]
@@ -71,6 +141,7 @@ def _sentence(error: typer.TyperException) -> str:
 
 SENTENCES = {
     r"'(-[-\w]+)'": r"\1",  # options stand without quotes
+    r"^Missing argument '(.*?)'": r"Missing argument \1",
     r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
     r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
     r"[.?] Did you": "; did you",

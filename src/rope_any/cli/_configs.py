@@ -10,8 +10,8 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain
 
-ConfigFile = Annotated[Path, typer.Argument(help="config.json, or the folder that it is in.", show_default=False)]
-LayerType = Annotated[str | None, typer.Option(help="One kind of layer; all by default.", show_default=False)]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
+LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
 Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
 PairingOf = Annotated[
     Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)

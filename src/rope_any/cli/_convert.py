@@ -21,28 +21,30 @@ def convert(
         typer.Argument(
             metavar="IN",
             help="A .safetensors file, the .index.json of several, or the folder of either.",
-            show_default=False,
         ),
     ],
     output: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="The file to write; of an index or a folder, the folder.", show_default=False
-        ),
+        typer.Argument(metavar="OUT", help="The file to write; of an index or a folder, the folder."),
     ],
     *,
     head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
     of: Annotated[Pairing, typer.Option("--from", help="As the weights are.")],
     to: Annotated[Pairing, typer.Option(help="As they will be used.")],
     name: Annotated[
-        list[str] | None, typer.Option(help="Pattern of names of query and key weights; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Names of query and key weights, like *.q_proj.weight; may be repeated.",
+            show_default="the usual names",
+        ),
     ] = None,
     axis: Annotated[
-        int | None, typer.Option(help="The axis of the features in what --name matches; 0 by default.")
+        int | None, typer.Option(help="The axis of the features in what --name matches.", show_default="0")
     ] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
     start: Annotated[int, typer.Option(help="The first feature that turns.")] = 0,
-    heads: Annotated[str, typer.Option(help="M/N: of N heads each only the first M.")] = "1/1",
+    heads: Annotated[str, typer.Option(metavar="M/N", help="Of N heads each only the first M.")] = "1/1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ from rope_any.cli._configs import ConfigFile, Length, PairingOf, explained, only
 
 def export(
     file: ConfigFile,
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.", show_default=False)],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.")],
     *,
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
     sequence_length: Length = None,
@@ -20,7 +20,11 @@ def export(
     dtype: Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Of queries and keys.")] = "float32",
     operator_length: Annotated[
         int | None,
-        typer.Option(help="Use the operator RotaryEmbedding, with a table for so many tokens.", show_default=False),
+        typer.Option(
+            metavar="TOKENS",
+            help="Use the operator RotaryEmbedding, with a table for so many tokens.",
+            show_default=False,
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: AsJson = False,

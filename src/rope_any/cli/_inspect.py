@@ -1,6 +1,9 @@
 """``rope-any inspect`` and ``diff``: the rotations of models, each value with its source, and how far two are apart."""
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from rope_any._frequencies import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
@@ -45,8 +48,8 @@ def inspect(
 
 
 def diff(
-    a: ConfigFile,
-    b: ConfigFile,
+    a: Annotated[Path, typer.Argument(metavar="A", help="config.json, or the folder that it is in.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
     *,
     layer_type: LayerType = None,
     sequence_length: Length = None,

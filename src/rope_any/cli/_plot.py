@@ -1,5 +1,6 @@
 """``rope-any plot``: pictures of the rotation of a model."""
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from rope_any import _files
 from rope_any import plot as pictures
 from rope_any._frequencies import shown
 from rope_any._rope import Rope
+from rope_any._table import tokens as whole
 from rope_any.cli._common import AsJson, echo_json
 from rope_any.cli._configs import LENGTHS, Length, PairingOf, explained, lengths, only, reach, title
 from rope_any.config import Explanation
@@ -43,19 +45,20 @@ def plot(
             help="config.json, or the folder that it is in; for wavelengths also several.",
             autocompletion=_completed,
             default_factory=list,  # so that of one word, which is taken for KIND, `_require` says what is missing
-            show_default=False,
         ),
     ],
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.", show_default=False)],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.")],
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help=f"The file to write: {', '.join(SUFFIXES)}.")],
     position: Annotated[
-        str | None, typer.Option(help="Of hands: tokens, or as 3,20,500 for each axis.", show_default=False)
+        str | None,
+        typer.Option(help="Needed for hands: tokens, or as 3,20,500 for each axis.", show_default=False),
     ] = None,
     length: Annotated[
         int | None,
         typer.Option(
-            help="Tokens: of decay as many as the config says, of table 256, of errors 2³¹ − 1.", show_default=False
+            help="Tokens of decay, table or errors.",
+            show_default="those of the config, 256 or 2147483647",
         ),
     ] = None,
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
@@ -172,8 +175,9 @@ def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
 def _number(text: str) -> float:
     for kind in (int, float):
         with suppress(ValueError):
-            return kind(text)
-    msg = f"--position must be a number, or one for each axis, like 3,20,500; got {shown(text)}"
+            if isinstance(number := kind(text), int) or math.isfinite(number):
+                return number
+    msg = f"--position must be a number, or one for each axis, like 3,20,500; got {text!r}"
     raise ValueError(msg)
 
 
@@ -192,7 +196,9 @@ def _pairs(rope: Rope, one: Explanation) -> "Axes":
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
-    "table": lambda rope, _, length=None: pictures.table(rope, None if length is None else range(length)),
+    "table": lambda rope, _, length=None: pictures.table(
+        rope, None if length is None else range(whole("length", length, least=1))
+    ),
     "errors": lambda rope, _, length=None: (
         pictures.errors(rope) if length is None else pictures.errors(rope, longest=length)
     ),

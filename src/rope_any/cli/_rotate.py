@@ -15,14 +15,16 @@ from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
 def rotate(
     files: Annotated[
         list[Path],
-        typer.Argument(help="q.npy and k.npy, or one array: (..., seq, head_dim).", show_default=False),
+        typer.Argument(metavar="FILE", help="q.npy and k.npy, or one array: (..., seq, head_dim)."),
     ],
     *,
     pairing: PairingName,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results, under the same names.")],
-    base: Annotated[float, typer.Option(help="Also called rope_theta.")] = 10_000.0,
-    positions: Annotated[str, typer.Option(help="An offset, or a .npy file of positions of the (last) array.")] = "0",
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
+    base: Annotated[float, typer.Option(help="Also called rope_theta.", show_default="10000")] = 10_000.0,
+    positions: Annotated[
+        str, typer.Option(metavar="OFFSET|FILE", help="An offset, or a .npy file of positions of the (last) array.")
+    ] = "0",
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
     seq_axis: Annotated[int, typer.Option(help="The axis along which tokens stand.")] = -2,
     inverse: Annotated[bool, typer.Option("--inverse", help="Turn backwards.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
@@ -95,6 +97,6 @@ def _positions(text: str) -> Any:
     except ValueError:
         pass
     if not text.endswith(".npy"):
-        msg = f"positions must be an integer or a .npy file; got {text}"
+        msg = f"positions must be an integer or a .npy file; got {text!r}"
         raise ValueError(msg)
     return np.asarray(_load(Path(text)))

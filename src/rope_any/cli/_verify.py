@@ -19,24 +19,27 @@ from rope_any.testing import Case, cases, check_rotary
 def verify(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned.", show_default=False),
+        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned."),
     ],
     *,
     pairing: PairingName,
-    head_dim: Annotated[int | None, typer.Option(help="How many features a head has: 128.", show_default=False)] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn; all by default.")] = None,
-    start: Annotated[int | None, typer.Option(help="The first feature that turns: 0.", show_default=False)] = None,
-    base: Annotated[float | None, typer.Option(help="Also called rope_theta: 10 000.", show_default=False)] = None,
+    head_dim: Annotated[int | None, typer.Option(help="How many features a head has.", show_default="128")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
+    start: Annotated[int | None, typer.Option(help="The first feature that turns.", show_default="0")] = None,
+    base: Annotated[float | None, typer.Option(help="Also called rope_theta.", show_default="10000")] = None,
     attention_factor: Annotated[
-        float | None, typer.Option(help="Multiplies cosines and sines: 1.", show_default=False)
+        float | None, typer.Option(help="Multiplies cosines and sines.", show_default="1")
     ] = None,
-    longest: Annotated[int | None, typer.Option(help="The last position: 2³¹ − 1.", show_default=False)] = None,
+    longest: Annotated[int | None, typer.Option(help="The last position.", show_default="2147483647")] = None,
     case: Annotated[
         str | None,
-        typer.Option(help="One of the vectors, in place of all these.", autocompletion=lambda: list(cases())),
+        typer.Option(
+            metavar="NAME", help="One of the vectors, in place of all these.", autocompletion=lambda: list(cases())
+        ),
     ] = None,
     library: Annotated[
-        str, typer.Option(help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(ROOTS))
+        str,
+        typer.Option(metavar="NAME", help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(ROOTS)),
     ] = "numpy",
     dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
     as_json: AsJson = False,
@@ -84,10 +87,10 @@ def _function(target: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         msg = f"{module} can't be imported: {type(error).__name__}: {error}"
-        raise ValueError(msg) from error
+        raise ImportError(msg) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            msg = f"MODULE:FUNCTION must name what is there; got {shown(target)}, without {shown(part)}"
+            msg = f"MODULE:FUNCTION must name what is there; got {shown(target)}, without {part!r}"
             raise ValueError(msg)
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]  # check_rotary says what it must be
