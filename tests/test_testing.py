@@ -359,6 +359,101 @@ BROKEN = {
 }
 
 
+def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lambda t: np.tile(t, 2)):
+    """Return x · cos + swapped x · sin, on tables as wide as x: how most write it."""
+    sign = np.repeat([-1, 1], 16) if sign is None else sign
+    return (x * wide(np.cos(angle)) + sign * swap(x) * wide(np.sin(angle))).astype(x.dtype)
+
+
+def angles(p, f=F):
+    """Return (seq, pairs) angles."""
+    return np.outer(p, f)
+
+
+def neighbours(x):
+    return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
+
+
+SWAPPED = {"swap": neighbours, "sign": np.tile([-1, 1], 16)}
+NOTHING = "nothing turns, as if all positions were 0"
+UPWARDS = "frequencies upside down: a power above 0 of the base"
+FURTHER = "something else at larger positions"
+# what beginners write, and what is to be said
+MISTAKES = {
+    "x as it was": (lambda x, _: x.copy(), [NOTHING]),
+    "x itself": (lambda x, _: x, [NOTHING]),
+    "all at 0": (lambda x, p: textbook(x, angles(0 * p)), [NOTHING]),
+    "all at 1": (lambda x, p: textbook(x, angles(0 * p + 1)), ["positions ignored: all tokens turn as at 1"]),
+    "positions of its own": (
+        lambda x, p: textbook(x, angles(np.arange(len(p)))),
+        ["positions ignored: each call counts from 0"],
+    ),
+    "positions of its own from 1 on": (
+        lambda x, p: textbook(x, angles(np.arange(1, len(p) + 1))),
+        ["positions one too large", "positions ignored: each call counts from 0"],
+    ),
+    "an offset for all": (
+        lambda x, p: textbook(x, angles(0 * p + p[0])),
+        ["all tokens of a call turn as its first"],
+    ),
+    "first half": (
+        lambda x, p: np.concatenate([rotary(head_dim=16)(x[..., :16], p), x[..., 16:]], -1),
+        ["another rotary_dim, 16: features 0 to 15 turn"],
+    ),
+    "cos for sin": (lambda x, p: textbook(x, np.pi / 2 - angles(p)), ["cosines and sines exchanged"]),
+    "twice": (lambda x, p: textbook(x, 2 * angles(p)), ["all frequencies times 2"]),
+    "degrees": (
+        lambda x, p: textbook(x, angles(p, np.deg2rad(F))),
+        ["all frequencies times π/180: angles taken for degrees"],
+    ),
+    "degrees, in float32": (
+        lambda x, p: textbook(x, np.deg2rad(angles(np.float32(p), np.float32(F)))),
+        ["all frequencies times π/180: angles taken for degrees", FURTHER],
+    ),
+    "into degrees": (
+        lambda x, p: textbook(x, angles(p, np.rad2deg(F))),
+        ["all frequencies times 180/π: angles made degrees"],
+    ),
+    "turns": (
+        lambda x, p: textbook(x, angles(p, 2 * np.pi * np.asarray(F))),
+        ["all frequencies times 2π: taken for turns"],
+    ),
+    "exponents from 1 on": (
+        lambda x, p: textbook(x, angles(p, F[1] * np.asarray(F))),
+        ["all frequencies times 0.562341"],
+    ),
+    "upwards": (lambda x, p: textbook(x, angles(p, 1 / np.asarray(F))), [UPWARDS]),
+    "no minus": (lambda x, p: textbook(x, angles(p), sign=1), ["the minus left out: a·c + b·s"]),
+    "repeated tables": (
+        lambda x, p: textbook(x, angles(p), wide=lambda t: np.repeat(t, 2, -1)),
+        ["tables laid out for interleaved"],
+    ),
+    "neighbours by tiled tables": (
+        lambda x, p: textbook(x, angles(p), **SWAPPED),
+        ["the other pairing: interleaved", "tables laid out for half"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_beginners_do_is_named(name):
+    function, said = MISTAKES[name]
+    report = check_rotary(function, **PLAIN)
+    assert not report.passed
+    assert list(report.causes) == said, str(report)
+
+
+def test_the_textbook_itself_passes():
+    assert check_rotary(lambda x, p: textbook(x, angles(p)), **PLAIN)
+    wide = {"wide": lambda t: np.repeat(t, 2, -1)} | SWAPPED
+    assert check_rotary(lambda x, p: textbook(x, angles(p), **wide), pairing="interleaved", head_dim=32)
+
+
+def test_a_case_is_no_run_of_positions():
+    report = check_rotary(lambda x, _: x.copy(), pairing="half", case=CASE)
+    assert report.causes == (NOTHING,)
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_wrong_is_found(name):
     wrong, asked, said = BROKEN[name]
@@ -578,8 +673,10 @@ def test_nothing_passes_by_giving_no_numbers():
         assert not check_rotary(lambda x, _, said=said: x * said, **PLAIN).passed
     idle = check_rotary(lambda x, _: x.copy(), **PLAIN)
     assert not idle.passed
-    assert idle.causes == ()
-    assert "likely cause: none of those that are known" in str(idle)
+    assert idle.causes == ("nothing turns, as if all positions were 0",)
+    other = check_rotary(lambda x, _: x[..., ::-1].copy(), **PLAIN)
+    assert other.causes == ()
+    assert "likely cause: none of those that are known" in str(other)
 
 
 def test_one_wrong_head_is_enough():
