@@ -449,6 +449,18 @@ def test_the_textbook_itself_passes():
     assert check_rotary(lambda x, p: textbook(x, angles(p), **wide), pairing="interleaved", head_dim=32)
 
 
+def test_what_is_wrong_is_found_where_0_is_refused():
+    def from_1_on(x, positions):
+        if positions[0] == 0:
+            msg = "positions start at 1"
+            raise ValueError(msg)
+        return rotary(shift=1)(x, positions)
+
+    report = check_rotary(from_1_on, **PLAIN)
+    assert report.refusals[0] == "raised ValueError: positions start at 1"
+    assert report.causes == ("positions one too large",)
+
+
 def test_a_case_is_no_run_of_positions():
     report = check_rotary(lambda x, _: x.copy(), pairing="half", case=CASE)
     assert report.causes == (NOTHING,)

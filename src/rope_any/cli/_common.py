@@ -89,7 +89,8 @@ class Verb(TyperCommand):
                     formatter.write_dl(rows)
 
 
-METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}  # others may be chosen from
+# What typer shows of a type, and what is shown in its place; the rest are words to choose from.
+METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
 # What the library calls parameters of verbs, where that is not their name.
 ELSEWHERE = {"function": "target", "longest": "length", "names": "name", "ropes": "files", "x": "files"}
 

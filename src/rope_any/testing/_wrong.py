@@ -91,7 +91,8 @@ def causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) ->
     It is that of the wrong references that come within the bound which has the fewest faults, and of these the nearest;
     nothing if there is none.
     """
-    near = np.abs(positions).max(axis=1) <= 7
+    reach = np.abs(positions).max(axis=1)
+    near = reach <= reach.min() + 7
 
     def miss(r: Rotary, rows: Any = slice(None)) -> Data:
         """Return by how much it misses each pair at most tokens."""
