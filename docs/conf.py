@@ -32,7 +32,7 @@ html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file tha
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
 html_static_path = ["_static"]
-html_css_files = ["gallery.css", "math.css", "pictures.css", "tables.css"]
+html_css_files = ["column.css", "gallery.css", "math.css", "pictures.css", "tables.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

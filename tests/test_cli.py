@@ -393,7 +393,7 @@ def test_diff(configs):
     assert "factor 8 –" in words
     assert "rope_theta" not in words  # the same in both
     a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
-    assert f"1024: {ra.config.drift(a, b, 1024):.2g}" in words
+    assert f"1024 {ra.config.drift(a, b, 1024):.2g} 4096 " in words
     assert "all layers: the same rotation" in run("diff", "plain.json", "plain.json", cwd=configs).stdout
     assert (
         "can't be compared: they turn different numbers of pairs"
@@ -421,7 +421,7 @@ def by_layer(folder, **bases):
 def test_diff_of_layers_that_differ_one_by_one(tmp_path):
     by_layer(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
     words = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
-    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 largest distance" in words
+    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest distance" in words
     assert words.endswith("layers (2-3): the same rotation")
     records = json.loads(run("diff", "a.json", "c.json", "--json", cwd=tmp_path).stdout)
     assert [(r["layers"][0], r["facts"]["rope_theta"]) for r in records if r["facts"]] == [

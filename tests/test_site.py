@@ -1,4 +1,4 @@
-"""The site as its readers meet it: built whole, and every page of it opened in a browser, on a phone and on a desk."""
+"""The site as its readers meet it: built whole, every page of it opened in a browser, on a phone and on desks."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
 ROOT = Path(__file__).parent.parent
 # What pages are made of, beside the README and its kin: of the tests the configs.
 SOURCES = ["docs", "examples", "src", "tests"]
-WIDTHS = {"phone": (390, 844), "desktop": (1440, 900)}
+WIDTHS = {"phone": (390, 844), "laptop": (1300, 850), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # What is wrong with the page itself, and what it has for others: its anchors, and where its links lead.
@@ -43,12 +43,15 @@ LOOK = """async () => {
     const out = left < 0 || right > innerWidth;
     return out && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
   });
+  const cut = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
   return {
     faults: [
       ...images.filter(image => !image.naturalWidth).map(image => `broken image ${image.src}`),
       ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `two elements with the id ${id}`),
       ...wide.filter(e => !wide.some(other => other.parentElement === e))
         .map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
+      ...cut.filter(e => e.scrollWidth > e.clientWidth)
+        .map(e => `code wider than its box by ${e.scrollWidth - e.clientWidth}: ${e.innerText.slice(0, 80)}`),
     ],
     anchors: ids,
     links: [...document.querySelectorAll("a[href]")].map(link => link.href),
@@ -187,6 +190,7 @@ BROKEN = {
     "<img src='data:image/png;base64,AAAA'>": "broken image",
     "<script src='https://elsewhere.invalid/x.js'></script>": "asked for https://elsewhere.invalid/x.js",
     "<div style='width: 2000px'>wide</div>": "out of the window: <div",
+    f"<pre style='overflow: auto'>{'wide' * 99}</pre>": "code wider than its box by ",
     "<p id='here'>again</p>": "two elements with the id here",
     "<a href='gone.html'>link</a>": "page.html: file://",
     "<a href='../outside.html'>link</a>": "page.html: file://",

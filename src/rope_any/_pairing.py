@@ -10,7 +10,10 @@ Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
 # For n pairs: from one pair to the next, and from the first to the second member of a pair, in features.
-_STEPS: dict[str, Callable[[int], tuple[int, int]]] = {"half": lambda n: (1, n), "interleaved": lambda _: (2, 1)}
+_STEPS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "half": lambda n: (1, n),
+    "interleaved": lambda _: (2, 1),
+}
 # Stacked along this axis, (..., 2, n) or (..., n, 2), and then flattened, first and second are features again.
 _STACKED = {"half": -2, "interleaved": -1}
 

@@ -399,7 +399,7 @@ class Rope:
         >>> from rope_any import Rope, frequencies
         >>> rope = Rope(frequencies(64), pairing="half")
         >>> k = np.random.default_rng(0).standard_normal((1, 8, 10, 64))
-        >>> moved = rope.reposition(rope.apply(k, 5), 5, 0)  # five tokens before these are evicted
+        >>> moved = rope.reposition(rope.apply(k, 5), 5, 0)  # five tokens before are evicted
         >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)
         True
         """

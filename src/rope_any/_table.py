@@ -285,16 +285,24 @@ def _table_dtype(xp: Any, home: Array, dtype: Any, *, deciding: tuple[Array | No
 
 
 def _from_phases(xp: Any, positions: Array, /, *, words: list[Array], axes: int | None) -> Table:
-    """With float64, for integers: each product in units of 2⁻⁶⁴ turns, modulo one turn by 64-bit integers that wrap."""
+    """With float64, for integers: turns times 2⁶⁴, in 64-bit integers that wrap at whole turns."""
     phase = _sum(n * row for n, row in zip(_columns(positions, axes), words, strict=True))
     return _of_angle(xp, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 
-def _from_pieces(xp: Any, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any) -> Table:
+def _from_pieces(
+    xp: Any,
+    positions: Array,
+    /,
+    *,
+    pieces: list[list[Array]],
+    axes: int | None,
+    dtype: Any,
+) -> Table:
     """With float64: the turns of each product, modulo one, in two pieces."""
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
-        # p · f / 2π = p·high + p·low, the first without rounding error, and so is its distance to whole turns
+        # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
         near = p * high
         terms.append(near - xp.round(near) + p * low)
     return _of_turns(xp, _sum(terms), dtype)
@@ -305,8 +313,8 @@ def _from_words(xp: Any, whole: Array, part: Array | None, turns: Turns) -> Tabl
     place, dtype = _array.creation(whole), xp.float32
     columns = _columns(whole, turns.axes)
     phase = _sum(_high_product(xp, n, row, place) for n, row in zip(columns, turns.words, strict=True))
-    # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit of its
-    # angle without its last digits: their float32 product is exact, and all that is left is a small angle.
+    # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit
+    # of its angle without its last digits: their float32 product is exact. What is left is small.
     step = (phase + 2**19) >> 20
     rest = xp.astype(phase - (step << 20), dtype)
     step = xp.astype(step, dtype)
@@ -384,8 +392,8 @@ def _of_angle(xp: Any, angle: Array, dtype: Any) -> Table:
     """Return cosine and sine, in float32 or float64, of a float64 angle between −π and π."""
     if angle.dtype == dtype or _array.has_fast_float64_cosine(angle):
         return Table(_array.cast(xp, xp.cos(angle), dtype), _array.cast(xp, xp.sin(angle), dtype))
-    # Turn by the nearest float32 angle and then by the rest, whose cosine is 1 and whose sine is itself to the
-    # last digit: it is below 2e-7.
+    # Turn by the nearest float32 angle and then by the rest, below 2e-7: to the last digit, the
+    # cosine of that is 1 and its sine is itself.
     near = xp.astype(angle, dtype)
     rest = xp.astype(angle - xp.astype(near, xp.float64), dtype)
     return _further(xp.cos(near), xp.sin(near), rest)
@@ -400,7 +408,7 @@ def _further(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Tabl
 
 
 def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]) -> Array:
-    """Return bits 32 to 63 of n x word for int32 n and 64-bit words, modulo 2³², in int32 arithmetic."""
+    """Return bits 32 to 63 of n x word for int32 n and 64-bit words, in int32 arithmetic."""
     low16 = 0xFFFF
 
     def constants(piece: Any) -> Array:
@@ -411,7 +419,7 @@ def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]
     middle = constants(lambda word: word >> 16 & low16)
     low = constants(lambda word: word & low16)
     top, bottom = n >> 16, n & low16
-    # products of two 16-bit pieces fill 32 bits: their own high and low halves are taken as patterns
+    # products of two 16-bit pieces fill 32 bits: their high and low halves are taken as patterns
     outer, inner = bottom * middle, top * low
     carry = ((bottom * low >> 16 & low16) + (outer & low16) + (inner & low16)) >> 16
     return n * high + top * middle + (outer >> 16 & low16) + (inner >> 16) + carry

@@ -249,7 +249,8 @@ def temperature(
     Where nothing turns:
 
     >>> still = Rope((0.0,) * 32, pairing="half")
-    >>> q = still.apply(np.ones((1, 8, 10, 64)), bending.temperature(still.table(p), p, offset=1, **steps))
+    >>> warm = bending.temperature(still.table(p), p, offset=1, **steps)
+    >>> q = still.apply(np.ones((1, 8, 10, 64)), warm)
     >>> print(q[0, 0, :, 0].round(4))
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]
     """

@@ -61,8 +61,8 @@ def layers(
     Examples
     --------
     >>> from rope_any.config import layers
-    >>> smol = {"model_type": "smollm3", "head_dim": 128, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}
-    >>> [rope is not None for rope in layers(smol)]
+    >>> smol = {"model_type": "smollm3", "head_dim": 128, "num_hidden_layers": 4}
+    >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
     part = _config.part_of(config, pairing=pairing)
@@ -292,8 +292,8 @@ def modernize(config: object, /) -> dict[str, Any]:
     Examples
     --------
     >>> from rope_any.config import modernize
-    >>> neox = {"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 0.5, "rotary_emb_base": 20_000}
-    >>> modernize(neox)["rope_parameters"]
+    >>> neox = {"model_type": "gpt_neox", "head_dim": 64}
+    >>> modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = _config.load(config)

@@ -611,7 +611,7 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
     >>> import numpy as np
     >>> from rope_any import positions
     >>> x = np.ones((1, 8, 4, 64))  # this rank's part
-    >>> print(positions.shard(12, 3, 0, zigzag=True, like=x), positions.shard(12, 3, 1, zigzag=True, like=x))
+    >>> print(*(positions.shard(12, 3, rank, zigzag=True, like=x) for rank in (0, 1)))
     [ 0  1 10 11] [2 3 8 9]
     >>> print(positions.shard(12, 3, 1, zigzag=False, like=x))
     [4 5 6 7]

@@ -399,7 +399,8 @@ def llama3(
     Examples
     --------
     >>> from rope_any import scaling
-    >>> scaling.llama3((1.0, 1e-4), 8.0, original_length=8192, low_freq_factor=1.0, high_freq_factor=4.0)
+    >>> band = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    >>> scaling.llama3((1.0, 1e-4), 8.0, original_length=8192, **band)
     (1.0, 1.25e-05)
     """
     low, high = _ordered("low_freq_factor", low_freq_factor, "high_freq_factor", high_freq_factor)

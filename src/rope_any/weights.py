@@ -176,7 +176,8 @@ def convert_state_dict(
     >>> from rope_any import weights
     >>> names = [f"layers.0.self_attn.{name}_proj.weight" for name in "qkv"]
     >>> state = {name: np.arange(8)[:, None] for name in names}
-    >>> for w in weights.convert_state_dict(state, 4, source="interleaved", target="half").values():
+    >>> new = weights.convert_state_dict(state, 4, source="interleaved", target="half")
+    >>> for w in new.values():
     ...     print(w[:, 0])
     [0 2 1 3 4 6 5 7]
     [0 2 1 3 4 6 5 7]

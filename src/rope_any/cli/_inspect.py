@@ -81,8 +81,8 @@ def diff(
         elif record["drift"] is None:
             show("their tables can't be compared: they turn different numbers of pairs")
         else:
-            steps = "  ".join(f"{position}: {apart:.2g}" for position, apart in record["drift"].items())
-            show(f"largest distance of their tables by position: {steps}")
+            rows = ((position, f"{apart:.2g}") for position, apart in record["drift"].items())
+            show(table("position", "largest distance of their tables", rows=rows))
 
 
 def _short(value: object) -> str:

@@ -134,8 +134,9 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers", minversion="5")
     >>> from rope_any.integrations.transformers import replace
-    >>> sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
-    >>> model = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=10, **sizes))
+    >>> sizes = {"vocab_size": 10, "hidden_size": 64, "intermediate_size": 64}
+    >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_hidden_layers=1)
+    >>> model = transformers.LlamaModel(config)
     >>> undo = replace(model)
     >>> undo.tables, undo.rotations
     (('rotary_emb',), ('layers.0.self_attn',))

@@ -108,7 +108,7 @@ def hands(
     --------
     >>> from rope_any import frequencies, plot
     >>> ax = plot.hands(frequencies(128), 100)
-    >>> [line.get_label() for line in ax.lines][:2]  # the pair, and how many tokens it takes for a turn
+    >>> [line.get_label() for line in ax.lines][:2]  # the pair: tokens per turn
     ['0: 6.28', '9: 22.9']
     """
     rope = _rope(rope)
@@ -186,7 +186,8 @@ def wavelengths(
     >>> from rope_any import frequencies, plot, scaling
     >>> f = frequencies(128)
     >>> recipes = {"plain": f, "ntk, factor 4": scaling.ntk(f, 4.0)}
-    >>> ax = plot.wavelengths(*recipes.values(), labels=[*recipes], lengths={"trained": 4096, "extended": 16_384})
+    >>> lengths = {"trained": 4096, "extended": 16_384}
+    >>> ax = plot.wavelengths(*recipes.values(), labels=[*recipes], lengths=lengths)
     >>> ax.get_ylabel()
     'wavelength (tokens per turn)'
     """
