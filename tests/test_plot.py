@@ -93,6 +93,18 @@ def test_hands_of_several_axes_turn_with_each(lib):
             assert abs(cmath.rect(1, line.get_xdata()[1]) - cmath.rect(1, angle)) < 1e-9
 
 
+def test_hands_of_several_axes_say_with_which_they_turn():
+    f = ra.frequencies(12)
+    by_turns = ra.Rope(ra.axes.chunked(f, [2, 3, 1]), pairing="half")
+    names = ["time", "row", "column"]
+    ax = plot.hands(by_turns, [3, 20, 500], axes=names)
+    assert [label.split(" ", 2)[2] for label in labels(ax)] == [f"({names[i]})" for i in (0, 0, 1, 1, 1, 2)]
+    assert ax.get_legend().get_title().get_text() == "pair: tokens per turn (axis)"
+    assert [label.split(" ", 1)[1] for label in labels(plot.hands(((1.0, 0.5, 0.0), (0.5, 0.0, 0.0)), [1, 2]))] == [
+        f"{2 * math.pi / 1.5:.3g} (axis 0, axis 1)", "12.6 (axis 0)", "holds still"
+    ]  # fmt: skip
+
+
 def test_one_position_is_that_of_every_axis():
     together, each = (plot.hands(THREE, place) for place in (7, (7, 7, 7)))
     assert [ax.get_title(loc="left") for ax in (together, each)] == ["Position 7", "Position 7, 7, 7"]
@@ -226,6 +238,8 @@ def test_the_bound_is_read_at_the_right_and_never_drawn_below_the_score(rope):
     own = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
     np.testing.assert_allclose(own, heights[0], atol=1e-6)
     assert right.get_ylabel() == "bound of the paper"
+    ticks = right.get_yticks()
+    assert len(ticks) > 3 and min(ticks) == 0 and all(label.get_text() for label in right.get_yticklabels())
     inside = ax.transAxes.inverted().transform([(0, max(heights[0])), (0, min(heights[1]))])[:, 1]
     assert 0.9 < inside[0] <= 1 and 0 <= inside[1] < 0.25  # all of it is seen, and fills the axes
     assert ax.get_xlim() == (0, 5000)
@@ -566,6 +580,17 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.hands(F, "x"), TypeError, r"^position must be an array.*; got str"),
         (lambda: plot.hands(F, [1, 2]), ValueError, r"position must be one number; got shape \(2,\)"),
         (lambda: plot.hands(THREE, [1, 2]), ValueError, r"position .* each of 3 axes; got shape \(2,\)"),
+        (
+            lambda: plot.hands(THREE, 1, axes=["t", "x"]),
+            ValueError,
+            r"axes must be 3 names or more, all different; got",
+        ),
+        (
+            lambda: plot.hands(THREE, 1, axes=["t", "x", "x"]),
+            ValueError,
+            r"axes must be 3 names or more, all different",
+        ),
+        (lambda: plot.hands(F, 1, axes="t"), TypeError, r"axes must be a sequence of str; got str 't'"),
         (lambda: plot.hands(F, 1, pairs=[16]), ValueError, r"pairs must be from 0 to 15; got 16"),
         (lambda: plot.hands(F, 1, pairs=[]), ValueError, r"pairs must be at least one; got none"),
         (lambda: plot.hands(F, 1, pairs=[0.5]), TypeError, r"pairs must be an integer; got float 0.5"),

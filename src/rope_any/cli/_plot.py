@@ -169,7 +169,11 @@ def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
         msg = "--position must be given with hands; got none"
         raise ValueError(msg)
     places = [_number(text) for text in position.split(",")]
-    return pictures.hands(rope, places[0] if len(places) == 1 else places)
+    return pictures.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
+
+
+def _axes(rope: Rope) -> tuple[str, ...] | None:
+    return AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
 
 
 def _number(text: str) -> float:
@@ -188,8 +192,7 @@ def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
 
 
 def _pairs(rope: Rope, one: Explanation) -> "Axes":
-    axes = AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
-    return pictures.pairs(rope, head_dim=one.facts["head_dim"].value, axes=axes)
+    return pictures.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axes(rope))
 
 
 # What is drawn of one rotation and what the config says of it.

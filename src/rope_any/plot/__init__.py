@@ -72,6 +72,7 @@ def hands(
     /,
     *,
     pairs: Sequence[int] | Array | None = None,
+    axes: Sequence[str] | None = None,
     legend: bool = True,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -86,6 +87,9 @@ def hands(
         In tokens: one number, or one for each axis of the positions.
     pairs : sequence or array of int, optional
         Which pairs to draw. By default eight, evenly from the first to the last.
+    axes : sequence of str, optional
+        The names of the axes of positions, where there are several: the legend says with which of them a hand turns. Of
+        more names than axes, the last ones. By default "axis 0", ...
     legend : bool, optional
         Whether to say beside the clock which hand is which, of up to twelve; of several clocks side by side one will
         do.
@@ -101,8 +105,8 @@ def hands(
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are not as many positions as axes, no pairs or one that isn't there,
-        or `ax` is not polar.
+        If an argument is of another kind, there are not as many positions as axes, fewer names than axes, no pairs or
+        one that isn't there, or `ax` is not polar.
 
     Examples
     --------
@@ -128,25 +132,29 @@ def hands(
     legend = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     count = len(as_rows(rope.frequencies))
+    names = _axis_names(axes, count)
+    turning = _turning(rope, names)
     if place.ndim > 1 or place.size not in {1, count}:
         each = f", or one for each of {count} axes" if count > 1 else ""
         msg = f"position must be one number{each}; got shape {place.shape}"
         raise ValueError(msg)
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None]))
-    with drawing_on(ax, height=4.2, projection="polar") as axes:
+    with drawing_on(ax, height=4.2, projection="polar") as clock:
         drawn: list[Line2D] = []
-        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades(len(chosen), axes), chosen, strict=True):
+        for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades(len(chosen), clock), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
             name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
+            name += f" ({', '.join(turning[pair])})" if turning[pair] and len(names) > 1 else ""
             look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
-            drawn += axes.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
-        axes.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
-        axes.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        axes.set_title(f"Position {', '.join(map(in_full, place.tolist()))}")
+            drawn += clock.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
+        clock.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
+        clock.set(xlabel="angle (radians)", ylim=(0, 1.08))
+        clock.set_title(f"Position {', '.join(map(in_full, place.tolist()))}")
         if legend:
             some = [drawn[i] for i in _spread(len(drawn), 12)]
-            add_legend(axes, some, title="pair: tokens per turn", loc="center left", bbox_to_anchor=(1.12, 0.5))
-    return axes
+            title = "pair: tokens per turn" + (" (axis)" if len(names) > 1 else "")
+            add_legend(clock, some, title=title, loc="center left", bbox_to_anchor=(1.12, 0.5))
+    return clock
 
 
 def wavelengths(
@@ -270,6 +278,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     # so that the bound's line is nowhere drawn below that of the score
     unit = float((bounds / np.maximum(np.abs(scores), 1e-9))[:, 0].min())
     with drawing_on(ax) as axes:
+        from matplotlib.ticker import AutoLocator
         from matplotlib.transforms import Affine2D
 
         below = Affine2D().scale(1, 1 / unit) + axes.transData
@@ -279,7 +288,8 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         }
         drawn: list[Line2D] = []
         for name, (values, color, style, place) in ways_of.items():
-            look: dict[str, Any] = {"color": color, "transform": place}
+            # the score, drawn last, lets the bound be seen through it
+            look: dict[str, Any] = {"color": color, "transform": place, "alpha": 0.75 if name == "score" else 1.0}
             axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
             drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
         axes.set(xlabel=_in_tokens("distance of query and key", rope), ylabel="score, relative to that at distance 0")
@@ -290,7 +300,8 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         right = axes.secondary_yaxis("right", functions=ways)
         inked(right, axes)
         right.set_ylabel("bound of the paper", color=RED)
-        right.yaxis.set_major_formatter(lambda y, _: f"{y:g}" if y >= 0 else "")
+        highest = axes.get_ylim()[1] * unit
+        right.set_yticks([tick for tick in AutoLocator().tick_values(0, highest) if tick <= highest])
         add_legend(axes, drawn, loc="upper right")
     return axes
 
@@ -487,10 +498,7 @@ def pairs(
             raise TypeError(msg)
     titles = _labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
-    names = [f"axis {axis}" for axis in range(most)] if axes is None else _texts("axes", axes)
-    if not most <= len(names) <= len(FACES) or len(set(names)) < len(names):
-        msg = f"axes must be {most} names or more, at most {len(FACES)}, all different; got {shown(names)}"
-        raise ValueError(msg)
+    names = _axis_names(axes, most, at_most=len(FACES))
     turns = ["turns"] if len(names) == 1 else [f"turns with {name}" for name in names]
     looks = dict(zip(turns, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
     lines: list[str] = []
@@ -617,11 +625,26 @@ def _texts(name: str, texts: object) -> list[str]:
     return [*texts]
 
 
+def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None = None) -> list[str]:
+    """Return the names of so many axes of positions, or more, or say what is wrong with them."""
+    names = [f"axis {axis}" for axis in range(count)] if axes is None else _texts("axes", axes)
+    if not count <= len(names) <= (at_most or len(names)) or len(set(names)) < len(names):
+        most = f", at most {at_most}" if at_most else ""
+        msg = f"axes must be {count} names or more{most}, all different; got {shown(names)}"
+        raise ValueError(msg)
+    return names
+
+
+def _turning(rope: Rope, names: Sequence[str]) -> list[list[str]]:
+    """Return of each pair the names of the axes with which it turns."""
+    rows = as_rows(rope.frequencies)
+    names = names[-len(rows) :]
+    return [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
+
+
 def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
     """Return of each feature of a head its pair, if it has one, and with which axes that turns, or what it does."""
-    rows = as_rows(rope.frequencies)
-    names = turns[-len(rows) :]
-    kinds = [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
+    kinds = _turning(rope, turns)
     owners: dict[int, int] = {}
     each = len(kinds) // rope.blocks
     for first in range(0, len(kinds), each):
