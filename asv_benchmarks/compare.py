@@ -637,26 +637,37 @@ def shown(results: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the ratios of the rows that have a target."""
+    """Draw the ratios of the rows that have a target, as bars from 1 on: to the right rope_any is faster."""
     import matplotlib as mpl
 
     mpl.use("agg")
     mpl.rcParams["svg.hashsalt"] = "rope_any"
-    from matplotlib import pyplot as plt
+    from matplotlib.patheffects import withStroke
+
+    from rope_any.plot.looks import BLACK, BLUE, GREY, drawing_on, named
 
     rows = [row for row in results["rows"] if row["target"] is not None and row["regime"] == "default allocator"]
-    figure, axes = plt.subplots(figsize=(7.6, 0.4 * len(rows) + 1), layout="constrained")
-    names = [f"{row['library']}: {row['what']}\nbeside {row['peer']}" for row in rows]
-    axes.barh(names, [row["theirs"] / row["ours"] for row in rows], color="#0072b2", label="reached")
-    axes.plot([row["target"] for row in rows], names, "|", color="#d55e00", markersize=12, label="target")
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set(xscale="log", xlabel="time of the peer ÷ ours (default allocator; further right is faster)")
-    axes.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16, 32], ["¼", "½", "1", "2", "4", "8", "16", "32"], minor=False)
-    axes.minorticks_off()
-    axes.tick_params(axis="y", labelsize=8)
-    axes.invert_yaxis()
-    axes.legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    ratios, places = [row["theirs"] / row["ours"] for row in rows], range(len(rows))
+    with drawing_on(None, height=0.34 * len(rows) + 1) as axes:
+        axes.barh(
+            places, [ratio - 1 for ratio in ratios], 0.55, left=1, color=BLUE, label="reached, in figures at the right"
+        )
+        seen = [withStroke(linewidth=4, foreground="white")]  # on a bar, too
+        mark = {"marker": "|", "markersize": 15, "markeredgewidth": 2, "linestyle": "none", "path_effects": seen}
+        axes.plot([row["target"] for row in rows], places, color=BLACK, label="target", **mark)
+        axes.axvline(1, color=GREY, linewidth=0.8)
+        for place, ratio in zip(places, ratios, strict=True):
+            named(axes, f"{ratio:.2f}", place)
+        names = [f"{row['library']}: {row['what']}\nbeside {row['peer']}" for row in rows]
+        axes.set_yticks(places, names, fontsize=8)
+        axes.set(xscale="log", ylim=(len(rows) - 0.4, -0.6))
+        axes.set_xlabel("time of the peer ÷ ours, with the default allocator: right of 1 ours is faster")
+        axes.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16, 32], ["¼", "½", "1", "2", "4", "8", "16", "32"])
+        axes.minorticks_off()
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+        axes.figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def main() -> None:
