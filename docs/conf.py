@@ -65,9 +65,24 @@ def mathml(tex: str, *, as_block: bool) -> str:
 
 
 def inline_math(self: HTML5Translator, node: nodes.math) -> None:
-    """Write a formula in a line."""
-    self.body.append(mathml(node.astext(), as_block=False))
+    """Write a formula in a line, and on the same line what stands beside it without a space, such as a full stop."""
+    before, after = node.get("beside", ("", ""))
+    formula = mathml(node.astext(), as_block=False)
+    self.body.append(f'<span class="math">{self.encode(before)}{formula}{self.encode(after)}</span>')
     raise nodes.SkipNode
+
+
+def take_beside(_: Sphinx, doctree: nodes.document, __: str) -> None:
+    """Give formulas in lines the signs that stand beside them: browsers would break the line between the two."""
+    for formula in doctree.findall(nodes.math):
+        paragraph, here = formula.parent, formula.parent.index(formula)
+        signs = {}
+        for there, pattern in ((here - 1, r"\S*$"), (here + 1, r"^\S*")):
+            text = paragraph[there] if 0 <= there < len(paragraph) else None
+            if isinstance(text, nodes.Text):
+                signs[there] = re.search(pattern, text)[0]
+                paragraph[there] = nodes.Text(re.sub(pattern, "", text, count=1))
+        formula["beside"] = (signs.get(here - 1, ""), signs.get(here + 1, ""))
 
 
 def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
@@ -103,6 +118,7 @@ def setup(app: Sphinx) -> None:
     """Write formulas as MathML, which browsers show unaided: MathJax would be fetched from elsewhere. Draw pictures."""
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
+    app.connect("doctree-resolved", take_beside)
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))
     app.connect("build-finished", lambda app, _: shutil.rmtree(Path(app.srcdir, "gallery"), ignore_errors=True))

@@ -31,7 +31,7 @@ WIDTHS = {"phone": (390, 844), "laptop": (1300, 850), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # What is wrong with the page itself, and what it has for others: its anchors, and where its links lead.
-LOOK = """async () => {
+LOOK = r"""async () => {
   const images = [...document.images];
   images.forEach(image => { image.loading = "eager"; });
   await Promise.allSettled(images.map(image => image.decode()));
@@ -43,6 +43,20 @@ LOOK = """async () => {
     const out = left < 0 || right > innerWidth;
     return out && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
   });
+  // A formula and what stands beside it without a space, such as a full stop, are on one line.
+  const box = text => {
+    const range = document.createRange();
+    range.setStart(text, 0);
+    range.setEnd(text, text.length);
+    return range.getClientRects();
+  };
+  const parted = [...document.querySelectorAll("article math")].filter(math => {
+    const { top, bottom } = math.getBoundingClientRect();
+    const off = rect => rect && (rect.bottom < top || rect.top > bottom);
+    const [before, after] = [math.previousSibling, math.nextSibling].map(e => e?.nodeType === Node.TEXT_NODE ? e : null);
+    return (before && /\S$/.test(before.data) && off([...box(before)].at(-1)))
+      || (after && /^\S/.test(after.data) && off(box(after)[0]));
+  });
   const cut = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
   return {
     faults: [
@@ -50,6 +64,7 @@ LOOK = """async () => {
       ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `two elements with the id ${id}`),
       ...wide.filter(e => !wide.some(other => other.parentElement === e))
         .map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
+      ...parted.map(math => `formula parted from what it stands beside: ${math.parentElement.innerText}`),
       ...cut.filter(e => e.scrollWidth > e.clientWidth)
         .map(e => `code wider than its box by ${e.scrollWidth - e.clientWidth}: ${e.innerText.slice(0, 80)}`),
     ],
