@@ -42,7 +42,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery_src",
     "gallery_dirs": "gallery",  # made anew by each build, and gone after it
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "pictures.in_module",
     "capture_repr": (),  # the picture says it
     "image_srcset": ["2x"],
     "download_all_examples": False,

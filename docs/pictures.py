@@ -32,6 +32,11 @@ PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
 Row = tuple[float, ...]
 
 
+def in_module(script: str) -> int:
+    """Return where in the module the function stands that a script of the gallery shows: they are sorted by it."""
+    return getattr(plot, Path(script).stem).__code__.co_firstlineno  # type: ignore[no-any-return]
+
+
 def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float]) -> Figure:
     """Draw wavelengths by pair, plain and scaled, and below how many times slower each pair has become."""
     figure = Figure(figsize=(WIDTH, 5.8), layout="constrained")

@@ -53,7 +53,8 @@ LOOK = r"""async () => {
   const parted = [...document.querySelectorAll("article math")].filter(math => {
     const { top, bottom } = math.getBoundingClientRect();
     const off = rect => rect && (rect.bottom < top || rect.top > bottom);
-    const [before, after] = [math.previousSibling, math.nextSibling].map(e => e?.nodeType === Node.TEXT_NODE ? e : null);
+    const text = e => e?.nodeType === Node.TEXT_NODE ? e : null;
+    const [before, after] = [text(math.previousSibling), text(math.nextSibling)];
     return (before && /\S$/.test(before.data) && off([...box(before)].at(-1)))
       || (after && /^\S/.test(after.data) && off(box(after)[0]));
   });
@@ -205,6 +206,7 @@ BROKEN = {
     "<img src='data:image/png;base64,AAAA'>": "broken image",
     "<script src='https://elsewhere.invalid/x.js'></script>": "asked for https://elsewhere.invalid/x.js",
     "<div style='width: 2000px'>wide</div>": "out of the window: <div",
+    "<p style='width: 1px'>a <math><mi>x</mi></math>:</p>": "formula parted from what it stands beside: ",
     f"<pre style='overflow: auto'>{'wide' * 99}</pre>": "code wider than its box by ",
     "<p id='here'>again</p>": "two elements with the id here",
     "<a href='gone.html'>link</a>": "page.html: file://",

@@ -4,8 +4,10 @@ Wavelengths of several recipes
 
 The wavelength of a pair is how many tokens it takes for one turn. A pair whose wavelength is longer than the trained
 length has shown only a part of its angles in training; beyond that length come angles that the model has never seen.
-Scaling makes pairs slower: linear scaling all of them, YaRN those that are slow already.
 """
+
+# %%
+# Scaling makes pairs slower: linear scaling all of them, YaRN those that are slow already.
 
 import rope_any as ra
 
