@@ -180,11 +180,12 @@ def exact(kind: str, magnitude: int, frequencies: Row) -> Exact:
     """Return what 60 digits say of a sample."""
     positions = sample(kind, magnitude)
     cells = np.empty((4, len(positions), len(frequencies)))
-    with mpmath.workdps(60):
-        for row, p in enumerate(map(mpmath.mpf, positions.tolist())):
-            for column, f in enumerate(map(mpmath.mpf, frequencies)):
-                c, s = mpmath.cos_sin(p * f)
-                cells[:, row, column] = float(c), float(c - float(c)), float(s), float(s - float(s))
+    mp = mpmath.MPContext()
+    mp.dps = 60
+    for row, p in enumerate(map(mp.mpf, positions.tolist())):
+        for column, f in enumerate(map(mp.mpf, frequencies)):
+            c, s = mp.cos_sin(p * f)
+            cells[:, row, column] = float(c), float(c - float(c)), float(s), float(s - float(s))
     return Exact((cells[0], cells[1]), (cells[2], cells[3]))
 
 
