@@ -37,21 +37,21 @@ def written(name):
     return dict(zip(COLUMNS, cells, strict=True))
 
 
-def agree(found, expected):
-    """Whether two cells say the same, but for errors that may be half as large again."""
-    numbers = [re.findall(ERROR, cell) for cell in (found, expected)]
-    words = [re.sub(ERROR, "#", cell) for cell in (found, expected)]
+def agree(found, expected, figure):
+    """Whether two cells say the same, but for figures that may be half as large again."""
+    numbers = [re.findall(figure, cell) for cell in (found, expected)]
+    words = [re.sub(figure, "#", cell) for cell in (found, expected)]
     return words[0] == words[1] and np.allclose(*(np.array(part, dtype=float) for part in numbers), rtol=0.5)
 
 
 def differences(name, columns):
-    """Return the cells that are not as written; errors depend on the machine's cosine."""
-    expected = written(name)
+    """Return the cells that are not as written; errors depend on the machine's cosine, and our own lines grow."""
+    expected, ours = written(name), ("rope_any", "lines of code")
     found = {column: comparison.cell(name, column[1], comparison.TOPICS[column[0]][column[1]]) for column in columns}
     return {
         feature: (found[topic, feature], expected[topic, feature])
         for topic, feature in columns
-        if not agree(found[topic, feature], expected[topic, feature])
+        if not agree(found[topic, feature], expected[topic, feature], r"\d+" if (name, feature) == ours else ERROR)
     }
 
 
