@@ -59,7 +59,7 @@ def printed(command: str) -> str:
     """Return what a command prints, where the files are."""
     program, *words = command.split()
     if program == "cat":
-        return Path(words[0]).read_text()
+        return Path(words[0]).read_text(encoding="utf-8")
     return CliRunner().invoke(app, words, prog_name=program).output
 
 
@@ -72,4 +72,4 @@ def made(page: str) -> str:
 
 if __name__ == "__main__":
     given = making.parser(__doc__, PAGE).parse_args()
-    making.show(made(PAGE.read_text()).removesuffix("\n"), PAGE, write=given.write)
+    making.show(made(PAGE.read_text(encoding="utf-8")).removesuffix("\n"), PAGE, write=given.write)

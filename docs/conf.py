@@ -72,8 +72,10 @@ def inline_math(self: HTML5Translator, node: nodes.math) -> None:
     raise nodes.SkipNode
 
 
-def take_beside(_: Sphinx, doctree: nodes.document, __: str) -> None:
+def take_beside(app: Sphinx, doctree: nodes.document, _: str) -> None:
     """Give formulas in lines the signs that stand beside them: browsers would break the line between the two."""
+    if app.builder.format != "html":
+        return
     for formula in doctree.findall(nodes.math):
         paragraph, here = formula.parent, formula.parent.index(formula)
         signs = {}

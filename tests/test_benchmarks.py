@@ -34,6 +34,18 @@ SAME = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 30.0]
 SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
 
 
+def test_the_chart_has_the_figures_of_the_results(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    results = HOME.parent / "docs" / "benchmarks.json"
+    words = ["--results", results, "--chart", tmp_path / "chart.svg"]
+    subprocess.run([sys.executable, HOME / "compare.py", *words], check=True, capture_output=True)
+    drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
+    asked = [row for row in rows if row["target"] and row["regime"] == "default allocator"]
+    figures = [f"<!-- {row['theirs'] / row['ours']:.2f} -->" for row in asked]
+    assert len(figures) > 20 and [figure for figure in figures if figure not in drawn] == []
+
+
 @pytest.fixture(scope="module")
 def regressions():
     """Import the command, which is in no package."""

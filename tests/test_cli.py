@@ -823,6 +823,25 @@ def test_a_pipe_that_is_closed_early(form, configs):
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("inspect pairing", "pairing must be"),
+        ("inspect ./pairing", "pairing must be"),
+        ("diff b a", "b must be"),
+        ("rotate base --pairing half -o out", "base must be"),
+        ("convert to out --head-dim 4 --from half --to interleaved", "to must be"),
+        ("convert lr=1,head_dim=64/m out --head-dim 4 --from half --to interleaved", "lr=1,head_dim=64/m must be"),
+    ],
+)
+def test_files_that_are_called_as_parameters_keep_their_names(words, named, tmp_path):
+    for name in ("pairing", "a", "b", "base", "to", "lr=1,head_dim=64/m"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{")
+    done = run(*words.split(), cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {named}")
+
+
 def test_ctrl_c(mine):
     (mine / "slow.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)")
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also where the tests don't hear it

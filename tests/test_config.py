@@ -1401,6 +1401,24 @@ SAID = {
         NO_LENGTH | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 8192}},
         {"extended": 8192},
     ),
+    "the extended length inside, unscaled": (
+        NO_LENGTH | {"rope_scaling": {"type": "linear", "factor": 1.0, "max_position_embeddings": 8192}},
+        {"trained": 8192},
+    ),
+    "a shorter one inside": (
+        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 4096}},
+        {"extended": 4096, "stated": 8192},
+    ),
+    "the original, of some layers": (
+        GEMMA
+        | {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "full_attention": YARN | OLD | {"rope_theta": 1e6},
+            }
+        },
+        {"trained": 4096, "extended": 131_072},
+    ),
     "no length inside": (
         LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": "x"}},
         {"stated": 8192},
@@ -1481,7 +1499,7 @@ def test_lengths_are_called_what_the_config_says_of_them(name):
     for told in config.explain(model):
         found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
         assert found == want
-        assert all(isinstance(length, int) or length > 2**53 for length in found.values())
+        assert all(isinstance(length, int) == (length < 2**53) for length in found.values())
 
 
 def test_a_text_part_goes_by_the_name_of_the_whole():

@@ -160,28 +160,32 @@ def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
     parameters is the extended one.
     """
-    whole, original = _length(first(part, LENGTHS)), _length(facts.get(ORIGINAL)) or _length(part.get(ORIGINAL))
-    inner = _length(facts.get(LENGTHS[0]))
-    read = inner is not None and whole is not None and inner.source == whole.source  # by the scheme
-    longer = whole if inner is None or read else inner
-    if original or read or not _is_scaled(part, facts) or (whole and longer and whole.value < longer.value):
-        trained = original or whole
-    else:
-        return {"stated_length" if longer is whole else "extended_length": longer} if longer else {}
+    whole, inner = _length(first(part, LENGTHS)), _length(facts.get("max_position_embeddings"))
+    starts = inner is not None and whole is not None and inner.source == whole.source
+    inner = None if starts else inner
+    trained = _original(part, facts)
+    if trained is None and (starts or not _scales(part) or (inner and whole and whole.value < inner.value)):
+        trained = whole or inner
     if trained is None:
-        return {}
+        other = whole if whole and (inner is None or whole.value > inner.value) else None
+        return {name: fact for name, fact in (("extended_length", inner), ("stated_length", other)) if fact}
     factor = facts.get("factor") if kind_of(facts) in _LONGER and "alpha" not in facts else None
     times = factor and factor.value and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
-    extended = [n for n in (longer, _length(times)) if n is not None and n.value > trained.value]
+    extended = [n for n in (inner, whole, _length(times)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
-def _is_scaled(part: Part, facts: Mapping[str, Fact]) -> bool:
-    """Whether positions are scaled, in these layers or in others of the model."""
-    names = ("factor", "alpha")
-    stated = [body.get(name) for body in bodies(part.keys) for name in names]
-    read = [facts[name].value for name in names if name in facts]
-    return any(value is not None and not same(value, 1) for value in (*stated, *read))
+def _original(part: Part, facts: Mapping[str, Fact]) -> Fact | None:
+    """Return the length that a model was trained on at first, where it says so, be it for other layers than these."""
+    found = [facts.get(ORIGINAL), part.get(ORIGINAL)]
+    found += [Fact(body.get(ORIGINAL), f"{ORIGINAL}, of other layers") for body in bodies(part.keys)]
+    return next((length for fact in found if (length := _length(fact))), None)
+
+
+def _scales(part: Part) -> bool:
+    """Whether positions are scaled, in some layers of a model."""
+    stated = [body.get(name) for body in bodies(part.keys) for name in ("factor", "alpha")]
+    return any(value is not None and not same(value, 1) for value in stated)
 
 
 def _length(fact: Fact | None) -> Fact | None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -118,26 +119,40 @@ def _typed(text: str, ctx: Any) -> str:
     params = {param.name: param for param in ctx.command.params}
     named = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
     names, sure = "|".join(named), "|".join(name for name in named if "_" in name) or "(?!)"
+    text, files = _without_files(text, ctx)
     said, got, value = text.partition("; got ")
     # a word such as base or start is a name only in some places
-    places = rf"({names})(?= must )|(?:(?<=beside )|(?<= - ))({names})\b|({names})=(?= )|({sure})(?![\w./'])"
-    said = re.sub(rf"(?<![\w./'-])(?:{places})", lambda found: _word(named[found[found.lastindex or 0]]), said)
+    places = rf"({names})(?= must )|(?:(?<=beside )|(?<= - ))({names})\b|({names})=(?= )|({sure})(?![\w./\\'])"
+    said = re.sub(rf"(?<![\w./\\'-])(?:{places})", lambda found: _word(named[found[found.lastindex or 0]]), said)
     for name, param in params.items():
         typed = ctx.params.get(name)
         if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(typed)):
             value = repr(typed) + value.removeprefix(shown(typed))
-    return said + got + value
+    text = said + got + value
+    for i, file in enumerate(files):
+        text = text.replace(f"\0{i}\0", file)
+    return text
+
+
+def _without_files(text: str, ctx: Any) -> tuple[str, list[str]]:
+    """Return an error with numbers in the place of the files that were typed, which may be called as parameters are."""
+    typed = [one for value in ctx.params.values() for one in (value if isinstance(value, list) else [value])]
+    paths = [one for one in typed if isinstance(one, Path)]
+    files = [form for path in paths for form in dict.fromkeys(map(str, (path.absolute(), path)))]
+    for i, file in enumerate(files):
+        text = re.sub(rf"(?<![\w./\\]){re.escape(file)}(?!\w)", f"\0{i}\0", text)
+    return text, files
 
 
 def _sentence(error: typer.TyperException) -> str:
     """Return what typer says of a wrong word in the words of the house: ``--base must be a valid number; got ...``."""
     text = error.format_message().rstrip(".?")
     cause: Any = error.__cause__  # pydantic's, by which typer reads words
-    if cause is not None:
-        text += f"; got {cause.errors()[0]['input']!r}"
+    got = "" if cause is None else f"; got {cause.errors()[0]['input']!r}"
+    text += got and ";"
     for pattern, words in SENTENCES.items():
         text = re.sub(pattern, words, text)
-    return text[0].lower() + text[1:]
+    return text[0].lower() + text[1:].removesuffix(";") + got
 
 
 SENTENCES = {

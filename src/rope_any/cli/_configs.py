@@ -17,7 +17,7 @@ PairingOf = Annotated[
     Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
 
-LENGTHS = ("trained", "extended", "stated")
+LENGTH_KINDS = ("trained", "extended", "stated")
 
 
 def explained(
@@ -34,7 +34,7 @@ def explained(
 
 def lengths(one: Explanation) -> dict[str, float]:
     """Return the lengths that a config tells, in tokens, the shorter one first; the stated one may be either."""
-    return {kind: fact.value for kind in LENGTHS if (fact := one.facts.get(f"{kind}_length"))}
+    return {kind: fact.value for kind in LENGTH_KINDS if (fact := one.facts.get(f"{kind}_length"))}
 
 
 def reach(one: Explanation) -> dict[str, float]:

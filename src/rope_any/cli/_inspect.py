@@ -25,7 +25,7 @@ def inspect(
     """
     Show the rotation of a model, with the source of each value.
 
-    Then the wavelengths of its pairs, and how many never complete a turn in the length it was trained for.
+    Then the wavelengths of its pairs, and how many never complete a turn within the lengths that it is for.
     """
     told = explained(file, layer_type, sequence_length, pairing)
     if as_json:
@@ -44,7 +44,7 @@ def inspect(
                 length = one.facts[name].value
                 show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
             if "length" in one.facts:
-                show("sequences of another length turn otherwise: see --sequence-length")
+                show("longer sequences may turn otherwise: see --sequence-length")
 
 
 def diff(

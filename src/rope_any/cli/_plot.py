@@ -15,9 +15,9 @@ from rope_any import _files
 from rope_any import plot as pictures
 from rope_any._frequencies import shown
 from rope_any._rope import Rope
-from rope_any._table import tokens as whole
+from rope_any._table import tokens as as_tokens
 from rope_any.cli._common import AsJson, echo_json
-from rope_any.cli._configs import LENGTHS, Length, PairingOf, explained, lengths, only, reach, title
+from rope_any.cli._configs import LENGTH_KINDS, Length, PairingOf, explained, lengths, only, reach, title
 from rope_any.config import Explanation
 from rope_any.plot.looks import tokens
 
@@ -123,7 +123,7 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     each = {name: lengths(one) for name, one in found.items()}
     alike = all(told == next(iter(each.values())) for told in each.values())
     labels = [name if alike else _with_lengths(name, told) for name, told in each.items()]
-    marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTHS}
+    marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTH_KINDS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
@@ -200,7 +200,7 @@ ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
     "table": lambda rope, _, length=None: pictures.table(
-        rope, None if length is None else range(whole("length", length, least=1))
+        rope, None if length is None else range(as_tokens("length", length, least=1))
     ),
     "errors": lambda rope, _, length=None: (
         pictures.errors(rope) if length is None else pictures.errors(rope, longest=length)
