@@ -1,5 +1,6 @@
 """The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -175,6 +176,14 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
 def rng() -> np.random.Generator:
     """Random numbers, the same in each run."""
     return np.random.default_rng(20260401)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Pyplot keeps all figures that it makes, and warns of many."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -41,12 +41,6 @@ EACH = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _closed():
-    yield
-    plt.close("all")
-
-
 def polar():
     return plt.figure().add_subplot(projection="polar")
 
