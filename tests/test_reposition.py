@@ -197,3 +197,13 @@ def test_what_is_refused(name):
     call, kind, message = BAD[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_positions_of_another_library_are_refused(lib):
+    keys, other = lib(np.ones((2, 16)), "float32"), np.arange(2)
+    if lib.name == "numpy":
+        other = pytest.importorskip("torch", reason="torch is not installed").arange(2)
+    rope = ra.Rope(ra.frequencies(16), pairing="half")
+    for old, new in ((other, 0), (0, other)):
+        with pytest.raises(TypeError, match=r"positions .*must come from one array library"):
+            rope.reposition(keys, old, new)

@@ -463,7 +463,7 @@ def placed(positions: Positions, /, *, like: Array | None, name: str = "position
 
 def apart(positions: Positions, /, *, like: Array) -> Apart:
     """Return positions as arrays with no digit lost: `placed`, or integers and a rest where there is no float64."""
-    xp = _array.namespace(like=like)
+    xp = _array.namespace(like=like, **({"positions": positions} if _array.is_array(positions) else {}))
     if _array.has_float64(xp, like):
         return Apart(placed(positions, like=like), None)
     return Apart(*as_numbers(xp, like, positions, wide=False))
