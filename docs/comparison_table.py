@@ -1169,19 +1169,19 @@ def main() -> None:
         one_rank(given.rank, given.store)
         return
     absent = {name for name in ([given.only] if given.only else LIBRARIES) if not installed(LIBRARIES[name])}
-    making.told(absent, write=given.write)
-    if given.only and not absent:
-        rows = (row(given.only, topic) for topic in TOPICS)
-        found = re.sub(
-            rf"^\| {given.only} \|.*$", lambda _: next(rows), WRITTEN.read_text(encoding="utf-8"), flags=re.MULTILINE
-        )
-        making.show(found.removesuffix("\n"), WRITTEN, write=given.write)
+    making.told(absent, write=given.write or given.only is not None)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     if given.only:
+        rows, name = (row(given.only, topic) for topic in TOPICS), re.escape(given.only)
+        said = f"{given.only} {version(LIBRARIES[given.only].package)} (on {today})"
+        found = re.sub(rf"(?<= ){name} [^,;]+", said, WRITTEN.read_text(encoding="utf-8"), count=1)
+        found = re.sub(rf"^\| {name} \|.*$", lambda _: next(rows), found, flags=re.MULTILINE)
+        making.show(found.removesuffix("\n"), WRITTEN, write=given.write)
         return
     about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
     parts = [
         "<!-- written by comparison_table.py; run it again rather than edit this file -->",
-        f"Tried on {datetime.now(UTC):%Y-%m-%d} on a CPU, with {about}; torch {version('torch')}.",
+        f"Tried on {today} on a CPU, with {about}; torch {version('torch')}.",
         *tables(),
     ]
     making.show("\n\n".join(parts), WRITTEN, write=given.write)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
     """Return the parser of a script that makes a file."""
-    found = argparse.ArgumentParser(
-        description=(doc or "").strip().partition("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    found = argparse.ArgumentParser(description=(doc or "").strip().partition("\n")[0])
     found.add_argument("--write", action="store_true", help=f"write {file.name} too; only where no library is missing")
     return found
 
@@ -18,7 +16,7 @@ def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
 def told(missing: Collection[str], *, write: bool) -> None:
     """Name the libraries that are missing. Without them nothing is written, so that no row is lost."""
     if missing:
-        said = f"not installed: {', '.join(sorted(missing, key=str.lower))}"
+        said = f"missing: {', '.join(sorted(missing, key=str.lower))}"
         if write:
             sys.exit(f"{said}; nothing is written without their rows")
         print(said, file=sys.stderr)

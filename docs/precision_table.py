@@ -222,9 +222,9 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
 
 
 def missing() -> set[str]:
-    """Return the libraries that the file has rows of, and that are not here."""
+    """Return the libraries that the file has rows of, and that are not here, or have no device here."""
     rows = re.findall(r"\| rope_any, ([^,]+),", WRITTEN.read_text(encoding="utf-8"))
-    return {name for name in rows if not find(name)}
+    return {name for name in rows if (module := find(name)) is None or not devices(name, module)}
 
 
 def main() -> None:

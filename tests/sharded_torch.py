@@ -398,7 +398,7 @@ REFUSED = {
     "two meshes": (
         lambda: ROPES["half"].apply(put(random(*X), SEQ), put(torch.arange(8), WHOLE, Shard(0))),
         ValueError,
-        "positions and like must be on one device mesh; got",
+        "x and positions must be on one device mesh; got",
     ),
     "two meshes of queries and keys": (
         lambda: ROPES["half"](put(random(*X), SEQ), put(random(*X), WHOLE, SEQ)),

@@ -130,7 +130,7 @@ def test_inverse_and_a_short_q(files):
         ("rotate q.npy --pairing half --positions k.npy -o out", "--positions must be (seq,)"),
         ("rotate q.npy --pairing half --base 0 -o out", "--base must be positive"),
         ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must hold"),
-        ("rotate words.npy --pairing half -o out", "FILE must be floating-point"),
+        ("rotate words.npy --pairing half -o out", "words.npy must be floating-point"),
         ("rotate text.npy --pairing half -o out", "text.npy"),
         ("rotate many.npz --pairing half -o out", "one array"),
         ("rotate pickle.npy --pairing half -o out", "pickle.npy"),
@@ -827,19 +827,42 @@ def test_a_pipe_that_is_closed_early(form, configs):
     ("words", "named"),
     [
         ("inspect pairing", "pairing must be"),
+        ("inspect layers.json", "layers.json: layer_types must be"),
+        ("rotate rotary_dim --pairing half -o out", "rotary_dim must be a .npy file"),
+        ("rotate base --pairing half --base -1 -o out", "--base must be positive and finite; got -1.0"),
+        ("rotate must --pairing half --base -1 -o out", "--base must be positive and finite; got -1.0"),
+        ("rotate shards --pairing half -o out", "shards must be a .npy file of one array of numbers; Is a directory"),
+        ("convert 0 1 --head-dim 4 --from half --to interleaved", "0 must be a whole safetensors file"),
+        ("convert shards out --head-dim 4 --from half --to interleaved", "shards/start must be a whole"),
         ("inspect ./pairing", "pairing must be"),
         ("diff b a", "b must be"),
-        ("rotate base --pairing half -o out", "base must be"),
         ("convert to out --head-dim 4 --from half --to interleaved", "to must be"),
         ("convert lr=1,head_dim=64/m out --head-dim 4 --from half --to interleaved", "lr=1,head_dim=64/m must be"),
     ],
 )
 def test_files_that_are_called_as_parameters_keep_their_names(words, named, tmp_path):
-    for name in ("pairing", "a", "b", "base", "to", "lr=1,head_dim=64/m"):
+    for name in ("pairing", "a", "b", "to", "0", "rotary_dim", "lr=1,head_dim=64/m", "shards/start"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{")
+    for name in ("base", "must"):
+        with (tmp_path / name).open("wb") as file:
+            np.save(file, np.ones((2, 8), dtype=np.float32))
+    (tmp_path / "shards" / "model.safetensors.index.json").write_text('{"weight_map": {"w": "start"}}')
+    (tmp_path / "layers.json").write_text(json.dumps(GEMMA3 | {"layer_types": 3}))
     done = run(*words.split(), cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {named}")
+    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {named}"), done.stderr
+
+
+def test_names_of_files_are_kept_to_the_letter(tmp_path):
+    name = "two  spaces"
+    (tmp_path / name).write_text("{")
+    done = run("inspect", name, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {name} must be")
+    with (tmp_path / name).open("wb") as file:
+        np.save(file, np.ones((2, 8), dtype=np.float32))
+    done = run("rotate", name, "--pairing", "half", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"out/{name}: (2, 8) float32\n")
+    assert np.load(tmp_path / "out" / name).shape == (2, 8)
 
 
 def test_ctrl_c(mine):

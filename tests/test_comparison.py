@@ -61,7 +61,7 @@ def name(request):
     library = comparison.LIBRARIES[request.param]
     if not comparison.installed(library):
         pytest.skip(f"{request.param} is not installed")
-    if (here := version(library.package)) != (tried := re.search(rf"[ ,]{request.param} ([\w.]+)[,;]", TEXT)[1]):
+    if (here := version(library.package)) != (tried := re.search(rf" {re.escape(request.param)} ([\w.]+)", TEXT)[1]):
         pytest.skip(f"the table is of {request.param} {tried}; {here} is installed")
     return request.param
 

@@ -1381,6 +1381,15 @@ NO_LENGTH = LONGER | {"max_position_embeddings": None}
 OLD = {"original_max_position_embeddings": 4096}
 FAR = {"original_max_position_embeddings": 1e99, "factor": 4e9}
 LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | OLD
+
+
+def gemma(full, *, length=8192):
+    """Return a config whose full attention alone is scaled."""
+    kinds = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": {"rope_theta": 1e6}}
+    kinds["full_attention"] |= full
+    return GEMMA | {"max_position_embeddings": length, "rope_parameters": kinds}
+
+
 SAID = {
     "unscaled": (LONGER, {"trained": 8192}),
     "scaled by 1": (LONGER | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"trained": 8192}),
@@ -1409,15 +1418,23 @@ SAID = {
         LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 4096}},
         {"extended": 4096, "stated": 8192},
     ),
-    "the original, of some layers": (
-        GEMMA
-        | {
-            "rope_parameters": {
-                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-                "full_attention": YARN | OLD | {"rope_theta": 1e6},
-            }
-        },
-        {"trained": 4096, "extended": 131_072},
+    "the extended length inside, and a longer one outside": (
+        LONGER | {"rope_scaling": YARN | OLD | {"max_position_embeddings": 6144}},
+        {"trained": 4096, "extended": 6144},
+    ),
+    "the original, of some layers": (gemma(YARN | OLD, length=131_072), {"trained": 4096, "extended": 131_072}),
+    "the original alone, of some layers": (gemma(YARN | OLD, length=None), {"trained": 4096, "extended": 16_384}),
+    "dynamic, of some layers": (
+        gemma({"rope_type": "dynamic", "factor": 4.0}),
+        {"trained": 8192, "extended": 32_768},
+    ),
+    "the extended length inside, of some layers": (
+        gemma({"rope_type": "linear", "factor": 2.0, "max_position_embeddings": 16_384}),
+        {"trained": 8192, "extended": 16_384},
+    ),
+    "the extended length inside alone, of some layers": (
+        gemma({"rope_type": "linear", "factor": 2.0, "max_position_embeddings": 16_384}, length=None),
+        {"extended": 16_384},
     ),
     "no length inside": (
         LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": "x"}},
@@ -1438,6 +1455,14 @@ SAID = {
     "alpha, with the original": (
         NO_LENGTH | OLD | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": "x"}},
         {"trained": 4096},
+    ),
+    "alpha and a factor, with the original": (
+        NO_LENGTH | OLD | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": 2.0}},
+        {"trained": 4096},
+    ),
+    "dynamic, the extended length inside": (
+        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "max_position_embeddings": 12_288}},
+        {"trained": 8192, "extended": 12_288},
     ),
     "yarn": (NO_LENGTH | {"rope_scaling": YARN | OLD}, {"trained": 4096, "extended": 16_384}),
     "yarn, the extended length inside": (
@@ -1500,6 +1525,19 @@ def test_lengths_are_called_what_the_config_says_of_them(name):
         found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
         assert found == want
         assert all(isinstance(length, int) == (length < 2**53) for length in found.values())
+
+
+def test_lengths_come_with_their_sources():
+    for told in config.explain(gemma(YARN, length=None)):
+        path = "rope_parameters.full_attention"
+        assert told.facts["trained_length"] == (1024, f"{path}.original_max_position_embeddings")
+        assert told.facts["extended_length"] == (
+            4096,
+            f"{path}.original_max_position_embeddings * {path}.factor",
+        )
+    inside = {"rope_type": "default", "max_position_embeddings": 8192}
+    (told,) = config.explain(NO_LENGTH | {"rope_parameters": inside})
+    assert told.facts["trained_length"] == (8192, "rope_parameters.max_position_embeddings")
 
 
 def test_a_text_part_goes_by_the_name_of_the_whole():

@@ -471,7 +471,7 @@ CASES = {
         r"head_dim must divide w along axis 0 into runs of 6 features .* got shape \(8, 3\)",
     ),
     "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* runs of 12 features"),
-    "head_dim odd": (lambda: convert(head_dim=5), ValueError, "head_dim - start, .* must be even .* got 5"),
+    "head_dim odd": (lambda: convert(head_dim=5), ValueError, "head_dim must leave an even number of features .* got 5"),
     "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
     "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
     "head_dim beyond all": (lambda: convert(head_dim=10**9), ValueError, "head_dim, .* at most 1048576; got int 10*$"),
@@ -688,7 +688,7 @@ def test_mixed_devices():
     cos, sin = (strict.asarray(part, device=there) for part in (COS, SIN))
     with pytest.raises(ValueError, match=r"x and cos must be on one device; got .*CPU_DEVICE.* and .*device1"):
         ra.rotate(strict.asarray(X, device=here), cos, sin, pairing="half")
-    with pytest.raises(ValueError, match=r"positions and like must be on one device"):
+    with pytest.raises(ValueError, match=r"x and positions must be on one device"):
         ROPE.apply(strict.asarray(X, device=here), strict.asarray(P, device=there))
 
 

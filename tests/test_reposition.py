@@ -156,6 +156,13 @@ BAD = {
         "new must be .* got a table",
     ),
     "new a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* a table"),
+    "words": (lambda: ROPE.reposition(K, 0, "x"), TypeError, "^new must be .* got str"),
+    "a number that is no integer": (
+        lambda: ROPE.reposition(K, np.asarray(0.5), 0),
+        TypeError,
+        "^old must be an integer where they are one number; got float64",
+    ),
+    "a number too large": (lambda: ROPE.reposition(K, 0, 2**60), ValueError, "^new must not exceed"),
     "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
     "of another batch": (lambda: ROPE.reposition(K, 0, np.zeros((3, 6))), ValueError, r"new must be .* got \(3, 6\)"),
     "axes missing": (
@@ -188,7 +195,7 @@ BAD = {
         ValueError,
         "out must be keys itself or not overlap it",
     ),
-    "bool": (lambda: ROPE.reposition(K, True, 0), TypeError, "positions .* got bool"),
+    "bool": (lambda: ROPE.reposition(K, True, 0), TypeError, "^old .* got bool"),
 }
 
 
@@ -204,6 +211,10 @@ def test_positions_of_another_library_are_refused(lib):
     if lib.name == "numpy":
         other = pytest.importorskip("torch", reason="torch is not installed").arange(2)
     rope = ra.Rope(ra.frequencies(16), pairing="half")
-    for old, new in ((other, 0), (0, other)):
-        with pytest.raises(TypeError, match=r"positions .*must come from one array library"):
+    for name, (old, new) in {"old": (other, 0), "new": (0, other)}.items():
+        with pytest.raises(TypeError, match=f"^keys and {name} must come from one array library; got"):
             rope.reposition(keys, old, new)
+    with pytest.raises(TypeError, match=r"^x and positions must come from one array library; got"):
+        rope.apply(keys, other)
+    with pytest.raises(TypeError, match=r"^q and k and positions must come from one array library; got"):
+        rope(keys, keys, other)

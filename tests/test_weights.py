@@ -793,14 +793,14 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
         ),
         (
             ["--head-dim", "5"],
-            "--head-dim - --start, which turn without --rotary-dim, must be even and from 2 to 5; got 5",
+            "rope-any: --head-dim must leave an even number of features from start 0 on; got 5",
         ),
         (["--from", "both"], "--from must be one of 'half', 'interleaved'; got 'both'"),
         (["--name", "*.wq.weight"], "rope-any: --name must be patterns that match a tensor; got '*.wq.weight'"),
         (["--axis", "1"], "--axis must come with --name; got 1"),
         (["--name", "*q_proj.weight", "--axis", "2"], "--axis must be one that model.layers.0.self_attn.q_proj"),
-        (["--heads", "2"], "--heads must be M/N, like 2/3; got '2'"),
-        (["--heads", "3/2"], "rope-any: --heads must be (m, n)"),
+        (["--heads", "2"], "--heads must be M/N, like 2/3, with M from 1 to N; got '2'"),
+        (["--heads", "3/2"], "rope-any: --heads must be M/N, like 2/3, with M from 1 to N; got '3/2'"),
         (["--rotary-dim", "3"], "rope-any: --rotary-dim must be even"),
     ],
 )

@@ -370,6 +370,14 @@ def _by_layer(content: Mapping[str, Any]) -> bool:
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
 
 
+def told(part: Part) -> list[dict[str, Fact]]:
+    """Return the parameters that a config states, of each kind of layer or of all."""
+    name, content = stated(part)
+    if not _by_layer(content):
+        return [_named(part, content, name)]
+    return [_named(part, entry, name, kind) for kind, entry in content.items() if entry is not None]
+
+
 def parameters(part: Part, label: str | None, index: int | None = None, /) -> dict[str, Fact] | None:
     """Return the parameters of one kind of layer under today's names, or None where it has no rotary."""
     name, content = stated(part)

@@ -403,7 +403,8 @@ class Rope:
         >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)
         True
         """
-        xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}))
+        named = _arrays_of(old, "old") | _arrays_of(new, "new")
+        xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}), **named)
         axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
         source = self if source is None else self._matching(source)
         places = _standing(new, "new", self, keys, axis) + _standing(old, "old", source, keys, axis)
@@ -457,15 +458,17 @@ class Rope:
         return self.table(each, like=like)
 
 
-def _each(xp: Any, x: Array, positions: Positions | None, tokens: int | None, axes: int | None) -> Positions:
+def _each(
+    xp: Any, x: Array, positions: Positions | None, tokens: int | None, axes: int | None, *, name: str = "positions"
+) -> Positions:
     """Return the positions of tokens one by one, on all axes, where the first stands for all."""
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (_array.is_array(number) and number.ndim == 0):
         return number  # then they are positions
     if tokens is None:
-        msg = f"positions must be given one by one where the length along seq_axis is open; got {shown(number)}"
+        msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
         raise ValueError(msg)
-    along = consecutive(number, tokens, like=x)
+    along = consecutive(number, tokens, like=x, name=name)
     return along if axes is None else xp.stack([along] * axes, axis=-1)
 
 
@@ -475,7 +478,7 @@ def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq:
         msg = f"{name} must be positions, by whose difference keys are moved; got a table"
         raise TypeError(msg)
     axes, xp = rope._turns.axes, _array.namespace(x=x)  # noqa: SLF001  # of a Rope
-    at = apart(_each(xp, x, positions, x.shape[seq], axes), like=x)
+    at = apart(xp, _each(xp, x, positions, x.shape[seq], axes, name=name), like=x, name=name)
     numbers = on_axes(_laid_out(at.numbers, rope, x, seq, positions=name, name="keys"), axes)
     rests = [None] * len(numbers) if at.rest is None else on_axes(at.rest, axes)
     return [Apart(*place) for place in zip(numbers, rests, strict=True)]
@@ -512,14 +515,14 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
     return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
 
 
-def _arrays_of(positions: object) -> dict[str, Array]:
-    """Return the arrays of the tables that stand for positions, by name."""
+def _arrays_of(positions: object, name: str = "positions") -> dict[str, Array]:
+    """Return the arrays of what may stand for positions, by name."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
     if _is_pair(positions):
         (c, s), (cos, sin) = positions
         return {"cos of the queries": c, "sin of the queries": s, "cos of the keys": cos, "sin of the keys": sin}
-    return {}
+    return {name: positions} if _array.is_array(positions) else {}
 
 
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:

@@ -428,19 +428,19 @@ def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def consecutive(start: Any, length: int, /, *, like: Array) -> Array:
+def consecutive(start: Any, length: int, /, *, like: Array, name: str = "positions") -> Array:
     """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
     given = _array.is_array(start)
-    xp = _array.namespace(positions=start, like=like) if given else _array.namespace(like=like)
+    xp = _array.namespace(**{name: start}, like=like) if given else _array.namespace(like=like)
     wide = _array.has_float64(xp, like)
     dtype = xp.int64 if wide else xp.int32
     place = _array.creation(like)
     if not given:
-        first = integer("positions", start)
-        _require_fit(wide, first, first + max(length - 1, 0))
+        first = integer(name, start)
+        _require_fit(wide, first, first + max(length - 1, 0), name=name)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not _array.is_integer(start):
-        msg = f"positions must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
+        msg = f"{name} must be an integer where they are one number; got {_array.dtype_name(start.dtype)}"
         raise TypeError(msg)
     along = _parts.replicated(xp.arange(length, dtype=dtype, **place), like=start)
     return _array.cast(xp, start, dtype) + along
@@ -461,12 +461,11 @@ def placed(positions: Positions, /, *, like: Array | None, name: str = "position
     return given if _array.dtype_name(given.dtype) == "float64" else _array.cast(xp, given, xp.float32)
 
 
-def apart(positions: Positions, /, *, like: Array) -> Apart:
+def apart(xp: Any, positions: Positions, /, *, like: Array, name: str) -> Apart:
     """Return positions as arrays with no digit lost: `placed`, or integers and a rest where there is no float64."""
-    xp = _array.namespace(like=like, **({"positions": positions} if _array.is_array(positions) else {}))
     if _array.has_float64(xp, like):
-        return Apart(placed(positions, like=like), None)
-    return Apart(*as_numbers(xp, like, positions, wide=False))
+        return Apart(placed(positions, like=like, name=name), None)
+    return Apart(*as_numbers(xp, like, positions, wide=False, name=name))
 
 
 def beside(xp: Any, *places: Apart) -> Apart:
@@ -490,9 +489,11 @@ def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Arr
     return xp.stack(xp.broadcast_arrays(*full), axis=-1)
 
 
-def as_numbers(xp: Any, home: Array, positions: Positions | Apart, *, wide: bool) -> tuple[Array, Array | None]:
+def as_numbers(
+    xp: Any, home: Array, positions: Positions | Apart, *, wide: bool, name: str = "positions"
+) -> tuple[Array, Array | None]:
     """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
-    given, part = _given(xp, home, positions, wide=wide)
+    given, part = _given(xp, home, positions, wide=wide, name=name)
     if wide:
         return _array.cast(xp, given, xp.float64), None
     if _array.is_integer(given):

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
-from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, bodies, fail, first, kind_of, same
+from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, same
 from rope_any._frequencies import Row, as_rows, positive, real, shown
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
@@ -130,8 +130,9 @@ def _by_index(part: Part, sequence_length: int | None) -> tuple[Explanation, ...
     for index, kind in enumerate(_config.kinds(part)):
         if _config.turns(part, kind or "", index):
             told = _explained(part, kind, sequence_length, index)
-            same = found.setdefault((kind, told.rope), told)
-            found[kind, told.rope] = same._replace(layers=(*(same.layers or ())[: -1 if same is told else None], index))
+            alike = found.setdefault((kind, told.rope), told)
+            before = () if alike is told else alike.layers or ()
+            found[kind, told.rope] = alike._replace(layers=(*before, index))
     return tuple(found.values())
 
 
@@ -145,7 +146,7 @@ def _explained(
     layers = _config.layers_of(part, label) if index is None else [index]
     types = _config.layer_types(part) if layers else None
     turning = layers and [i for i in layers if _config.turns(part, types[i] if types else "", i)]
-    facts = {**found.facts, **_lengths(part, found.facts)}
+    facts = {**found.facts, **_lengths(part)}
     return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
 
 
@@ -153,43 +154,37 @@ def _explained(
 _LONGER = {"linear", "dynamic", "yarn", "longrope"}
 
 
-def _lengths(part: Part, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+def _lengths(part: Part) -> dict[str, Fact]:
     """
-    Return the trained and the extended length, or the one that is stated where a config doesn't say which it is.
+    Return a model's trained and extended length, or the one that is stated where a config doesn't say which it is.
 
-    Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
-    parameters is the extended one.
+    Beside scaling, be it of some layers, a `max_position_embeddings` may be either, unless the scheme itself starts
+    from it. That among the parameters is the extended one.
     """
-    whole, inner = _length(first(part, LENGTHS)), _length(facts.get("max_position_embeddings"))
-    starts = inner is not None and whole is not None and inner.source == whole.source
-    inner = None if starts else inner
-    trained = _original(part, facts)
-    if trained is None and (starts or not _scales(part) or (inner and whole and whole.value < inner.value)):
+    told = _config.told(part)
+    scaled = next(filter(_scales, told), told[0])
+    whole, inner = _counted(first(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
+    trained = _counted(part.get(ORIGINAL)) or _counted(scaled.get(ORIGINAL))
+    starts = kind_of(scaled) == "dynamic" and "alpha" not in scaled
+    if trained is None and (starts or not _scales(scaled) or (inner and whole and whole.value < inner.value)):
         trained = whole or inner
     if trained is None:
         other = whole if whole and (inner is None or whole.value > inner.value) else None
         return {name: fact for name, fact in (("extended_length", inner), ("stated_length", other)) if fact}
-    factor = facts.get("factor") if kind_of(facts) in _LONGER and "alpha" not in facts else None
-    times = factor and factor.value and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
-    extended = [n for n in (inner, whole, _length(times)) if n is not None and n.value > trained.value]
+    factor = _counted(scaled.get("factor")) if kind_of(scaled) in _LONGER and "alpha" not in scaled else None
+    times = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
+    extended = [n for n in (inner, whole, _counted(times)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
-def _original(part: Part, facts: Mapping[str, Fact]) -> Fact | None:
-    """Return the length that a model was trained on at first, where it says so, be it for other layers than these."""
-    found = [facts.get(ORIGINAL), part.get(ORIGINAL)]
-    found += [Fact(body.get(ORIGINAL), f"{ORIGINAL}, of other layers") for body in bodies(part.keys)]
-    return next((length for fact in found if (length := _length(fact))), None)
+def _scales(facts: Mapping[str, Fact]) -> bool:
+    """Whether positions are scaled by some parameters."""
+    factors = [facts[name].value for name in ("factor", "alpha") if name in facts]
+    return ORIGINAL in facts or any(value is not None and not same(value, 1) for value in factors)
 
 
-def _scales(part: Part) -> bool:
-    """Whether positions are scaled, in some layers of a model."""
-    stated = [body.get(name) for body in bodies(part.keys) for name in ("factor", "alpha")]
-    return any(value is not None and not same(value, 1) for value in stated)
-
-
-def _length(fact: Fact | None) -> Fact | None:
-    """Return a length, or None if it is none: a rotation that doesn't need it is read all the same."""
+def _counted(fact: Fact | None) -> Fact | None:
+    """Return a number of 1 or more, or None for what is none: a rotation that doesn't need it is read all the same."""
     if fact is None:
         return None
     try:

@@ -216,9 +216,11 @@ def order_of(
         msg = f"start must be from 0 to {dim - 2}, so that a pair of a head of {dim} can turn; got {first}"
         raise ValueError(msg)
     turned = dim - first if rotary_dim is None else integer("rotary_dim", rotary_dim)
+    if rotary_dim is None and turned % 2:
+        msg = f"head_dim must leave an even number of features from start {first} on; got {dim}"
+        raise ValueError(msg)
     if not 2 <= turned <= dim - first or turned % 2:
-        name = "rotary_dim" if rotary_dim is not None else "head_dim - start, which turn without rotary_dim,"
-        msg = f"{name} must be even and from 2 to {dim - first}; got {turned}"
+        msg = f"rotary_dim must be even and from 2 to {dim - first}; got {turned}"
         raise ValueError(msg)
     some, of = _heads(heads)
     if of * dim > LONGEST:

@@ -35,14 +35,14 @@ class Verbs(TyperGroup):
             told = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
             told = str(error)
-        typer.echo(f"rope-any: {' '.join(told.split())}", err=True)
+        typer.echo(f"rope-any: {' '.join(line.strip() for line in told.splitlines())}", err=True)
         sys.exit(2)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse words beside an option for completion, which would be ignored."""
         asked = [word for word in args if word in COMPLETION]
         if asked and args[1:] and not ctx.resilient_parsing:
-            (other, *_) = [word for word in args if word != asked[0]] or asked
+            other = next((word for word in args if word != asked[0]), asked[0])
             msg = f"{asked[0]} must stand alone, and is for the shell that it is typed in; got {other!r}"
             raise ValueError(msg)
         return super().parse_args(ctx, args)
@@ -113,43 +113,41 @@ def _typed(text: str, ctx: Any) -> str:
     """
     Return an error in the words of the command line: ``--head-dim must be ...``.
 
-    The names of parameters become what is typed, and the value of the one that the error is about is shown as it was
-    typed. Other values come from files, where their types say something.
+    The names of parameters become what is typed, and the value of the one that the error is about is shown without its
+    type. Other values come from files, where their types say something. The files keep their names.
     """
     params = {param.name: param for param in ctx.command.params}
     named = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
     names, sure = "|".join(named), "|".join(name for name in named if "_" in name) or "(?!)"
-    text, files = _without_files(text, ctx)
     said, got, value = text.partition("; got ")
+    # a file may be called as a parameter is, whose value tells which of them is meant
+    of = {name: ctx.params.get(param.name) for name, param in named.items()}
+    files = [file for file in _files(ctx) if file not in of or not value.startswith((shown(of[file]), repr(of[file])))]
+    kept = "|".join(map(re.escape, sorted(files, key=len, reverse=True))) or "(?!)"
     # a word such as base or start is a name only in some places
-    places = rf"({names})(?= must )|(?:(?<=beside )|(?<= - ))({names})\b|({names})=(?= )|({sure})(?![\w./\\'])"
-    said = re.sub(rf"(?<![\w./\\'-])(?:{places})", lambda found: _word(named[found[found.lastindex or 0]]), said)
+    places = rf"({names})(?= must )|(?<=beside )({names})\b|({names})=(?= )|({sure})\b"
+    said = re.sub(
+        rf"(?:{kept})(?!\w)|(?<![\w./\\'-])(?:{places})",
+        lambda found: _word(named[found[found.lastindex]]) if found.lastindex else found[0],
+        said,
+    )
     for name, param in params.items():
-        typed = ctx.params.get(name)
-        if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(typed)):
-            value = repr(typed) + value.removeprefix(shown(typed))
-    text = said + got + value
-    for i, file in enumerate(files):
-        text = text.replace(f"\0{i}\0", file)
-    return text
+        if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(of[name])):
+            value = repr(of[name]) + value.removeprefix(shown(of[name]))
+    return said + got + value
 
 
-def _without_files(text: str, ctx: Any) -> tuple[str, list[str]]:
-    """Return an error with numbers in the place of the files that were typed, which may be called as parameters are."""
+def _files(ctx: Any) -> list[str]:
+    """Return the files that were typed."""
     typed = [one for value in ctx.params.values() for one in (value if isinstance(value, list) else [value])]
-    paths = [one for one in typed if isinstance(one, Path)]
-    files = [form for path in paths for form in dict.fromkeys(map(str, (path.absolute(), path)))]
-    for i, file in enumerate(files):
-        text = re.sub(rf"(?<![\w./\\]){re.escape(file)}(?!\w)", f"\0{i}\0", text)
-    return text, files
+    return [str(one) for one in typed if isinstance(one, Path)]
 
 
 def _sentence(error: typer.TyperException) -> str:
     """Return what typer says of a wrong word in the words of the house: ``--base must be a valid number; got ...``."""
-    text = error.format_message().rstrip(".?")
+    text = f"{error.format_message().rstrip('.?')};"
     cause: Any = error.__cause__  # pydantic's, by which typer reads words
     got = "" if cause is None else f"; got {cause.errors()[0]['input']!r}"
-    text += got and ";"
     for pattern, words in SENTENCES.items():
         text = re.sub(pattern, words, text)
     return text[0].lower() + text[1:].removesuffix(";") + got

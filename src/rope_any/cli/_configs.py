@@ -38,7 +38,7 @@ def lengths(one: Explanation) -> dict[str, float]:
 
 
 def reach(one: Explanation) -> dict[str, float]:
-    """Return the lengths that a rotation is for, by the names of their facts: one, where each length has its own."""
+    """Return the lengths that a rotation is for, by the names of their facts; of one made for a length, that alone."""
     if length := one.facts.get("length"):
         return {"length": length.value}
     return {f"{kind}_length": tokens for kind, tokens in lengths(one).items()}

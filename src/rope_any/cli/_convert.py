@@ -87,10 +87,12 @@ def convert(
 
 
 def _share(text: str) -> tuple[int, int]:
-    if (found := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) is None:
-        msg = f"--heads must be M/N, like 2/3; got {shown(text)}"
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    some, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= some <= of:
+        msg = f"--heads must be M/N, like 2/3, with M from 1 to N; got {shown(text)}"
         raise ValueError(msg)
-    return int(found[1]), int(found[2])
+    return some, of
 
 
 def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:

@@ -105,7 +105,7 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
         msg = f"{kind} must be of one CONFIG; got {len(files)}"
         raise ValueError(msg)
     if output.suffix.lower() not in SUFFIXES:
-        msg = f"--output must end in {', '.join(SUFFIXES)}; got {output}"
+        msg = f"--output must end in {', '.join(SUFFIXES)}; got {str(output)!r}"
         raise ValueError(msg)
 
 
@@ -121,8 +121,8 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
         msg = "CONFIG must have a rotation; got none"
         raise ValueError(msg)
     each = {name: lengths(one) for name, one in found.items()}
-    alike = all(told == next(iter(each.values())) for told in each.values())
-    labels = [name if alike else _with_lengths(name, told) for name, told in each.items()]
+    alike = all(of == next(iter(each.values())) for of in each.values())
+    labels = [name if alike else _with_lengths(name, of) for name, of in each.items()]
     marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTH_KINDS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 

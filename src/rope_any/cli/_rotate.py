@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from rope_any import _files
+from rope_any import _array, _files
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
@@ -33,6 +33,8 @@ def rotate(
     """Rotate queries and keys from .npy files."""
     targets = _targets(files, output, overwrite=overwrite)
     arrays = [_load(file) for file in files]
+    for file, array in zip(files, arrays, strict=True):
+        _array.require_floating(str(file), array)
     dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
     sign = -1 if inverse else 1
     turning = tuple(sign * f for f in frequencies(dim, base=base))
@@ -46,13 +48,14 @@ def rotate(
             turned = rope(q, k, where, seq_axis=seq_axis)
         with _files.whole(targets, overwrite=overwrite) as parts:
             for part, array in zip(parts, turned, strict=True):
-                np.save(part, array)
+                with part.open("wb") as target:  # to a name, np.save would add .npy
+                    np.save(target, array)
     if as_json:
         written = zip(targets, turned, strict=True)
         echo_json([{"file": str(file), "shape": x.shape, "dtype": str(x.dtype)} for file, x in written])
         return
-    for target, array in zip(targets, turned, strict=True):
-        show(f"{target}: {array.shape} {array.dtype}")
+    for file, array in zip(targets, turned, strict=True):
+        show(f"{file}: {array.shape} {array.dtype}")
 
 
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
@@ -72,8 +75,8 @@ def _load(file: Path) -> np.ndarray[Any, Any]:
     wanted = f"{file} must be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        msg = f"{wanted}; there is no such file"
+    except OSError as error:
+        msg = f"{wanted}; {'there is no such file' if isinstance(error, FileNotFoundError) else error.strerror}"
         raise ValueError(msg) from None
     except (EOFError, ValueError) as error:
         raise ValueError(wanted) from error
