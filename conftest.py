@@ -20,7 +20,7 @@ def missing(name: str) -> bool:
 
 _markdown = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/*/*.md"],
     setup=lambda namespace: namespace.update(missing=missing),
 )
 _docstrings = Sybil(parsers=[DocTestParser()], patterns=["src/rope_any/*.py", "src/rope_any/*/*.py"])

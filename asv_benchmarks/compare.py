@@ -155,7 +155,7 @@ def table_rows(arange, textbook, peer, quick) -> Iterator[Row]:
         positions = arange(tokens)
         ours = lambda p=positions: rope.table(p)
         theirs = lambda p=positions: textbook(p, rope.frequencies)
-        yield Row(f"table of {tokens} positions", 1.0, ours, peer, theirs)
+        yield Row(f"table of {tokens} position{'s' if tokens > 1 else ''}", 1.0, ours, peer, theirs)
 
 
 def special_rows(case, arange, textbook, peer, xp) -> Iterator[Row]:
@@ -393,7 +393,7 @@ def growth_rows(*, quick: bool) -> Iterator[Row]:
         out, table = np.empty_like(x), rope.table(np.arange(2**power))
         ours = lambda x=x, out=out, table=table: rope.apply(x, table, out=out)
         theirs = lambda x=x, out=out: np.copyto(out, x)
-        yield Row(f"2^{power} tokens, one head, out=", None, ours, "a copy", theirs, theirs)
+        yield Row(f"{2**power} tokens, one head, out=", None, ours, "a copy", theirs)
 
 
 LIBRARIES = {
@@ -402,7 +402,7 @@ LIBRARIES = {
     "JAX": jax_rows,
     "PyTorch, CUDA": cuda_rows,
     "CuPy": cupy_rows,
-    "growth": growth_rows,
+    "NumPy, as tokens grow": growth_rows,
 }
 
 
@@ -475,7 +475,7 @@ def waiter(library: str) -> Callable[[Any], Any]:
 
 def absent(library: str) -> str | None:
     """Return why a library cannot be measured here, or None."""
-    module = {"NumPy": "numpy", "growth": "numpy", "JAX": "jax", "CuPy": "cupy"}.get(library, "torch")
+    module = {"NumPy": "numpy", "NumPy, as tokens grow": "numpy", "JAX": "jax", "CuPy": "cupy"}.get(library, "torch")
     if importlib.util.find_spec(module) is None:
         return f"{module} is not installed"
     if library == "PyTorch, CUDA":

@@ -471,7 +471,11 @@ CASES = {
         r"head_dim must divide w along axis 0 into runs of 6 features .* got shape \(8, 3\)",
     ),
     "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* runs of 12 features"),
-    "head_dim odd": (lambda: convert(head_dim=5), ValueError, "head_dim must leave an even number of features .* got 5"),
+    "head_dim odd": (
+        lambda: convert(head_dim=5),
+        ValueError,
+        "head_dim must leave an even number of features .* got 5",
+    ),
     "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
     "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
     "head_dim beyond all": (lambda: convert(head_dim=10**9), ValueError, "head_dim, .* at most 1048576; got int 10*$"),

@@ -721,7 +721,8 @@ def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
         assert (line["x"], line["y"]) == tuple(np.asarray(data).tolist() for data in drawn.get_data())
     assert told["images"] == [np.asarray(image.get_array()).tolist() for image in want.images]
     assert [text["text"] for text in told["texts"]] == [text.get_text() for text in want.texts]
-    assert told["axes"] == {"x": want.get_xlabel(), "y": want.get_ylabel()}
+    right = {"right": "bound of the paper"} if kind == "decay" else {}
+    assert told["axes"] == {"x": want.get_xlabel(), "y": want.get_ylabel(), **right}
     picture = plt.imread(configs / "out" / "it.png")
     assert picture.shape[1] == 1140 and picture.std() > 0.05  # as wide as a page at 150 dots, and not empty
 

@@ -1,6 +1,8 @@
 """The project's own files agree with each other, and with what they speak of."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -126,3 +128,14 @@ def test_the_issue_about_what_is_wrong_asks_for_the_check():
     form = yaml.safe_load(read(".github/ISSUE_TEMPLATE/bug.yml"))
     required = {field["id"] for field in form["body"] if field["validations"]["required"]}
     assert {"check", "versions"} <= required
+
+
+@pytest.mark.thread_unsafe(reason="it starts a process")
+def test_each_python_block_of_a_page_is_run():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = {page: re.findall(r"^ *```(py\w*)$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in pages}
+    assert {language for found in blocks.values() for language in found} == {"python"}
+    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "README.md", "docs"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = {ROOT / line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert {page for page, found in blocks.items() if found} == run

@@ -29,8 +29,8 @@ def measured(what, *, regime="default allocator", peer="transformers, eager"):
 
 def test_speed():
     said = figure(
-        r"eager ([\d.]+) times as fast into a new array and ([\d.]+) times in place, ([\d.]+) and ([\d.]+) times with "
-        r"an allocator that keeps freed memory; both compiled ([\d.]+) times. "
+        r"eager ([\d.]+) times as fast into a new array and ([\d.]+) times in place, ([\d.]+) and ([\d.]+) times where "
+        r"the allocator keeps freed memory; ([\d.]+) times where both are compiled. "
         r"A decoding step takes ([\d.]+) times as long"
     )
     new, in_place = "float32, half, new array", "float32, half, out="

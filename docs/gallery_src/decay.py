@@ -4,7 +4,7 @@ The score decays with distance
 
 The score of a query and a key whose features are all equal, by how far they stand apart. It is the mean of the cosines
 of all pairs: near by all of them are close to 1, far away they point anywhere and cancel out. Above it is the bound of
-the paper's section 3.4.3, more than fifteen times as large: it has an axis of its own, at the right.
+the paper's section 3.4.3, far above it: it has an axis of its own, at the right.
 """
 
 import rope_any as ra
