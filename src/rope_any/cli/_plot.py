@@ -211,12 +211,11 @@ ONE: dict[str, Callable[..., "Axes"]] = {
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
     """Return what is in a picture, as JSON has it."""
+    labels = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
+    for right in ax.child_axes:
+        labels["right"] = right.get_ylabel()
     return {
-        "axes": {
-            "x": ax.get_xlabel(),
-            "y": ax.get_ylabel(),
-            **{"right": right.get_ylabel() for right in ax.child_axes},
-        },
+        "axes": labels,
         "lines": [{"label": line.get_gid() or str(line.get_label()), **_points(*line.get_data())} for line in ax.lines],
         "images": [np.asarray(image.get_array()).tolist() for image in ax.images],
         "texts": [{"text": text.get_text(), "at": getattr(text, "xy", text.get_position())} for text in ax.texts],
