@@ -727,6 +727,16 @@ def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
     assert picture.shape[1] == 1140 and picture.std() > 0.05  # as wide as a page at 150 dots, and not empty
 
 
+def test_the_command_line_names_the_axes_of_positions(configs, monkeypatch, capsys):
+    sections = {"type": "mrope", "mrope_section": [4, 6, 6]}
+    model = LLAMA | {"model_type": "qwen2_vl", "rope_scaling": sections}
+    (configs / "images.json").write_text(json.dumps(model), encoding="utf-8")
+    words = ["hands", "--position", "5,2,3", "-o", "h.png", "--json"]
+    status, out, _ = here(monkeypatch, capsys, configs, "images.json", *words)
+    labels = [line["label"] for line in json.loads(out)["lines"]]
+    assert status == 0 and {label.partition("(")[2] for label in labels} == {"time)", "height)", "width)"}
+
+
 def test_the_command_line_draws_configs_side_by_side(configs):
     done = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
     assert done.returncode == 0, done.stderr
