@@ -6,12 +6,13 @@ In the environment that `comparison.md` describes::
     python docs/verify_peers.py                            # prints the table
     python docs/verify_peers.py --write                    # and writes verify_peers.md
 
-It takes four minutes. Each row is what the command in it reports; how each library is called is in `rotaries.py`. A
+It takes four minutes. Each row is what a command reports; how each library is called is in `rotaries.py`. A
 library that is not installed is named as such, and nothing is written then.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from peers_table import NAMES
 from rotaries import TABLE, Turn
 
 DIM = 128  # features
+WIDEST = 98  # characters, of a line of code on a page
 
 
 class Peer(NamedTuple):
@@ -107,25 +109,30 @@ def named(package: str) -> str:
     return f"{NAMES.get(package, package)} {version(package)}"
 
 
+def line(words: list[str]) -> str:
+    """Return a command as it is typed, in two lines where it would be wider than a page."""
+    whole = f"rope-any {' '.join(words)}"
+    return whole if len(whole) <= WIDEST else re.sub(r" (?=--(dtype|longest))", " \\\n    ", whole, count=1)
+
+
 def rows() -> Iterator[str]:
     """Yield the rows of the table."""
     for name, one in PEERS.items():
-        asked = f"| `{' '.join(command(name))}`"
         try:
             title = f"| {named(one.package)}, {one.what}"
         except PackageNotFoundError:
-            yield f"| {one.package}, {one.what} | | | not installed here {asked} |"
+            yield f"| {one.package}, {one.what} | | | not installed here |"
             continue
         report = json.loads(run(command(name, "--json")))
         errors = {int(position): error for position, error in report["errors"].items()}
         if not errors:
-            yield f"{title} | | | didn't run here: {next(iter(report['refusals'].values()))} {asked} |"
+            yield f"{title} | | | didn't run here: {next(iter(report['refusals'].values()))} |"
             continue
         known = [position for position in (1000, 1_000_000) if position in errors]
         shown = [f"{errors[position]:.1e}" for position in known] + [""] * (2 - len(known))
         broken = [prop for prop, found in report["properties"].items() if not found["holds"]]
         said = "; ".join([*report["causes"], *(f"fails: {prop}" for prop in broken)])
-        yield f"{title} | {' | '.join(shown)} | {'passes' if report['passed'] else said or 'cause not known'} {asked} |"
+        yield f"{title} | {' | '.join(shown)} | {'passes' if report['passed'] else said or 'cause not known'} |"
 
 
 def main() -> None:
@@ -134,15 +141,17 @@ def main() -> None:
     given = making.parser(__doc__, path).parse_args()
     making.told({one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write)
     table = [
-        "| library, function | error from 1000 on | from 1 000 000 on | what the report says | `rope-any` ... |",
-        "| --- | --- | --- | --- | --- |",
+        "| library, function | error from 1000 on | from 1 000 000 on | what the report says |",
+        "| --- | --- | --- | --- |",
         *rows(),
     ]
     words = command("transformers_llama")
     parts = [
         "<!-- written by verify_peers.py; run it again rather than edit this file -->",
         "\n".join(table),
-        f"One report in full:\n\n```text\n$ rope-any {' '.join(words)}\n{run(words)}```",
+        "The commands, row by row:",
+        "\n".join(["```text", *(line(command(name)) for name in PEERS), "```"]),
+        f"One report in full:\n\n```text\n$ {line(words)}\n{run(words)}```",
     ]
     making.show("\n\n".join(parts), path, write=given.write)
 
