@@ -13,6 +13,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
 from sphinx.writers.html5 import HTML5Translator
+from sphinx_gallery.directives import imgsgnode
 
 import rope_any
 
@@ -93,6 +94,48 @@ def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def keep_together(_: Sphinx, doctree: nodes.document) -> None:
+    """Keep numbers that are written in groups, and percentages, from being broken over two lines."""
+    for text in [*doctree.findall(nodes.Text)]:
+        if not coded(text):
+            held = re.sub(r"(?<=\d) (?=\d{3}(?!\d)|%)", "\N{NO-BREAK SPACE}", text)
+            if held != text:
+                text.parent.replace(text, nodes.Text(held))
+
+
+def coded(node: nodes.Node) -> bool:
+    """Return whether a node stands within code or a formula, where every character counts."""
+    exact = (nodes.literal, nodes.math, nodes.raw, nodes.FixedTextElement)
+    return node.parent is not None and (isinstance(node.parent, exact) or coded(node.parent))
+
+
+def break_names(_: Sphinx, doctree: nodes.document) -> None:
+    """Let code in tables break where a name or an expression has a joint; ``tables.css`` lets it nowhere else."""
+    joint = r"""(?:(?<=[/.,(=:])(?=[^\W\d]|["'\[{])|(?<=[^\W_]_)(?=[^\W\d_]))(?!\w{1,3}$)"""
+    for cell in doctree.findall(nodes.entry):
+        for code in [*cell.findall(nodes.literal)]:
+            for text in [*code.findall(nodes.Text)]:
+                first, *rest = map(nodes.Text, re.split(joint, text))
+                after = [node for part in rest for node in (nodes.raw("", "<wbr>", format="html"), part)]
+                text.parent.replace(text, [first, *after])
+
+
+def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
+    """Put each picture, and a narrow drawing of it if there is one, into a box that ``pictures.css`` lets scroll."""
+    for image in [*doctree.findall(lambda node: isinstance(node, nodes.image | imgsgnode))]:
+        if Path(image["uri"]).parent.name == "thumb":
+            continue  # on a card of the gallery
+        alone = isinstance(image.parent, nodes.paragraph)  # as Markdown has it: a box can't stand in a paragraph
+        box = nodes.container("", classes=["picture"])
+        (image.parent if alone else image).replace_self(box)
+        box += image
+        narrow = drawn(app.doctreedir) / f"{Path(image['uri']).stem}-narrow.svg"
+        if narrow.exists():
+            box["classes"].append("of-two")
+            here = Path(app.env.doc2path(app.env.docname)).parent
+            box += nodes.image(uri=os.path.relpath(narrow, here), alt=image["alt"], classes=["narrow"])
+
+
 class Picture(Figure):
     """A figure that ``pictures.py`` has drawn: ``{picture} name``, with ``:alt:`` and a caption."""
 
@@ -121,6 +164,8 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
     app.connect("doctree-resolved", take_beside)
+    for change in (keep_together, break_names, box_pictures):
+        app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))
     app.connect("build-finished", lambda app, _: shutil.rmtree(Path(app.srcdir, "gallery"), ignore_errors=True))

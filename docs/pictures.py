@@ -280,7 +280,16 @@ def shards() -> Figure:
     return figure
 
 
+def errors_narrow() -> Figure:
+    """Draw the picture of the README once more, for the width of a phone."""
+    figure = Figure(figsize=(4.0, 3.2), layout="constrained")
+    axes = plot.errors(ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half"), ax=figure.subplots())
+    axes.set_xticks([1, 1e3, 1e6, 1e9])  # no more than their numbers have room for
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
+    "errors-narrow": errors_narrow,
     "alike": alike,
     "by-parts": by_parts,
     "longrope": longrope,

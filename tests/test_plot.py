@@ -442,7 +442,7 @@ def test_cells_are_as_the_rotation_turns(kind):
     assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
     lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
     assert [text.get_text() for text in ax.get_yticklabels()] == lines
-    assert ax.get_xlabel().startswith("feature")
+    assert ax.get_xlabel().startswith("feature;" if head_dim <= 32 else "feature within the row;")
 
 
 def test_recipes_stand_one_below_the_other_with_the_last_names():

@@ -7,6 +7,7 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urldefrag, urlsplit
@@ -58,6 +59,25 @@ LOOK = r"""async () => {
     return (before && /\S$/.test(before.data) && off([...box(before)].at(-1)))
       || (after && /^\S/.test(after.data) && off(box(after)[0]));
   });
+  // How many lines a piece of a text takes: words of code in a table, and numbers in groups of digits, take one.
+  const torn = (root, skip, pattern) => {
+    const found = [];
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const text = walker.currentNode;
+      if (skip && text.parentElement.closest(skip)) continue;
+      for (const match of text.data.matchAll(pattern)) {
+        const range = document.createRange();
+        range.setStart(text, match.index);
+        range.setEnd(text, match.index + match[0].length);
+        const drawn = [...range.getClientRects()].filter(rect => rect.width);
+        if (new Set(drawn.map(rect => Math.round(rect.top))).size > 1) found.push(match[0]);
+      }
+    }
+    return found;
+  };
+  const words = [...document.querySelectorAll(":is(td, th) code")].flatMap(e => torn(e, null, /[\p{L}\p{N}]+/gu));
+  const numbers = torn(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%/g);
   const cut = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
   return {
     faults: [
@@ -66,6 +86,8 @@ LOOK = r"""async () => {
       ...wide.filter(e => !wide.some(other => other.parentElement === e))
         .map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
       ...parted.map(math => `formula parted from what it stands beside: ${math.parentElement.innerText}`),
+      ...words.map(word => `word of code in two lines: ${word}`),
+      ...numbers.map(number => `number in two lines: ${number}`),
       ...cut.filter(e => e.scrollWidth > e.clientWidth)
         .map(e => `code wider than its box by ${e.scrollWidth - e.clientWidth}: ${e.innerText.slice(0, 80)}`),
     ],
@@ -178,6 +200,46 @@ def test_every_page(site, opened):
     assert sorted(astray(visits, site)) == []
 
 
+@pytest.mark.parametrize("opened", ["phone"], indirect=True)
+def test_pictures_on_a_phone(site, opened):
+    """Their letters keep the size that can be read; where that makes them too wide, shadows say where there is more."""
+    page, _ = opened
+    scrolled = set()
+    for file in sorted(site.rglob("*.html")):
+        page.goto(file.as_uri())
+        for box in page.locator("article .picture").all():
+            image = box.locator("img:visible")
+            assert image.evaluate("async e => { await e.decode(); return e.width / e.naturalWidth }") > 0.75, file.name
+            wide = box.evaluate("e => e.scrollWidth > e.clientWidth")
+            assert shaded(box) == (False, wide), file.name
+            if wide:
+                scrolled.add(file)
+                box.evaluate("e => e.scrollLeft = e.scrollWidth")
+                assert shaded(box) == (True, False), file.name
+    assert len(scrolled) > 10
+    assert site / "index.html" not in scrolled
+
+
+def shaded(box):
+    """Return whether the left and the right edge of what is drawn on white are darker."""
+    from matplotlib.image import imread
+
+    light = np.median(imread(BytesIO(box.screenshot()))[..., :3].min(axis=-1), axis=0)
+    return bool(light[1] < 0.9), bool(light[-2] < 0.9)
+
+
+def test_cards_of_the_gallery_are_alike(site, opened):
+    page, _ = opened
+    page.goto((site / "gallery" / "index.html").as_uri())
+    indents = page.locator(".sphx-glr-thumbnail-title").evaluate_all("""all => all.map(title => {
+      const range = document.createRange();
+      range.selectNodeContents(title);
+      return range.getClientRects()[0].left - title.parentElement.getBoundingClientRect().left;
+    })""")
+    assert len(indents) > 4
+    assert np.ptp(indents) < 1
+
+
 def test_search(site, opened):
     page, faults = opened
     serve = partial(_Quiet, directory=site)
@@ -208,6 +270,9 @@ BROKEN = {
     "<div style='width: 2000px'>wide</div>": "out of the window: <div",
     "<p style='width: 1px'>a <math><mi>x</mi></math>:</p>": "formula parted from what it stands beside: ",
     f"<pre style='overflow: auto'>{'wide' * 99}</pre>": "code wider than its box by ",
+    "<table style='width: 1px'><td><code style='overflow-wrap: anywhere'>word</code></table>": "word of code in two ",
+    "<p style='width: 1px'>131 072</p>": "number in two lines: 131 072",
+    "<p style='width: 1px'>86 %</p>": "number in two lines: 86 %",
     "<p id='here'>again</p>": "two elements with the id here",
     "<a href='gone.html'>link</a>": "page.html: file://",
     "<a href='../outside.html'>link</a>": "page.html: file://",
@@ -329,6 +394,26 @@ def test_the_explorer_draws_lengths_to_scale(explorer):
     assert len(lines["plain"]) == 64
     assert_allclose(lines["plain"] - lines["scaled"], np.ptp(lines["mark"]), atol=0.21)  # lines are written in tenths
     assert np.ptp(lines["mark"]) > 20
+
+
+@pytest.mark.parametrize("opened", ["phone", "laptop"], indirect=True)
+@pytest.mark.parametrize("setting", ["factor=4", "factor=1", "factor=1.5", "trained=128&factor=128", "scheme=plain"])
+def test_no_line_of_the_explorer_crosses_the_name_of_a_length(explorer, setting):
+    explorer.goto(f"{explorer.url}#{setting}")
+    explorer.wait_for_function("setting => location.hash.slice(1) === setting", arg=setting)
+    crossed = explorer.evaluate(r"""() => ["wavelengths", "score", "bound"].flatMap(kind => {
+      const all = selector => [...document.querySelectorAll(`#ex-${kind} ${selector}`)];
+      const names = all("text").filter(text => /trained|extended/.test(text.textContent));
+      const over = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+      const lines = all("path.mark").map(line => line.getBBox());
+      const boxes = names.map(name => name.getBBox());
+      return [
+        ...(names.length === lines.length ? [] : ["a name is missing"]),
+        ...names.filter((_, i) => lines.some(line => over(boxes[i], line))).map(name => name.textContent),
+        ...names.filter((_, i) => boxes.some((box, j) => i < j && over(boxes[i], box))).map(name => name.textContent),
+      ];
+    })""")
+    assert crossed == []
 
 
 def _heights(page, selector):

@@ -167,21 +167,26 @@
   // One chart: `x` and `y` are { label, domain, log, least, marks }: least the step of ticks, marks pairs
   // of a name and a value.
   function chart(id, label, rows, x, y, width) {
-    const [left, right, top, bottom, height] = [58, width - 8, 10, 260, 300];
+    const above = 15 * (x.marks?.length ?? 0); // a line for the name of each
+    const [left, right, top, bottom, height] = [58, width - 8, 10 + above, 260, 300];
     const scale = ({ domain, log }, from, to) => {
       const [a, b] = log ? domain.map(Math.log10) : domain;
       return (value) => from + (((log ? Math.log10(value) : value) - a) / (b - a)) * (to - from);
     };
     const [X, Y] = [scale(x, left, right), scale(y, bottom, top)];
     const line = (name, points) => make("path", { class: name, d: path(points), "stroke-linejoin": "round" });
-    const upright = (name, v) => line(name, [[X(v), bottom], [X(v), top]]);
+    const upright = (name, v, end = top) => line(name, [[X(v), bottom], [X(v), end]]);
     const across = (name, v) => line(name, [[left, Y(v)], [right, Y(v)]]);
     const text = (content, x, y, anchor) => make("text", { x, y, "text-anchor": anchor }, content);
     show(id, label, width, height,
       ...ticks(x).flatMap((v) => [upright("axis", v), text(count(v), Math.min(X(v), right - 8), 276, "middle")]),
       ...ticks(y).flatMap((v) => [across("axis", v), text(count(v), left - 6, Y(v) + 4, "end")]),
       text(x.label, (left + right) / 2, height - 4, "middle"),
-      ...(x.marks ?? []).flatMap(([name, v], i) => [upright("mark", v), text(name, X(v) - 4, 22 + 15 * i, "end")]),
+      // each mark ends at its name, so that the names of those at its right stand above it
+      ...(x.marks ?? []).flatMap(([name, v], i) => [
+        upright("mark", v, above - 15 * i - 8),
+        text(name, X(v) - 4, above - 15 * i, "end"),
+      ]),
       ...(y.marks ?? []).flatMap(([name, v], i) => [
         across("mark", v),
         text(`${name}: ${count(v)}`, left + 6, Y(v) + [14, -5][i], "start"),

@@ -524,7 +524,8 @@ def pairs(
         strip.set_xticks(range(0, widest + 1, 4))
         strip.set_yticks([line + 0.4 for line in range(len(lines))], lines, parse_math=False)
         strip.set(xlim=(-0.6, widest + 0.6), ylim=(len(lines), -0.1))
-        strip.set_xlabel("feature; the number in a cell is that of its pair")
+        feature = "feature within the row" if len(lines) > len(ropes) else "feature"
+        strip.set_xlabel(f"{feature}; the number in a cell is that of its pair")
         strip.grid(visible=False)
         strip.tick_params(left=False)
         add_legend(strip, drawn, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(looks), frameon=False)
