@@ -1,5 +1,6 @@
 """The README says what is so: its figures are those of the committed results, and its links lead somewhere."""
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_error():
     assert [*map(float, figure(r"has them, err by ([\d.e-]+) there and by ([\d.e-]+) at 2³¹"))] == in_float64
 
 
-def test_the_picture_shows_what_is_said_of_it():
+def test_the_picture_shows_what_is_said_of_it(monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("agg")
     from rope_any import plot
 
@@ -69,7 +70,11 @@ def test_the_picture_shows_what_is_said_of_it():
     )
     first, last, bound = map(float, said.groups())
     config = json.loads(re.search(r"of a config `(.*?)`", README)[1])
-    careless, ours, *_ = (line.get_ydata() for line in plot.errors(ra.Rope.from_config(config)).lines)
+    lines = [line.get_ydata().tolist() for line in plot.errors(ra.Rope.from_config(config)).lines]
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    (narrow,) = importlib.import_module("pictures").errors_narrow().axes
+    assert [line.get_ydata().tolist() for line in narrow.lines] == lines
+    careless, ours, *_ = lines
     assert first == float(f"{careless[0]:.0e}")
     assert last == round(careless[-1])
     assert max(ours) < bound == TABLE_BOUND
