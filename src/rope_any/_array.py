@@ -31,7 +31,7 @@ def namespace(**arrays: Array) -> Any:
     TypeError
         If one is no array, or they come from several libraries.
     ValueError
-        If they lie on several devices.
+        If they lie on several devices, or not where their library makes new arrays.
     """
     if (known := _namespace_at_sight(*arrays.values())) is not None:
         return known
@@ -44,6 +44,8 @@ def namespace(**arrays: Array) -> Any:
         elif here is not None and here != place:
             msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
             raise ValueError(msg)
+    if library(arrays[first]) == "cupy":
+        _require_current(first, place)
     meshes = {name: array.device_mesh for name, array in arrays.items() if is_sharded(array)}
     for name, mesh in meshes.items():
         if mesh != (wanted := next(iter(meshes.values()))):
@@ -487,6 +489,13 @@ def _place(x: Array) -> Any:
         placed = not isinstance(x, jax.core.Tracer) and x.committed
         return frozenset(x.devices()) if placed else None
     return getattr(x, "device", None)
+
+
+def _require_current(name: str, place: Any) -> None:
+    """Say that `name` must be on the current device, where CuPy puts all that is made, whatever it is made of."""
+    if place != (current := type(place)()):
+        msg = f"{name} must be on CuPy's current device, {current}; got {place} (see cupy.cuda.Device)"
+        raise ValueError(msg)
 
 
 def _shown(place: Any) -> str:

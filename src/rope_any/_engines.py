@@ -36,7 +36,8 @@ def _torch_devices(torch: Any) -> dict[str, Any]:
 
 
 def _torch_wait(torch: Any, x: Array) -> object:
-    return getattr(torch, x.device.type).synchronize()
+    # CUDA waits for the device that is current, unless it is told which.
+    return torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
 
 
 def _cupy_devices(cupy: Any) -> dict[str, Any]:
@@ -46,8 +47,8 @@ def _cupy_devices(cupy: Any) -> dict[str, Any]:
 
 
 def _cupy_put(cupy: Any, data: np.ndarray[Any, Any], device: int) -> Array:
-    with cupy.cuda.Device(device):
-        return cupy.asarray(data)
+    cupy.cuda.Device(device).use()  # and on: CuPy computes on the current device alone
+    return cupy.asarray(data)
 
 
 ENGINES = {

@@ -1,0 +1,119 @@
+"""What of GPUs can be seen without one: which device is meant, and CuPy's arrays on addresses that nobody reads."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rope_any import _array, _compilers, _memory
+from rope_any._engines import ENGINES
+
+
+@pytest.fixture
+def array():
+    """Return what makes an array of CuPy somewhere in memory, of which no number can be had."""
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+
+    def make(*shape, dtype="float32", address=2**40, device=0):
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = cupy.cuda.UnownedMemory(address, size, None, device)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_arrays_of_cupy_are_known(array, dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    x = array(3, 8, dtype=dtype)
+    _array.require_array("x", x)
+    _array.require_floating("x", x)
+    assert (_array.library(x), _array.dtype_name(x.dtype)) == ("cupy", dtype)
+    assert _array.creation(x)["device"].id == 0
+    assert not _array.is_fillable(x) and not _array.is_recorded(x)
+    assert (_compilers.obstacle(x) is None) == (dtype != "bfloat16")
+
+
+def test_arrays_of_cupy_on_two_devices_are_refused(array):
+    with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
+        _array.namespace(x=array(3, 8), cos=array(3, 4, device=1))
+
+
+def test_the_device_of_arrays_of_cupy_is_looked_at(array, monkeypatch):
+    seen = []
+    monkeypatch.setattr(_array, "_require_current", lambda name, place: seen.append((name, place.id)))
+    _array.namespace(x=array(3, 8, device=1), cos=array(3, 4, device=1))
+    assert seen == [("x", 1)]
+
+
+def writable(out, onto, **apart):
+    _memory.require_writable("out", out, onto=onto, onto_name="x", apart=apart)
+
+
+def test_arrays_of_cupy_may_be_written_beside_or_over_another(array):
+    x, table = array(4, 3, 8), array(3, 4, address=2**41)
+    for out in (x, x[:], array(4, 3, 8, address=2**40 + x.nbytes)):
+        writable(out, x, cos=table)
+    views = x[::-1, :, ::2], x[::-1, :, 1::2]  # in one piece of memory, with no address in common
+    writable(*views, cos=table)
+
+
+def test_arrays_of_cupy_that_overlap_are_refused(array):
+    x = array(4, 3, 8)
+    with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
+        writable(x[1:], x[:-1])
+    with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
+        writable(x[::-1], x)
+    with pytest.raises(ValueError, match="out must not overlap cos"):
+        writable(x, x, cos=x[0, :, :4])
+    cupy = pytest.importorskip("cupy")
+    with pytest.raises(ValueError, match="out must have an address for each element"):
+        writable(cupy.broadcast_to(x[:1], (4, 3, 8)), array(4, 3, 8, address=2**41))
+
+
+class Device:
+    """A device of CuPy, of two."""
+
+    current = 0
+
+    def __init__(self, number=None):
+        self.number = Device.current if number is None else number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    __hash__ = None
+
+    def __str__(self):
+        return f"<CUDA Device {self.number}>"
+
+    def use(self):
+        Device.current = self.number
+
+
+@pytest.fixture
+def _first_device(monkeypatch):
+    monkeypatch.setattr(Device, "current", 0)
+
+
+@pytest.mark.usefixtures("_first_device")
+def test_arrays_of_cupy_must_be_on_the_current_device():
+    _array._require_current("x", Device(0))
+    with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
+        _array._require_current("x", Device(1))
+
+
+@pytest.mark.usefixtures("_first_device")
+def test_data_for_a_device_of_cupy_makes_it_the_current_one():
+    cupy = SimpleNamespace(cuda=SimpleNamespace(Device=Device), asarray=lambda data: (data, Device.current))
+    assert ENGINES["CuPy"].put(cupy, "data", 1) == ("data", 1)
+    _array._require_current("x", Device(1))
+
+
+def test_torch_waits_for_the_device_of_the_result():
+    waited = []
+    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=waited.append))
+    ENGINES["PyTorch"].wait(torch, SimpleNamespace(is_cuda=True, device="cuda:1"))
+    assert waited == ["cuda:1"]
