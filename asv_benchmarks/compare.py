@@ -19,6 +19,7 @@ import platform
 import resource
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -513,6 +514,7 @@ def timed(calls: list[Callable[[], Any]], wait: Callable[[Any], Any], *, seconds
 
 def measure(library: str, *, quick: bool) -> Iterator[dict[str, Any]]:
     """Time the rows of a library in this process."""
+    warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)  # else another schedule would be timed
     wait = waiter(library)
     for row in LIBRARIES[library](quick=quick):
         calls = [row.ours, row.theirs] + ([row.copy] if row.copy else [])
@@ -600,12 +602,16 @@ def about() -> dict[str, Any]:
 
 
 def gpu() -> str | None:
-    """Return the name of the GPU that torch finds, if any."""
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
+    """Return the name of the GPU that torch or CuPy finds, if any."""
+    if absent("PyTorch, CUDA") is None:
+        import torch
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        return torch.cuda.get_device_name()
+    if absent("CuPy") is None:
+        import cupy
+
+        return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    return None
 
 
 def shown(results: dict[str, Any]) -> str:
