@@ -259,7 +259,7 @@ def temperature(
     p = whole + tokens("offset", offset)
     if part is not None:
         p = p + xp.astype(xp.floor(part), p.dtype)
-    p = xp.maximum(p, p * 0)  # clip of array-api-compat has the host wait for CuPy
+    p = xp.maximum(p, xp.zeros_like(p))  # clip of array-api-compat has the host wait for CuPy
     # 1 + β·ln(1 + ⌊p / L⌋)
     steps = xp.floor(p / length) if p.dtype == xp.float64 else _real(xp, p // length)
     return _scaled(xp, table, (1 + b * xp.log1p(steps))[..., None])
