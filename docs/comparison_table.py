@@ -1169,12 +1169,16 @@ def main() -> None:
         one_rank(given.rank, given.store)
         return
     absent = {name for name in ([given.only] if given.only else LIBRARIES) if not installed(LIBRARIES[name])}
-    making.told(absent, write=given.write or given.only is not None)
+    if given.only and absent:
+        sys.exit(f"missing: {given.only}")
+    making.told(absent, write=given.write)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     if given.only:
         rows, name = (row(given.only, topic) for topic in TOPICS), re.escape(given.only)
         said = f"{given.only} {version(LIBRARIES[given.only].package)} (on {today})"
-        found = re.sub(rf"(?<= ){name} [^,;]+", said, WRITTEN.read_text(encoding="utf-8"), count=1)
+        found, heads = re.subn(rf"(?<= ){name} [^,;]+", said, WRITTEN.read_text(encoding="utf-8"), count=1)
+        if not heads:
+            sys.exit(f"{WRITTEN.name} has no rows of {given.only} yet: run this for all")
         found = re.sub(rf"^\| {name} \|.*$", lambda _: next(rows), found, flags=re.MULTILINE)
         making.show(found.removesuffix("\n"), WRITTEN, write=given.write)
         return

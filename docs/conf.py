@@ -12,12 +12,14 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
+from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
 from sphinx_gallery.directives import imgsgnode
 
 import rope_any
 
 sys.path.insert(0, str(Path(__file__).parent))
+import joints
 import pictures
 
 project = "rope_any"
@@ -109,31 +111,23 @@ def coded(node: nodes.Node) -> bool:
     return node.parent is not None and (isinstance(node.parent, exact) or coded(node.parent))
 
 
-def break_names(_: Sphinx, doctree: nodes.document) -> None:
-    """Let code in tables break where a name or an expression has a joint; ``tables.css`` lets it nowhere else."""
-    joint = r"""(?:(?<=[/.,(=:])(?=[^\W\d]|["'\[{])|(?<=[^\W_]_)(?=[^\W\d_]))(?!\w{1,3}$)"""
-    for cell in doctree.findall(nodes.entry):
-        for code in [*cell.findall(nodes.literal)]:
-            for text in [*code.findall(nodes.Text)]:
-                first, *rest = map(nodes.Text, re.split(joint, text))
-                after = [node for part in rest for node in (nodes.raw("", "<wbr>", format="html"), part)]
-                text.parent.replace(text, [first, *after])
-
-
 def box_pictures(app: Sphinx, doctree: nodes.document) -> None:
     """Put each picture, and a narrow drawing of it if there is one, into a box that ``pictures.css`` lets scroll."""
     for image in [*doctree.findall(lambda node: isinstance(node, nodes.image | imgsgnode))]:
         if Path(image["uri"]).parent.name == "thumb":
             continue  # on a card of the gallery
-        alone = isinstance(image.parent, nodes.paragraph)  # as Markdown has it: a box can't stand in a paragraph
+        whole = image.parent if isinstance(image.parent, nodes.paragraph) else image  # Markdown has it in a paragraph
+        if (whole is not image and len(whole) > 1) or isinstance(whole.parent, nodes.TextElement):
+            msg = f"{app.env.docname}: a picture must stand alone, in a paragraph of its own; got {image['uri']}"
+            raise ExtensionError(msg)
         box = nodes.container("", classes=["picture"])
-        (image.parent if alone else image).replace_self(box)
+        whole.replace_self(box)
         box += image
         narrow = drawn(app.doctreedir) / f"{Path(image['uri']).stem}-narrow.svg"
         if narrow.exists():
             box["classes"].append("of-two")
             here = Path(app.env.doc2path(app.env.docname)).parent
-            box += nodes.image(uri=os.path.relpath(narrow, here), alt=image["alt"], classes=["narrow"])
+            box += nodes.image(uri=os.path.relpath(narrow, here), alt=image.get("alt", ""), classes=["narrow"])
 
 
 class Picture(Figure):
@@ -164,7 +158,8 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.add_directive("picture", Picture)
     app.connect("doctree-resolved", take_beside)
-    for change in (keep_together, break_names, box_pictures):
+    app.add_node(joints.Jointed, html=(joints.visit, lambda *_: None))
+    for change in (keep_together, joints.mark, box_pictures):
         app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))

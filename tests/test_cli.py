@@ -828,6 +828,10 @@ def test_a_pipe_that_is_closed_early(form, configs):
     [
         ("inspect pairing", "pairing must be"),
         ("inspect layers.json", "layers.json: layer_types must be"),
+        ("inspect layer_type", "layer_type must hold a JSON object; got None"),
+        ("rotate base --pairing half --positions seq_axis.npy -o out", "seq_axis.npy must be a .npy file"),
+        ("convert named out --head-dim 4 --from half --to interleaved", "named/head_dim.safetensors must be"),
+        ("convert . out --head-dim 4 --from half --to interleaved", "head_dim.safetensors must be a whole"),
         ("rotate rotary_dim --pairing half -o out", "rotary_dim must be a .npy file"),
         ("rotate base --pairing half --base -1 -o out", "--base must be positive and finite; got -1.0"),
         ("rotate must --pairing half --base -1 -o out", "--base must be positive and finite; got -1.0"),
@@ -847,6 +851,11 @@ def test_files_that_are_called_as_parameters_keep_their_names(words, named, tmp_
     for name in ("base", "must"):
         with (tmp_path / name).open("wb") as file:
             np.save(file, np.ones((2, 8), dtype=np.float32))
+    (tmp_path / "layer_type").write_text("null")
+    for folder in (tmp_path, tmp_path / "named"):
+        folder.mkdir(exist_ok=True)
+        (folder / "head_dim.safetensors").write_text("{")
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "head_dim.safetensors"}}')
     (tmp_path / "shards" / "model.safetensors.index.json").write_text('{"weight_map": {"w": "start"}}')
     (tmp_path / "layers.json").write_text(json.dumps(GEMMA3 | {"layer_types": 3}))
     done = run(*words.split(), cwd=tmp_path)

@@ -1423,6 +1423,24 @@ SAID = {
         {"trained": 4096, "extended": 6144},
     ),
     "the original, of some layers": (gemma(YARN | OLD, length=131_072), {"trained": 4096, "extended": 131_072}),
+    "the original null": (
+        LONGER | {"rope_parameters": {"rope_type": "default", "original_max_position_embeddings": None}},
+        {"trained": 8192},
+    ),
+    "the original null, of some layers": (
+        GEMMA
+        | {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "original_max_position_embeddings": None},
+                "full_attention": YARN | OLD,
+            }
+        },
+        {"trained": 4096, "extended": 131_072},
+    ),
+    "alpha null": (
+        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "alpha": None}},
+        {"trained": 8192, "extended": 16_384},
+    ),
     "the original alone, of some layers": (gemma(YARN | OLD, length=None), {"trained": 4096, "extended": 16_384}),
     "dynamic, of some layers": (
         gemma({"rope_type": "dynamic", "factor": 4.0}),
@@ -1525,6 +1543,17 @@ def test_lengths_are_called_what_the_config_says_of_them(name):
         found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
         assert found == want
         assert all(isinstance(length, int) == (length < 2**53) for length in found.values())
+
+
+def test_layers_of_two_schemes_have_their_own_lengths():
+    sliding = YARN | OLD | {"factor": 2.0}
+    model = gemma(YARN, length=None)
+    model["rope_parameters"] = model["rope_parameters"] | {"sliding_attention": sliding}
+    assert [
+        [told.facts[f"{kind}_length"].value for kind in ("trained", "extended")] for told in config.explain(model)
+    ] == [[4096, 8192], [1024, 4096]]
+    model["rope_parameters"] = model["rope_parameters"] | {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}
+    assert [told.facts["trained_length"].value for told in config.explain(model)] == [1024, 1024]
 
 
 def test_lengths_come_with_their_sources():

@@ -26,7 +26,10 @@ def nothing_told(monkeypatch):
 
 def what_the_docs_say():
     """Return the table of the docs as {library: {dtype: cell}}."""
-    rows = [re.findall(r"[^|]+", line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    (table,) = [
+        part for part in PAGE.read_text(encoding="utf-8").split("\n\n") if part.startswith("| library | compiler")
+    ]
+    rows = [re.findall(r"[^|]+", line) for line in table.splitlines()]
     head, _, *body = [[cell.strip(" `") for cell in row] for row in rows]
     return {row[0]: dict(zip(head[2:], row[2:], strict=True)) for row in body}
 

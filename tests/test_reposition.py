@@ -214,6 +214,12 @@ def test_positions_of_another_library_are_refused(lib):
     for name, (old, new) in {"old": (other, 0), "new": (0, other)}.items():
         with pytest.raises(TypeError, match=f"^keys and {name} must come from one array library; got"):
             rope.reposition(keys, old, new)
+    table = rope.table(range(2), like=other)
+    for name, (old, new) in {"old": (table, 0), "new": (0, table)}.items():
+        with pytest.raises(
+            TypeError, match=f"^{name} must be positions, by whose difference keys are moved; got a table"
+        ):
+            rope.reposition(keys, old, new)
     with pytest.raises(TypeError, match=r"^x and positions must come from one array library; got"):
         rope.apply(keys, other)
     with pytest.raises(TypeError, match=r"^q and k and positions must come from one array library; got"):

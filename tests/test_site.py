@@ -249,6 +249,8 @@ def test_search(site, opened):
         page.locator("input[name=q]").first.fill("pairing")
         page.keyboard.press("Enter")
         page.locator("#search-results a[href*='api.html']").first.wait_for()
+        page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q=rotate_half")  # of a table, in parts
+        page.locator("#search-results a[href*='names.html']").first.wait_for()
         server.shutdown()
     assert faults == []
 

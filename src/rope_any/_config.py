@@ -370,12 +370,15 @@ def _by_layer(content: Mapping[str, Any]) -> bool:
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
 
 
-def told(part: Part) -> list[dict[str, Fact]]:
-    """Return the parameters that a config states, of each kind of layer or of all."""
+def told(part: Part) -> dict[str | None, dict[str, Fact]]:
+    """Return the parameters that a config states and that are not null, by kind of layer, or for all under None."""
     name, content = stated(part)
-    if not _by_layer(content):
-        return [_named(part, content, name)]
-    return [_named(part, entry, name, kind) for kind, entry in content.items() if entry is not None]
+    found: dict[str | None, dict[str, Fact]]
+    if _by_layer(content):
+        found = {kind: _named(part, entry, name, kind) for kind, entry in content.items() if entry is not None}
+    else:
+        found = {None: _named(part, content, name)}
+    return {kind: {key: fact for key, fact in facts.items() if fact.value is not None} for kind, facts in found.items()}
 
 
 def parameters(part: Part, label: str | None, index: int | None = None, /) -> dict[str, Fact] | None:

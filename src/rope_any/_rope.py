@@ -403,7 +403,7 @@ class Rope:
         >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)
         True
         """
-        named = _arrays_of(old, "old") | _arrays_of(new, "new")
+        named = {name: at for name, at in (("old", old), ("new", new)) if _array.is_array(at)}
         xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}), **named)
         axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
         source = self if source is None else self._matching(source)
@@ -515,14 +515,14 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
     return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
 
 
-def _arrays_of(positions: object, name: str = "positions") -> dict[str, Array]:
+def _arrays_of(positions: object) -> dict[str, Array]:
     """Return the arrays of what may stand for positions, by name."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
     if _is_pair(positions):
         (c, s), (cos, sin) = positions
         return {"cos of the queries": c, "sin of the queries": s, "cos of the keys": cos, "sin of the keys": sin}
-    return {name: positions} if _array.is_array(positions) else {}
+    return {"positions": positions} if _array.is_array(positions) else {}
 
 
 def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:

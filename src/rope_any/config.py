@@ -146,7 +146,7 @@ def _explained(
     layers = _config.layers_of(part, label) if index is None else [index]
     types = _config.layer_types(part) if layers else None
     turning = layers and [i for i in layers if _config.turns(part, types[i] if types else "", i)]
-    facts = {**found.facts, **_lengths(part)}
+    facts = {**found.facts, **_lengths(part, label, found.facts)}
     return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
 
 
@@ -154,17 +154,19 @@ def _explained(
 _LONGER = {"linear", "dynamic", "yarn", "longrope"}
 
 
-def _lengths(part: Part) -> dict[str, Fact]:
+def _lengths(part: Part, label: str | None, facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """
-    Return a model's trained and extended length, or the one that is stated where a config doesn't say which it is.
+    Return the trained and the extended length, or the one that is stated where a config doesn't say which it is.
 
-    Beside scaling, be it of some layers, a `max_position_embeddings` may be either, unless the scheme itself starts
-    from it. That among the parameters is the extended one.
+    Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
+    parameters is the extended one. Layers that are not scaled have the lengths of those that are.
     """
     told = _config.told(part)
-    scaled = next(filter(_scales, told), told[0])
+    own = told.get(label, told.get(None, {}))
+    scaled = own if _scales(own) else next(filter(_scales, told.values()), own)
     whole, inner = _counted(first(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
-    trained = _counted(part.get(ORIGINAL)) or _counted(scaled.get(ORIGINAL))
+    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told.values()))]
+    trained = next(filter(None, map(_counted, originals)), None)
     starts = kind_of(scaled) == "dynamic" and "alpha" not in scaled
     if trained is None and (starts or not _scales(scaled) or (inner and whole and whole.value < inner.value)):
         trained = whole or inner
@@ -179,8 +181,7 @@ def _lengths(part: Part) -> dict[str, Fact]:
 
 def _scales(facts: Mapping[str, Fact]) -> bool:
     """Whether positions are scaled by some parameters."""
-    factors = [facts[name].value for name in ("factor", "alpha") if name in facts]
-    return ORIGINAL in facts or any(value is not None and not same(value, 1) for value in factors)
+    return ORIGINAL in facts or any(name in facts and not same(facts[name].value, 1) for name in ("factor", "alpha"))
 
 
 def _counted(fact: Fact | None) -> Fact | None:

@@ -35,7 +35,8 @@ class Verbs(TyperGroup):
             told = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
             told = str(error)
-        typer.echo(f"rope-any: {' '.join(line.strip() for line in told.splitlines())}", err=True)
+        line = re.sub(r"\s*\n\s*", " ", told)
+        typer.echo(f"rope-any: {line}", err=True)
         sys.exit(2)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -122,10 +123,10 @@ def _typed(text: str, ctx: Any) -> str:
     said, got, value = text.partition("; got ")
     # a file may be called as a parameter is, whose value tells which of them is meant
     of = {name: ctx.params.get(param.name) for name, param in named.items()}
-    files = [file for file in _files(ctx) if file not in of or not value.startswith((shown(of[file]), repr(of[file])))]
+    files = [file for file in _files(ctx) if of.get(file) is None or not value.startswith(_forms(of[file]))]
     kept = "|".join(map(re.escape, sorted(files, key=len, reverse=True))) or "(?!)"
     # a word such as base or start is a name only in some places
-    places = rf"({names})(?= must )|(?<=beside )({names})\b|({names})=(?= )|({sure})\b"
+    places = rf"({names})(?= must )|(?<=beside )({names})\b|({names})=(?= )|({sure})(?![\w./\\'])"
     said = re.sub(
         rf"(?:{kept})(?!\w)|(?<![\w./\\'-])(?:{places})",
         lambda found: _word(named[found[found.lastindex]]) if found.lastindex else found[0],
@@ -135,6 +136,11 @@ def _typed(text: str, ctx: Any) -> str:
         if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(of[name])):
             value = repr(of[name]) + value.removeprefix(shown(of[name]))
     return said + got + value
+
+
+def _forms(value: object) -> tuple[str, str]:
+    """Return how errors may show a value."""
+    return shown(value), repr(value)
 
 
 def _files(ctx: Any) -> list[str]:
