@@ -439,13 +439,14 @@ def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array)
     batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), how.dtype(xp, x)
     few = min(kernel.share * _array.block_size(x), 2**20)
     steps = _steps(batch, max(few // features, 1))
-    scratch = [lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch)]
+    scratch = tuple(lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch))
     for part, blocks in _blocks(batch, tuple(cos.shape[:-1]), steps):
         table = kernel.ready(xp, *_signed(xp, x, cos[part], sin[part], how))
         for block in blocks:
-            source = x[block]
-            own = tuple(slice(n) for n in source.shape)  # a last block may be smaller
-            kernel.fill(lib, out[block], source, table, tuple(memory[own] for memory in scratch))
+            source, own = x[block], scratch
+            if source.shape != (*steps, features):  # a last block may be smaller
+                own = tuple(memory[tuple(slice(n) for n in source.shape)] for memory in scratch)
+            kernel.fill(lib, out[block], source, table, own)
 
 
 def _in_memory_order(xp: Any, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
@@ -474,8 +475,11 @@ def _blocks(
     shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
     """Cut a shape into blocks: yield each part of the table, and the blocks that turn by it."""
-    cuts = [[slice(i, min(i + step, n)) for i in range(0, n, step)] for n, step in zip(shape, steps, strict=True)]
-    everything = [slice(None)]
+    everything = [slice(None)]  # which takes less time than its own ends
+    cuts = [
+        everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
+        for n, step in zip(shape, steps, strict=True)
+    ]
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
         ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))
         yield part, product(*ours)
