@@ -407,7 +407,7 @@ class Rope:
         xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}), **named)
         axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
         source = self if source is None else self._matching(source)
-        places = _standing(new, "new", self, keys, axis) + _standing(old, "old", source, keys, axis)
+        places = _standing(xp, new, "new", self, keys, axis) + _standing(xp, old, "old", source, keys, axis)
         # new·W − old·W_source: the table of both, side by side on the axes of both
         move = turns((*self._turns.rows, *(tuple(-f for f in row) for row in source._turns.rows)))  # noqa: SLF001  # another Rope's
         factor, how = self.attention_factor / source.attention_factor, self._how()
@@ -472,12 +472,12 @@ def _each(
     return along if axes is None else xp.stack([along] * axes, axis=-1)
 
 
-def _standing(positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> list[Apart]:
+def _standing(xp: Any, positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> list[Apart]:
     """Return where the tokens of x stand on each axis of a recipe, or say that `name` doesn't."""
     if isinstance(positions, Table) or _is_pair(positions):
         msg = f"{name} must be positions, by whose difference keys are moved; got a table"
         raise TypeError(msg)
-    axes, xp = rope._turns.axes, _array.namespace(x=x)  # noqa: SLF001  # of a Rope
+    axes = rope._turns.axes  # noqa: SLF001  # of a Rope
     at = apart(xp, _each(xp, x, positions, x.shape[seq], axes, name=name), like=x, name=name)
     numbers = on_axes(_laid_out(at.numbers, rope, x, seq, positions=name, name="keys"), axes)
     rests = [None] * len(numbers) if at.rest is None else on_axes(at.rest, axes)
