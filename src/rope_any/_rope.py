@@ -407,7 +407,7 @@ class Rope:
         xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}), **named)
         axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
         source = self if source is None else self._matching(source)
-        places = _standing(xp, new, "new", self, keys, axis) + _standing(xp, old, "old", source, keys, axis)
+        places = _standing(xp, new, self, keys, axis, name="new") + _standing(xp, old, source, keys, axis, name="old")
         # new·W − old·W_source: the table of both, side by side on the axes of both
         move = turns((*self._turns.rows, *(tuple(-f for f in row) for row in source._turns.rows)))  # noqa: SLF001  # another Rope's
         factor, how = self.attention_factor / source.attention_factor, self._how()
@@ -472,7 +472,7 @@ def _each(
     return along if axes is None else xp.stack([along] * axes, axis=-1)
 
 
-def _standing(xp: Any, positions: Positions | None, name: str, rope: Rope, x: Array, seq: int) -> list[Apart]:
+def _standing(xp: Any, positions: Positions | None, rope: Rope, x: Array, seq: int, *, name: str) -> list[Apart]:
     """Return where the tokens of x stand on each axis of a recipe, or say that `name` doesn't."""
     if isinstance(positions, Table) or _is_pair(positions):
         msg = f"{name} must be positions, by whose difference keys are moved; got a table"
