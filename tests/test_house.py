@@ -20,6 +20,7 @@ ROOMS = [
     "_engines",
     "_compilers",
     "_gradients",
+    "_checks",
     "_frequencies",
     "scaling",
     "axes",
@@ -62,7 +63,7 @@ ROOMS = [
     "integrations",
     "integrations.transformers",
 ]
-MATH_ONLY = {"_frequencies", "scaling", "axes"}
+MATH_ONLY = {"_checks", "_frequencies", "scaling", "axes"}
 KNOW_LIBRARIES = {"_array", "_parts", "_memory", "_compilers", "_engines", "_gradients"} | {
     "onnx",
     "integrations.transformers",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._frequencies import integer, shown
+from rope_any._checks import integer, shown
 from rope_any._gguf import is_gguf, translated
 from rope_any._models import (
     INDICES,

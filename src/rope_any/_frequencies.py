@@ -1,8 +1,8 @@
-"""Frequencies: how far each pair of features turns per position. Host numbers; imports only `math`."""
+"""Frequencies: how far each pair of features turns per position. Host numbers, no arrays."""
 
-import math
-from numbers import Integral, Real
 from typing import TypeAlias
+
+from rope_any._checks import MAX_FEATURES, integer, positive, real, shown
 
 Row: TypeAlias = tuple[float, ...]
 """One frequency per pair, in radians per position."""
@@ -12,8 +12,6 @@ Frequencies: TypeAlias = Row | tuple[Row, ...]
 
 # Far above any frequency in use; below it a table keeps its bounds (see `_table`).
 _LARGEST = 2.0**16
-# Features of one head, or of heads side by side: above any in use, and soon listed.
-LONGEST = 2**20
 
 
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
@@ -51,65 +49,12 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     (1.0, 0.1, 0.01, 0.001)
     """
     dim = integer("rotary_dim", rotary_dim)
-    if not 2 <= dim <= LONGEST or dim % 2:
-        msg = f"rotary_dim must be even and from 2 to {LONGEST}; got {dim}"
+    if not 2 <= dim <= MAX_FEATURES or dim % 2:
+        msg = f"rotary_dim must be even and from 2 to {MAX_FEATURES}; got {dim}"
         raise ValueError(msg)
     b = positive("base", base)
     # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
     return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
-
-
-def integer(name: str, value: object) -> int:
-    """Return `value` as an int, or say that `name` must be one."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        msg = f"{name} must be an integer; got {shown(value)}"
-        raise TypeError(msg)
-    number = int(value)
-    if not -(2**63) <= number < 2**63:
-        msg = f"{name} must be an integer that 64 bits hold; got one beyond them"  # which may be too long to be shown
-        raise ValueError(msg)
-    return number
-
-
-def flag(name: str, value: object) -> bool:
-    """Return `value` as a bool, or say that `name` must be one."""
-    if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
-        return bool(value)
-    msg = f"{name} must be True or False; got {shown(value)}"
-    raise TypeError(msg)
-
-
-def real(name: str, value: object) -> float:
-    """Return `value` as a float, or say that `name` must be a real number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        msg = f"{name} must be a real number; got {shown(value)}"
-        raise TypeError(msg)
-    try:
-        return float(value)
-    except OverflowError:
-        msg = f"{name} must be a number that a float can hold; got one beyond 1e308"  # too long to be shown
-        raise ValueError(msg) from None
-
-
-def positive(name: str, value: object) -> float:
-    """Return `value` as a float, or say that `name` must be positive, finite, and such that a few have a product."""
-    number = real(name, value)
-    if not 0 < number < math.inf:
-        msg = f"{name} must be positive and finite; got {number}"
-        raise ValueError(msg)
-    if not 1e-100 <= number <= 1e100:
-        msg = f"{name} must be from 1e-100 to 1e100; got {number}"
-        raise ValueError(msg)
-    return number
-
-
-def attention_factor(value: object) -> float:
-    """Return `value` as a float, or say that an attention factor must be one that a half-precision x survives."""
-    factor = positive("attention_factor", value)
-    if not 1e-4 <= factor <= 1e4:
-        msg = f"attention_factor must be between 1e-4 and 1e4; got {factor}"
-        raise ValueError(msg)
-    return factor
 
 
 def as_row(values: object) -> Row:
@@ -155,15 +100,3 @@ def _no_tuple(value: object) -> str:
         f"frequencies must be a tuple of floats, or of one such row per axis; got {shown(value)} "
         "(learned frequencies, an array, go through cos_sin and rotate)"
     )
-
-
-def shown(value: object) -> str:
-    """Return a value, or its type where the value would be long, for an error message."""
-    kind = type(value).__name__
-    if isinstance(value, str | bytes | list | tuple | dict) and len(value) > 40:
-        return kind
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
-        return kind
-    return f"{kind} {text}" if len(text) <= 40 and "\n" not in text else kind

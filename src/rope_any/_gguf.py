@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from rope_any._frequencies import positive, real, shown
+from rope_any._checks import positive, real, shown
 from rope_any._models import MODELS, Model
 from rope_any._schemes import near
 from rope_any.scaling import yarn_attention_factor

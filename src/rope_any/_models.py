@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rope_any._frequencies import integer, shown
+from rope_any._checks import integer, shown
 from rope_any._pairing import Pairing
 
 Config = Mapping[str, Any]

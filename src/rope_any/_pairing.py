@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from rope_any import _array
-from rope_any._frequencies import shown
+from rope_any._checks import shown
 
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` turns feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rope_any import axes
+from rope_any._checks import attention_factor, flag, integer, positive, shown
 from rope_any._config import (
     COUNTS,
     HEADS,
@@ -30,7 +31,7 @@ from rope_any._config import (
     turned_off,
     turns,
 )
-from rope_any._frequencies import Frequencies, Row, attention_factor, flag, frequencies, integer, positive, shown
+from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._models import MODELS, STILL
 from rope_any._pairing import Pairing
 from rope_any._schemes import (

@@ -6,7 +6,8 @@ from typing import Any, TypeGuard
 
 from rope_any import _array, _config, _parts, _recipe
 from rope_any._array import Array, X
-from rope_any._frequencies import Frequencies, as_frequencies, as_rows, attention_factor, flag, integer, shown
+from rope_any._checks import attention_factor, flag, integer, shown
+from rope_any._frequencies import Frequencies, as_frequencies, as_rows
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._rotate import How, check, turn
 from rope_any._table import (

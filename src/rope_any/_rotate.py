@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rope_any import _array, _compilers, _memory, _parts
 from rope_any._array import Array, X
-from rope_any._frequencies import flag, integer
+from rope_any._checks import flag, integer
 from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
 from rope_any._table import check_table
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import _array, _parts
 from rope_any._array import Array
-from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows, integer
-from rope_any._frequencies import attention_factor as checked_factor
+from rope_any._checks import attention_factor as checked_factor
+from rope_any._checks import integer
+from rope_any._frequencies import Frequencies, Row, as_frequencies, as_rows
 
 _BITS = 192
 _INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
@@ -541,15 +542,6 @@ def _from_host(
         return array(numbers, xp.float64), None
     nearest = [round(number) for number in numbers]
     return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
-
-
-def tokens(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
-    """Return an int that 32 bits hold, or say that `name` must be one."""
-    number = integer(name, value)
-    if not least <= number < 2**31:
-        msg = f"{name} must be from {least} to {2**31 - 1}; got {number}"
-        raise ValueError(msg)
-    return number
 
 
 _WANTED = "must be an array, an int, a range or a sequence of finite numbers"

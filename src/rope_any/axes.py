@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rope_any._frequencies import LONGEST, Row, as_row, integer, positive, shown
+from rope_any._checks import MAX_FEATURES, integer, positive, shown
+from rope_any._frequencies import Row, as_row
 
 __all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
 
@@ -231,11 +232,11 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     (6, 196, 32)
     """
     dim, n, b = integer("rotary_dim", rotary_dim), integer("heads", heads), positive("base", base)
-    if not 4 <= dim <= LONGEST or dim % 4:
-        msg = f"rotary_dim must be a multiple of 4 from 4 to {LONGEST}; got {dim}"
+    if not 4 <= dim <= MAX_FEATURES or dim % 4:
+        msg = f"rotary_dim must be a multiple of 4 from 4 to {MAX_FEATURES}; got {dim}"
         raise ValueError(msg)
-    if not 1 <= n <= LONGEST // dim:
-        msg = f"heads must be from 1 to {LONGEST // dim} for a rotary_dim of {dim}; got {n}"
+    if not 1 <= n <= MAX_FEATURES // dim:
+        msg = f"heads must be from 1 to {MAX_FEATURES // dim} for a rotary_dim of {dim}; got {n}"
         raise ValueError(msg)
     if not callable(getattr(rng, "random", None)):
         msg = f"rng must have a method random(), as random.Random has; got {shown(rng)}"

@@ -11,8 +11,8 @@ from typing import Any
 
 from rope_any import _array
 from rope_any._array import Array
-from rope_any._frequencies import LONGEST, integer, positive, real
-from rope_any._table import BentTable, Positions, Table, as_numbers, check_table, tokens
+from rope_any._checks import MAX_FEATURES, int32, integer, positive, real
+from rope_any._table import BentTable, Positions, Table, as_numbers, check_table
 
 __all__ = ["fope", "temperature", "xpos"]
 
@@ -77,7 +77,7 @@ def xpos(
     >>> q, k = rope(np.ones((1, 8, 10, 64)), np.ones((1, 8, 10, 64)), tables)
     """
     xp, whole, part = _numbers(table, positions)
-    c, b, g = tokens("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
+    c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         msg = f"scale_base must be at least one token; got {b}"
         raise ValueError(msg)
@@ -171,8 +171,8 @@ def fope(
     if table.cos.ndim not in (2, 3):
         msg = f"table must be (seq, kept) or (batch, seq, kept); got {tuple(table.cos.shape)}"
         raise ValueError(msg)
-    if n > LONGEST // 2:
-        msg = f"pairs must be at most {LONGEST // 2}; got {n}"
+    if n > MAX_FEATURES // 2:
+        msg = f"pairs must be at most {MAX_FEATURES // 2}; got {n}"
         raise ValueError(msg)
     if real("sine_padding", sine_padding) not in (0, 1):
         msg = f"sine_padding must be 0.0 or 1.0; got {sine_padding}"
@@ -255,8 +255,8 @@ def temperature(
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]
     """
     xp, whole, part = _numbers(table, positions)
-    b, length = positive("beta", beta), tokens("original_length", original_length, least=1)
-    p = whole + tokens("offset", offset)
+    b, length = positive("beta", beta), int32("original_length", original_length, least=1)
+    p = whole + int32("offset", offset)
     if part is not None:
         p = p + xp.astype(xp.floor(part), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # clip of array-api-compat has the host wait for CuPy

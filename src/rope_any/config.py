@@ -11,8 +11,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rope_any import _config, _recipe
+from rope_any._checks import positive, real, shown
 from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, same
-from rope_any._frequencies import Row, as_rows, positive, real, shown
+from rope_any._frequencies import Row, as_rows
 from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
 from rope_any._recipe import Recipe

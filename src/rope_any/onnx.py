@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any._frequencies import as_rows, shown
+from rope_any._checks import int32, shown
+from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
-from rope_any._table import tokens
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -86,11 +86,11 @@ def export(
         raise TypeError(msg)
     rows = as_rows(rope.frequencies)
     least = rope.start + 2 * len(rows[0])
-    features = least if head_dim is None else tokens("head_dim", head_dim, least=least)
+    features = least if head_dim is None else int32("head_dim", head_dim, least=least)
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         msg = f"dtype must be one of {', '.join(_DTYPES)}; got {shown(dtype)}"
         raise (ValueError if isinstance(dtype, str) else TypeError)(msg)
-    length = None if operator_length is None else tokens("operator_length", operator_length, least=1)
+    length = None if operator_length is None else int32("operator_length", operator_length, least=1)
     spox = _spox()
     axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import _array
 from rope_any._array import Array
-from rope_any._frequencies import flag, positive, shown
-from rope_any._table import Positions, consecutive, placed, tokens
+from rope_any._checks import flag, int32, positive, shown
+from rope_any._table import Positions, consecutive, placed
 
 __all__ = [
     "DualChunk",
@@ -94,7 +94,7 @@ def packed(
     elif length is None:
         msg = "length must be given where cumulative_lengths are an array, which is not looked into"
         raise TypeError(msg)
-    xp, i = _array.namespace(starts=starts), consecutive(0, tokens("length", length, least=0), like=starts)
+    xp, i = _array.namespace(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
     # position = i − the start of its sequence, the last one at or below i
     return i - xp.take(starts, _array.count_at_or_below(xp, starts, i) - 1)
 
@@ -107,7 +107,7 @@ def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
         raise ValueError(msg)
     if length is None:
         return ends[-1]
-    if tokens("length", length) < ends[-1]:
+    if int32("length", length) < ends[-1]:
         msg = f"length must be at least the last of cumulative_lengths, {ends[-1]}; got {length}"
         raise ValueError(msg)
     return length
@@ -198,9 +198,9 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
     [[  7   8   9]
      [100 101 102]]
     """
-    n, first = tokens("length", length, least=0), _integers("starts", starts, like=like)
+    n, first = int32("length", length, least=0), _integers("starts", starts, like=like)
     if not _array.is_array(starts):
-        tokens("starts + length - 1", max([0, *starts]) + max(n - 1, 0))
+        int32("starts + length - 1", max([0, *starts]) + max(n - 1, 0))
     return first[..., None] + consecutive(0, n, like=first)
 
 
@@ -248,8 +248,8 @@ def unrotated(
     [[0 0 0 1 1]
      [0 0 1 0 1]]
     """
-    head, tail = tokens("before", before, least=0), tokens("after", after, least=0)
-    p, width = placed(positions, like=like), () if axes is None else (tokens("axes", axes, least=1),)
+    head, tail = int32("before", before, least=0), int32("after", after, least=0)
+    p, width = placed(positions, like=like), () if axes is None else (int32("axes", axes, least=1),)
     shape, seq_axis = tuple(p.shape), -1 - len(width)
     if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
         wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
@@ -307,7 +307,7 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
     """
-    n, p = tokens("count", count, least=0), placed(positions, like=like)
+    n, p = int32("count", count, least=0), placed(positions, like=like)
     xp = _array.namespace(positions=p)
     first, none = p < n, xp.zeros_like(p)
     return xp.stack([xp.where(first, p, none), xp.where(first, none, p)], axis=-1)
@@ -386,7 +386,7 @@ def grid(
 def _along(points: Positions, /, *, like: Array) -> Array:
     """Return the positions along one axis of a grid."""
     if isinstance(points, Integral) and not isinstance(points, bool):
-        points = range(tokens("positions", points, least=0))
+        points = range(int32("positions", points, least=0))
     axis = placed(points, like=like)
     if axis.ndim != 1:
         msg = f"positions must have one axis for each axis of the grid; got shape {tuple(axis.shape)}"
@@ -445,7 +445,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
     >>> positions.centred(4)
     (-1.5, -0.5, 0.5, 1.5)
     """
-    n, width = tokens("count", count, least=0), positive("step", step)
+    n, width = int32("count", count, least=0), positive("step", step)
     return tuple(width * (i - (n - 1) / 2) for i in range(n))
 
 
@@ -482,7 +482,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
     >>> positions.scaled(4, 2)
     (0.0, 0.5, 1.0, 1.5)
     """
-    n, size = tokens("count", count, least=0), positive("reference", reference)
+    n, size = int32("count", count, least=0), positive("reference", reference)
     return tuple(i * size / n for i in range(n))
 
 
@@ -523,7 +523,7 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     >>> positions.normalised(3, edges=True)
     (-1.0, 0.0, 1.0)
     """
-    n = tokens("count", count, least=0)
+    n = int32("count", count, least=0)
     if flag("edges", edges):
         return tuple(2 * i / max(n - 1, 1) - 1 for i in range(n))
     return tuple((2 * i + 1) / n - 1 for i in range(n))
@@ -564,7 +564,7 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     >>> positions.frames(4, fps=12.0, base_fps=24.0)
     (0.0, 2.0, 4.0, 6.0)
     """
-    n, base, rate = tokens("count", count, least=0), positive("base_fps", base_fps), positive("fps", fps)
+    n, base, rate = int32("count", count, least=0), positive("base_fps", base_fps), positive("fps", fps)
     return tuple(i * base / rate for i in range(n))
 
 
@@ -623,7 +623,7 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
             msg = f"rank must be one number; got shape {tuple(which.shape)}"
             raise ValueError(msg)
         starts = xp.stack([size * chunk for chunk in _held(which, count, zigzag=zigzag)])
-    elif 0 <= (which := tokens("rank", rank)) < ranks:
+    elif 0 <= (which := int32("rank", rank)) < ranks:
         starts = [size * chunk for chunk in _held(which, count, zigzag=zigzag)]
     else:
         msg = f"rank must be from 0 to {ranks - 1}; got {which}"
@@ -678,8 +678,8 @@ def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
 
 def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
     """Return how many chunks a sequence is cut into, and how many tokens each has."""
-    count = (2 if flag("zigzag", zigzag) else 1) * tokens("ranks", ranks, least=1)
-    if tokens("length", length, least=1) % count:
+    count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
+    if int32("length", length, least=1) % count:
         msg = f"length must be a multiple of {count}, the number of chunks for {ranks} ranks; got {length}"
         raise ValueError(msg)
     return count, length // count
@@ -809,7 +809,7 @@ def _laid(spans: Sequence[Span], /, *, start: int, time_advances: bool) -> tuple
     if not spans:
         msg = "spans must have at least one; got none"
         raise ValueError(msg)
-    first = end = tokens("start", start)
+    first = end = int32("start", start)
     counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)  # rows and columns, or text
     laid = []
     for i, span in enumerate(spans):
@@ -817,7 +817,7 @@ def _laid(spans: Sequence[Span], /, *, start: int, time_advances: bool) -> tuple
         laid.append((first, axes))
         end = max(end, first + _length(axes))
         first += _length(axes[counted])
-    tokens("the end of spans", end)
+    int32("the end of spans", end)
     return laid, end
 
 
@@ -828,7 +828,7 @@ def _length(axes: Coordinates) -> int:
 
 def _axes(name: str, span: Span) -> Coordinates:
     if isinstance(span, Integral):
-        return (range(tokens(name, span, least=0)),)
+        return (range(int32(name, span, least=0)),)
     if not isinstance(span, tuple | list) or len(span) != 3:
         msg = f"{name} must be a number of text tokens or (frames, rows, columns); got {shown(span)}"
         raise (ValueError if isinstance(span, tuple | list) else TypeError)(msg)
@@ -837,11 +837,11 @@ def _axes(name: str, span: Span) -> Coordinates:
 
 def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
     if not isinstance(axis, range | tuple | list):
-        return range(tokens(name, axis, least=1))
+        return range(int32(name, axis, least=1))
     if not axis:
         msg = f"{name} must have at least one coordinate; got none"
         raise ValueError(msg)
-    return [tokens(name, coordinate, least=0) for coordinate in axis]
+    return [int32(name, coordinate, least=0) for coordinate in axis]
 
 
 # --- maps that change attention itself --------------------------------------------------------------------------------
@@ -908,7 +908,7 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     >>> print(far.queries, far.keys)
     [2 2 3 3 4 4 5 5] [0 0 1 1 2 2 3 3]
     """
-    g, w = tokens("group", group, least=1), tokens("window", window, least=0)
+    g, w = int32("group", group, least=1), int32("window", window, least=0)
     grouped = _whole(positions, like) // g
     # far m, n meet at m//G − n//G + W − W//G
     return Far(grouped + (w - w // g), grouped)
@@ -952,7 +952,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     >>> print(far.queries, far.keys)
     [2 2 2 2] [0 0 0 0]
     """
-    w, p = tokens("window", window, least=0), _whole(positions, like)
+    w, p = int32("window", window, least=0), _whole(positions, like)
     none = p * 0
     return Far(none + w, none)
 
@@ -1002,9 +1002,9 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     >>> rope = Rope(scaling.linear(frequencies(64), 8.0), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 4, 64)), far.keys)
     """
-    w, k = tokens("window", window, least=0), tokens("factor", factor, least=1)
+    w, k = int32("window", window, least=0), int32("factor", factor, least=1)
     # (m + w·(k − 1) − n) / k = w + (m − n − w) / k
-    offset = tokens("window * (factor - 1)", w * (k - 1))
+    offset = int32("window * (factor - 1)", w * (k - 1))
     p = _whole(positions, like)
     return Far(p + offset, p)
 
@@ -1055,8 +1055,8 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     >>> print(at.successive, at.inter)
     [3 4 5 3 4 5 3 4] [5 5 5 5 5 5 5 5]
     """
-    size = tokens("chunk_size", chunk_size, least=1)
-    if not (local := tokens("local_size", local_size, least=0)) < size:
+    size = int32("chunk_size", chunk_size, least=1)
+    if not (local := int32("local_size", local_size, least=0)) < size:
         msg = f"local_size must be less than chunk_size, {size}; got {local}"
         raise ValueError(msg)
     c = size - local
@@ -1090,4 +1090,4 @@ def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         msg = f"{name} must be a sequence of integers; got {shown(values)}"
         raise TypeError(msg)
-    return [tokens(name, value, least=least) for value in values]
+    return [int32(name, value, least=least) for value in values]

@@ -9,7 +9,8 @@ the scaled and the plain host frequencies.
 import math
 from collections.abc import Sequence
 
-from rope_any._frequencies import Row, as_row, flag, positive, real, shown
+from rope_any._checks import flag, positive, real, shown
+from rope_any._frequencies import Row, as_row
 
 __all__ = [
     "dynamic_ntk",

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from rope_any import _array
 from rope_any._array import X
-from rope_any._frequencies import LONGEST, integer, shown
+from rope_any._checks import MAX_FEATURES, integer, shown
 from rope_any._pairing import Pairing, as_pairing, members
 
 __all__ = ["convert", "convert_state_dict"]
@@ -223,8 +223,8 @@ def order_of(
         msg = f"rotary_dim must be even and from 2 to {dim - first}; got {turned}"
         raise ValueError(msg)
     some, of = _heads(heads)
-    if of * dim > LONGEST:
-        msg = f"head_dim, times n for heads of m of n, must be at most {LONGEST}; got {shown(of * dim)}"
+    if of * dim > MAX_FEATURES:
+        msg = f"head_dim, times n for heads of m of n, must be at most {MAX_FEATURES}; got {shown(of * dim)}"
         raise ValueError(msg)
     order = list(range(of * dim))
     for head in range(some):

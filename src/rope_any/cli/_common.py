@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rope_any._frequencies import shown
+from rope_any._checks import shown
 from rope_any._pairing import Pairing
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features turn together, as the model was trained.")]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rope_any import _files, _safetensors
-from rope_any._frequencies import shown
+from rope_any._checks import shown
 from rope_any._pairing import Pairing
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
 from rope_any.weights import chosen, order_of

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rope_any._frequencies import shown
+from rope_any._checks import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
 from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, reach, title
 from rope_any.config import Explanation, drift, wavelengths

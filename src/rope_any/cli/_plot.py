@@ -13,9 +13,8 @@ import typer
 
 from rope_any import _files
 from rope_any import plot as pictures
-from rope_any._frequencies import shown
+from rope_any._checks import int32, shown
 from rope_any._rope import Rope
-from rope_any._table import tokens as as_tokens
 from rope_any.cli._common import AsJson, echo_json
 from rope_any.cli._configs import LENGTH_KINDS, Length, PairingOf, explained, lengths, only, reach, title
 from rope_any.config import Explanation
@@ -200,7 +199,7 @@ ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
     "table": lambda rope, _, length=None: pictures.table(
-        rope, None if length is None else range(as_tokens("length", length, least=1))
+        rope, None if length is None else range(int32("length", length, least=1))
     ),
     "errors": lambda rope, _, length=None: (
         pictures.errors(rope) if length is None else pictures.errors(rope, longest=length)

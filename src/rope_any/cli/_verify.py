@@ -10,8 +10,8 @@ import numpy as np
 import typer
 
 from rope_any._array import Array, floating_dtype, namespace
+from rope_any._checks import shown
 from rope_any._engines import ENGINES, ROOTS, find
-from rope_any._frequencies import shown
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.testing import Case, cases, check_rotary
 

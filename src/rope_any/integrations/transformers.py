@@ -21,12 +21,13 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
+from rope_any._checks import int32
 from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
 from rope_any._recipe import LONGEST
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
-from rope_any._table import Table, tokens
+from rope_any._table import Table
 from rope_any.config import explain
 
 __all__ = ["Undo", "replace"]
@@ -145,7 +146,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     if not isinstance(model, nn.Module):
         msg = f"model must be a torch module; got {type(model).__name__}"
         raise TypeError(msg)
-    length = None if sequence_length is None else tokens("sequence_length", sequence_length, least=1)
+    length = None if sequence_length is None else int32("sequence_length", sequence_length, least=1)
     with torch.device("cpu"), torch.no_grad():  # what is compared is made here
         tables, rotations, left, changes = _found(model, length)
     for change in changes:

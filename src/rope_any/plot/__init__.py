@@ -18,12 +18,12 @@ import numpy as np
 
 from rope_any import _array, config
 from rope_any._array import Array
+from rope_any._checks import flag, int32, integer, positive, shown
 from rope_any._engines import host
-from rope_any._frequencies import Frequencies, as_rows, flag, integer, positive, shown
+from rope_any._frequencies import Frequencies, as_rows
 from rope_any._pairing import members
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table, placed
-from rope_any._table import tokens as as_tokens
 from rope_any.plot.looks import (
     BLACK,
     BLUE,
@@ -270,7 +270,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     [32.5, 1.0]
     """
     rope = replace(_rope(rope), attention_factor=1.0)
-    longest = as_tokens("length", length, least=1)
+    longest = int32("length", length, least=1)
     distances, some = _distances(longest, len(as_rows(rope.frequencies)[0]))
     cos, sin = (part.reshape(*some.shape, -1) for part in _table(rope, some.ravel()))
     scores = cos.mean(axis=-1)
@@ -421,7 +421,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     ['float32 product', 'rope_any', 'bound 1.2e−7']
     """
     rope = replace(_rope(rope), attention_factor=1.0)
-    last = as_tokens("longest", longest, least=1)
+    last = int32("longest", longest, least=1)
     ends = sorted({*(2**n for n in range(last.bit_length())), last})
     groups = [np.unique(np.linspace(end // 2 + 1, end, 8).astype(int)) for end in ends]
     places = _on_axes(rope, np.concatenate(groups))
@@ -652,7 +652,7 @@ def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tu
         block = [*range(first, first + each)]
         owners |= zip(members(rope.pairing, rope.start + 2 * first, each), 2 * block, strict=True)
     least = max(owners) + 1
-    features = least if head_dim is None else as_tokens("head_dim", head_dim, least=least)
+    features = least if head_dim is None else int32("head_dim", head_dim, least=least)
     return [(owners[i], kinds[owners[i]] or [STILL]) if i in owners else (None, [PASSING]) for i in range(features)]
 
 

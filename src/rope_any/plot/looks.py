@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rope_any._frequencies import shown
+from rope_any._checks import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

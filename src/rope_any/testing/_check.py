@@ -8,12 +8,13 @@ import numpy as np
 
 from rope_any import _array
 from rope_any._array import Array
+from rope_any._checks import attention_factor as as_factor
+from rope_any._checks import int32, integer, shown
 from rope_any._engines import host
-from rope_any._frequencies import Row, as_row, integer, shown
-from rope_any._frequencies import attention_factor as as_factor
+from rope_any._frequencies import Row, as_row
 from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
-from rope_any._table import placed, tokens
+from rope_any._table import placed
 from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
 from rope_any.testing._wrong import Rotary, causes
 from rope_any.testing.vectors import Case
@@ -221,7 +222,7 @@ def _job(
     longest: Any,
 ) -> _Job:
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
-    first = 0 if start is None else tokens("start", start, least=0)
+    first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
         msg = f"head_dim must leave an even number of features from start {first} on, 2 at least; got {dim}"
         raise ValueError(msg)
@@ -229,7 +230,7 @@ def _job(
     if first + 2 * len(row) > dim:
         msg = f"head_dim must hold {2 * len(row)} features that turn from start {first} on; got {dim}"
         raise ValueError(msg)
-    last = LONGEST if longest is None else tokens("longest", longest, least=LEAST)
+    last = LONGEST if longest is None else int32("longest", longest, least=LEAST)
     begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN <= last - RUN), last - RUN + 1]
     runs = {p: exact(range(p, p + RUN), row) for p in begins}
     factor = 1.0 if attention_factor is None else as_factor(attention_factor)
