@@ -26,6 +26,7 @@ import pytest
 from conftest import LIBRARIES, Library
 
 import rope_any as ra
+from rope_any._arrays import is_array
 
 # Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
 SHARES = {
@@ -306,7 +307,7 @@ def call_table(case: Case) -> float:
     factor = case.one_of(1.0, 1.0, case.form.uniform(0.1, 10))
     dtype = case.form.choice([None, *lib.dtypes])
     like = lib(np.ones(1), case.form.choice(lib.dtypes))
-    options: dict[str, Any] = {} if ra._array.is_array(given) and case.rarely(0.5) else {"like": like}
+    options: dict[str, Any] = {} if is_array(given) and case.rarely(0.5) else {"like": like}
     asked = None if dtype is None else lib.dtype(dtype)
     if case.rarely(0.5):
         got = ra.cos_sin(given, given_frequencies, attention_factor=factor, dtype=asked, **options)

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rope_any as ra
+from rope_any._arrays import INSTALLABLE, installed
 from rope_any import cli
 from rope_any.cli import _check, _inspect
 
@@ -187,14 +188,14 @@ def test_check_reports_each_library_and_holds_its_bounds():
     page = (DOCS / "command-line.md").read_text(encoding="utf-8").splitlines()
     assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the heads of the columns
     assert "bounds: table err 1.2e-07; q, k err 4.0e-07 (float32), 4.2e-03 (bfloat16)" in done.stdout.splitlines()
-    for name in _check.ENGINES:
+    for name in INSTALLABLE:
         assert name in done.stdout
 
 
 @pytest.fixture
 def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
     """Let nothing but NumPy be installed."""
-    monkeypatch.setattr(_check, "find", lambda name: np if name == "NumPy" else None)
+    monkeypatch.setattr(_check, "installed", lambda title: installed(title) if title == "NumPy" else None)
 
 
 @pytest.mark.usefixtures("numpy_alone")
@@ -719,8 +720,8 @@ def test_check_for_machines():
 
 @pytest.mark.usefixtures("numpy_alone")
 def test_check_gives_json_whatever_libraries_print(monkeypatch):
-    find = _check.find
-    monkeypatch.setattr(_check, "find", lambda name: print("found?") or find(name))  # noqa: T201
+    found = _check.installed  # of NumPy alone
+    monkeypatch.setattr(_check, "installed", lambda title: print("found?") or found(title))  # noqa: T201
     done = run("check", "--json")
     assert json.loads(done.stdout)["passed"]
     assert "found?\n" in done.stderr
@@ -737,7 +738,7 @@ def test_what_an_error_says_is_one_line_whatever_it_holds(monkeypatch):
         msg = "first\n  second"
         raise OSError(msg)
 
-    monkeypatch.setattr(_check, "find", fail)
+    monkeypatch.setattr(_check, "installed", fail)
     assert run("check").stderr == "rope-any: first second\n"
 
 

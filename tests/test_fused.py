@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import rope_any as ra
-from rope_any import _compilers, _rotate
+from rope_any import _rotate
+from rope_any._arrays import _compilers, find
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
 F = ra.frequencies(12)
@@ -20,7 +21,7 @@ TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6, "float64": 1e-1
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
     """Let each test be warned anew, and forget what the compilers of others have refused."""
-    monkeypatch.setattr(_compilers, "_TOLD", set())
+    monkeypatch.setattr(_compilers, "_WARNED", set())
     _rotate._compiled.cache_clear()
 
 
@@ -126,14 +127,16 @@ def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
 
 
 def test_without_numba_the_way_to_it_is_told(monkeypatch):
+    from rope_any._arrays import _numba
+
     monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not there
-    _compilers._numba_trouble.cache_clear()
+    _numba._why_not_imported.cache_clear()
     x = np.ones((2, 12))
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.Rope(F, pairing="half").apply(x, fused=True)
     np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
     monkeypatch.undo()
-    _compilers._numba_trouble.cache_clear()
+    _numba._why_not_imported.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", ">f4", "float64"])
@@ -151,8 +154,9 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
     def failing(*_):
         raise NotImplementedError
 
-    monkeypatch.setattr(_compilers, "_write_numpy", failing)
     pytest.importorskip("numba", reason="numba is not installed")
+    numpy = find(np.ones(1))
+    monkeypatch.setitem(vars(numpy), "compiler", numpy.compiler._replace(write_pairs=failing))
     rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
     want = rope.apply(x)
     with pytest.warns(RuntimeWarning, match="compiler of numpy failed .NotImplementedError"):
@@ -202,7 +206,8 @@ def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monk
         return call
 
     calls = []
-    monkeypatch.setitem(_compilers._COMPILE, "torch", failing)
+    lib = find(torch.ones(1))
+    monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=failing))
     rope = ra.Rope(F, pairing="half")
     x = torch.ones(3, 400, 12)
     want = rope.apply(x)

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rope_any import _array, _compilers, _memory
-from rope_any._engines import ENGINES
+from rope_any._arrays import _compilers, _memory, find, library, require_array
 
 
 @pytest.fixture
@@ -28,28 +27,32 @@ def test_arrays_of_cupy_are_known(array, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     x = array(3, 8, dtype=dtype)
-    _array.require_array("x", x)
-    _array.require_floating("x", x)
-    assert (_array.library(x), _array.dtype_name(x.dtype)) == ("cupy", dtype)
-    assert _array.creation(x)["device"].id == 0
-    assert not _array.is_fillable(x) and not _array.is_recorded(x)
-    assert (_compilers.obstacle(x) is None) == (dtype != "bfloat16")
+    lib = require_array("x", x)
+    lib.require_floating("x", x)
+    assert (lib.name, lib.dtype_name(x.dtype)) == ("cupy", dtype)
+    assert lib.device_kwargs(x)["device"].id == 0
+    assert not lib.supports_out(x) and not lib.records_gradients(x)
+    assert (_compilers.why_not_compiled(lib, x) is None) == (dtype != "bfloat16")
 
 
 def test_arrays_of_cupy_on_two_devices_are_refused(array):
     with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
-        _array.namespace(x=array(3, 8), cos=array(3, 4, device=1))
+        library(x=array(3, 8), cos=array(3, 4, device=1))
 
 
 def test_the_device_of_arrays_of_cupy_is_looked_at(array, monkeypatch):
-    seen = []
-    monkeypatch.setattr(_array, "_require_current", lambda name, place: seen.append((name, place.id)))
-    _array.namespace(x=array(3, 8, device=1), cos=array(3, 4, device=1))
-    assert seen == [("x", 1)]
+    lib, seen = find(array(1)), []
+    monkeypatch.setitem(vars(lib), "check_placement", lambda arrays: seen.extend(arrays.items()))
+    x, cos = array(3, 8, device=1), array(3, 4, device=1)
+    assert library(x=x, cos=cos) is lib
+    assert [(name, part is given) for (name, part), given in zip(seen, (x, cos), strict=True)] == [
+        ("x", True),
+        ("cos", True),
+    ]
 
 
 def writable(out, onto, **apart):
-    _memory.require_writable("out", out, onto=onto, onto_name="x", apart=apart)
+    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", apart=apart)
 
 
 def test_arrays_of_cupy_may_be_written_beside_or_over_another(array):
@@ -94,26 +97,33 @@ class Device:
 
 
 @pytest.fixture
-def _first_device(monkeypatch):
+def cupy_on_two_devices(monkeypatch):
+    """Return the file of CuPy with two devices, of which the first is the current one."""
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+    from rope_any._arrays import cupy as file
+
     monkeypatch.setattr(Device, "current", 0)
+    monkeypatch.setattr(cupy.cuda, "Device", Device)
+    monkeypatch.setattr(cupy, "asarray", lambda data: (data, Device.current))
+    return file
 
 
-@pytest.mark.usefixtures("_first_device")
-def test_arrays_of_cupy_must_be_on_the_current_device():
-    _array._require_current("x", Device(0))
+def test_arrays_of_cupy_must_be_on_the_current_device(cupy_on_two_devices):
+    check = cupy_on_two_devices.LIBRARY.check_placement
+    check({"x": SimpleNamespace(device=Device(0))})
     with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
-        _array._require_current("x", Device(1))
+        check({"x": SimpleNamespace(device=Device(1))})
 
 
-@pytest.mark.usefixtures("_first_device")
-def test_data_for_a_device_of_cupy_makes_it_the_current_one():
-    cupy = SimpleNamespace(cuda=SimpleNamespace(Device=Device), asarray=lambda data: (data, Device.current))
-    assert ENGINES["CuPy"].put(cupy, "data", 1) == ("data", 1)
-    _array._require_current("x", Device(1))
+def test_data_for_a_device_of_cupy_makes_it_the_current_one(cupy_on_two_devices):
+    lib = cupy_on_two_devices.LIBRARY
+    assert lib.put("data", 1) == ("data", 1)
+    lib.check_placement({"x": SimpleNamespace(device=Device(1))})
 
 
-def test_torch_waits_for_the_device_of_the_result():
+def test_torch_waits_for_the_device_of_the_result(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     waited = []
-    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=waited.append))
-    ENGINES["PyTorch"].wait(torch, SimpleNamespace(is_cuda=True, device="cuda:1"))
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    find(torch.ones(1)).wait(SimpleNamespace(is_cuda=True, device="cuda:1"))
     assert waited == ["cuda:1"]

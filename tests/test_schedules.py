@@ -5,25 +5,27 @@ import oracle
 import pytest
 
 import rope_any as ra
-from rope_any import _array, _rotate
+from rope_any import _rotate
+from rope_any._arrays import find
 
 PAIRS = 6
 F = ra.frequencies(2 * PAIRS)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Let arrays of any size be turned in blocks of 8 rows of 16 features."""
-    monkeypatch.setattr(_array, "block_size", lambda _: 8 * 16)
-
-
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
-    """Return what makes an array of a library that can be filled, and what gets it back."""
+    """Return what makes an array of a library whose functions take ``out=``, and what gets it back."""
     if request.param == "numpy":
         return np.asarray, np.asarray
     torch = pytest.importorskip("torch", reason="torch is not installed")
     return torch.from_numpy, lambda x: x.numpy()
+
+
+@pytest.fixture
+def small_tiles(put, monkeypatch):
+    """Rotate arrays of any size in tiles of 8 rows of 16 features."""
+    lib = find(put[0](np.ones(1)))
+    monkeypatch.setitem(vars(lib), "host", lib.host._replace(tile_size=lambda: 8 * 16))
 
 
 def table(shape, rng):
@@ -57,21 +59,22 @@ VIEWS = {
 }
 
 
-@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("how", [_rotate.How(p, start) for p in ("half", "interleaved") for start in (0, 1, 2)])
+@pytest.mark.parametrize("options", [_rotate.RotationOptions(p, start) for p in ("half", "interleaved") for start in (0, 1, 2)])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_blocks_equal_the_whole_and_the_oracle(shape, view, how, dtype, put):
+def test_tiles_equal_the_whole_and_the_oracle(shape, view, options, dtype, put):
     batch, positions = SHAPES[shape]
     to, back = put
     rng = np.random.default_rng(0)
-    pairing, start = how.pairing, how.start
+    pairing, start = options.pairing, options.start
     x = VIEWS[view](rng.standard_normal((*batch, 16)).astype(dtype))
     cos, sin = (part.astype(dtype) for part in table(positions, rng))
     arrays = [to(part) for part in (x, cos, sin)]
     new = back(ra.rotate(*arrays, pairing=pairing, start=start))
-    whole = back(_rotate._whole(_array.namespace(x=arrays[0]), *arrays, how))
+    rotation = _rotate.Rotation(find(arrays[0]), *arrays[1:], options)
+    whole = back(_rotate._rotate_whole(rotation, arrays[0], None))
     if pairing == "half":  # the same products and differences, wherever they are written
         np.testing.assert_array_equal(new, whole)
     np.testing.assert_allclose(new, whole, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
@@ -97,9 +100,9 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_blocks_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
+def test_tiles_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
     shape, rows, steps = STEPS[name]
-    assert _rotate._steps(shape, rows) == steps
+    assert _rotate._tile_shape(shape, rows) == steps
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -126,8 +129,13 @@ def test_real_sizes(pairing, seq_axis, dtype):
 def test_which_arrays_are_written_piece_by_piece(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     filled = []
-    is_fillable = _array.is_fillable
-    monkeypatch.setattr(_array, "is_fillable", lambda *arrays: filled.append(is_fillable(*arrays)) or filled[-1])
+    for lib in (find(np.ones(1)), find(torch.ones(1))):
+
+        def watched(*arrays, supports_out=lib.supports_out):
+            filled.append(supports_out(*arrays))
+            return filled[-1]
+
+        monkeypatch.setitem(vars(lib), "supports_out", watched)
     x, cos, sin = torch.randn(4, 16), torch.ones(4, PAIRS), torch.zeros(4, PAIRS)
 
     def blocks(function):
@@ -152,7 +160,7 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
 
 
 def test_few_elements_are_turned_in_one_piece(monkeypatch):
-    monkeypatch.setattr(_rotate, "_fill", lambda *_, **__: pytest.fail("in blocks"))
+    monkeypatch.setattr(_rotate, "_in_tiles", lambda *_, **__: pytest.fail("in tiles"))
     x = np.ones((1, 32, 1, 128), dtype=np.float32)
     rope = ra.Rope(ra.frequencies(128), pairing="half")
     rope(x, x)

@@ -9,7 +9,7 @@ import pytest
 from oracle import mp
 
 import rope_any as ra
-from rope_any import _table
+from rope_any import _frequencies, _table
 
 F = ra.frequencies(128, base=500_000.0)
 INTEGER_BOUND = 1.2e-7
@@ -37,7 +37,7 @@ def test_sequences_may_be_nested_as_deep_as_arrays():
 
 @pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
 def test_a_frequency_is_split_to_the_last_digit(f):
-    high, low, word = _table._in_turns(float(f))
+    high, low, word = _frequencies._turns_of(float(f))
     turns = mp.mpf(float(f)) / (2 * mp.pi)
     assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
     assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74

@@ -79,3 +79,10 @@ def shown(value: object) -> str:
     except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
         return kind
     return f"{kind} {text}" if len(text) <= 40 and "\n" not in text else kind
+
+
+def require_known(name: str, shape: tuple[int, ...]) -> None:
+    """Raise unless an array called `name`, of this shape, has known lengths."""
+    if any(isinstance(n, float) for n in shape):  # nan, as Dask has it
+        msg = f"{name} must have known lengths; got shape {tuple(shape)} (compute_chunk_sizes() finds out)"
+        raise ValueError(msg)

@@ -1,6 +1,7 @@
 """Frequencies: how far each pair of features turns per position. Host numbers, no arrays."""
 
-from typing import TypeAlias
+import math
+from typing import NamedTuple, TypeAlias
 
 from rope_any._checks import MAX_FEATURES, integer, positive, real, shown
 
@@ -12,6 +13,23 @@ Frequencies: TypeAlias = Row | tuple[Row, ...]
 
 # Far above any frequency in use; below it a table keeps its bounds (see `_table`).
 _LARGEST = 2.0**16
+_BITS = 192
+_INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
+
+
+class PreparedFrequencies(NamedTuple):
+    """Host frequencies made ready for exact products; each field but the last has one row per axis."""
+
+    rows: tuple[Row, ...]
+    """Radians per position."""
+    high: tuple[Row, ...]
+    """The first 22 bits of each f / 2π, turns per position."""
+    low: tuple[Row, ...]
+    """What these leave of it."""
+    fixed_point: tuple[tuple[int, ...], ...]
+    """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
+    axes: int | None
+    """The length of the last axis of the positions; None for a single row, whose positions have no such axis."""
 
 
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
@@ -100,3 +118,25 @@ def _no_tuple(value: object) -> str:
         f"frequencies must be a tuple of floats, or of one such row per axis; got {shown(value)} "
         "(learned frequencies, an array, go through cos_sin and rotate)"
     )
+
+
+def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
+    """Return host frequencies in the forms of which exact products are made."""
+    rows = as_rows(frequencies)
+    parts = [[_turns_of(f) for f in row] for row in rows]
+    high = tuple(tuple(part[0] for part in row) for row in parts)
+    low = tuple(tuple(part[1] for part in row) for row in parts)
+    fixed_point = tuple(tuple(part[2] for part in row) for row in parts)
+    return PreparedFrequencies(rows, high, low, fixed_point, None if isinstance(frequencies[0], float) else len(rows))
+
+
+def _turns_of(f: float) -> tuple[float, float, int]:
+    """Return the first 22 bits of f / 2π, what they leave of it, and it as a fixed-point number."""
+    numerator, denominator = f.as_integer_ratio()
+    fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
+    mantissa, exponent = math.frexp(fine / (1 << _BITS))
+    high = math.ldexp(round(math.ldexp(mantissa, 22)), exponent - 22)
+    numerator, denominator = high.as_integer_ratio()
+    low = (fine - (numerator << _BITS) // denominator) / (1 << _BITS)
+    word = (fine + (1 << _BITS - 65) >> _BITS - 64) % (1 << 64)
+    return high, low, word - (word >> 63 << 64)

@@ -1,30 +1,25 @@
-"""Rope: a recipe for a rotation, and the alignment of tokens, tables and axes."""
+"""Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from numbers import Integral
 from typing import Any, TypeGuard
 
-from rope_any import _array, _config, _parts, _recipe
-from rope_any._array import Array, X
-from rope_any._checks import attention_factor, flag, integer, shown
-from rope_any._frequencies import Frequencies, as_frequencies, as_rows
-from rope_any._pairing import Pairing, as_pairing
-from rope_any._rotate import How, check, turn
-from rope_any._table import (
-    Apart,
-    BentTable,
-    Positions,
-    Table,
-    Turns,
-    apart,
-    beside,
-    check_table,
-    consecutive,
-    on_axes,
-    placed,
-    table,
-    turns,
+from rope_any import _config, _recipe
+from rope_any._align import (
+    Tokens,
+    align_table,
+    expand_positions,
+    own_positions,
+    positions_by_axis,
+    query_tail,
+    tokens_of,
 )
+from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library
+from rope_any._checks import attention_factor, flag, integer
+from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
+from rope_any._pairing import Pairing, as_pairing
+from rope_any._positions import Positions, as_position_array, stack_axes
+from rope_any._rotate import Rotation, RotationOptions, check, dispatch
+from rope_any._table import BentTable, Table, check_table, table
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,12 +85,12 @@ class Rope:
     attention_factor: float = 1.0
     start: int = 0
     blocks: int = 1
-    _turns: Turns = field(init=False, compare=False)
+    _prepared: PreparedFrequencies = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        if _array.is_array(self.frequencies):
+        if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
             msg = (
-                f"frequencies must be a tuple of floats; got an array of {_array.library(self.frequencies)} "
+                f"frequencies must be a tuple of floats; got an array of {lib.name} "
                 "(learned frequencies go through cos_sin and rotate)"
             )
             raise TypeError(msg)
@@ -114,14 +109,14 @@ class Rope:
             "attention_factor": attention_factor(self.attention_factor),
             "start": start,
             "blocks": blocks,
-            "_turns": turns(frequencies),
+            "_prepared": prepare(frequencies),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        rows = self._turns.rows
-        axes = "" if self._turns.axes is None else f"{len(rows)} axes of "
+        rows = self._prepared.rows
+        axes = "" if self._prepared.axes is None else f"{len(rows)} axes of "
         turning = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
         slow, fast = turning[0], turning[-1]
         parts = [f"<{axes}{len(rows[0])} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
@@ -229,41 +224,42 @@ class Rope:
         """
         q_out, k_out = _pair(out)
         outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
-        xp = _array.namespace(q=q, k=k, **outs, **_arrays_of(positions))
-        if _array.is_sharded(q) != _array.is_sharded(k):
-            plain, sharded = ("k", "q") if _array.is_sharded(q) else ("q", "k")
+        lib = library(q=q, k=k, **outs, **_arrays_of(positions))
+        if lib.is_sharded(q) != lib.is_sharded(k):
+            plain, sharded = ("k", "q") if lib.is_sharded(q) else ("q", "k")
             msg = f"q and k must both be sharded or both plain tensors; got a plain {plain} and a sharded {sharded}"
             raise TypeError(msg)
         axis = integer("seq_axis", seq_axis)
-        q_axis, k_axis = _seq_axis("q", q, axis), _seq_axis("k", k, axis)
-        queries, keys = q.shape[q_axis], k.shape[k_axis]
+        of_q, of_k = tokens_of(lib, "q", q, axis), tokens_of(lib, "k", k, axis)
+        queries, keys = of_q.count, of_k.count
         shorter = queries != keys  # of lengths that are open, both None, the same is assumed
         if shorter and (queries is None or keys is None or queries > keys):
             msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
             raise ValueError(msg)
         if isinstance(positions, Table):
-            of_queries = of_keys = self._checked(positions)
+            q_table = k_table = self._checked(lib, positions)
         elif _is_pair(positions):
-            of_queries, of_keys = self._checked(positions[0]), self._checked(positions[1])
+            q_table, k_table = (self._checked(lib, part) for part in positions)
         else:
-            like = q if _array.compute_dtype(xp, q) == xp.float64 else k
-            of_queries = of_keys = self._table_of(xp, k, k_axis, positions, like=like)
-            if _array.is_sharded(q) and (shorter or _parts.layout(q) != _parts.layout(k)):
+            like = q if lib.compute_dtype(q) == lib.xp.float64 else k
+            q_table = k_table = self._table_of(of_k, positions, like=like)
+            if lib.is_sharded(q) and (shorter or _sharding.placements(q) != _sharding.placements(k)):
                 # then a process holds other tokens of q than of k
-                at = placed(_each(xp, k, positions, keys, self._turns.axes), like=k)
-                at = _last(at, queries, keys, axis=-1 if self._turns.axes is None else -2)
-                of_queries = self._table_of(xp, q, q_axis, at, like=like)
+                axes = self._prepared.axes
+                at = as_position_array(expand_positions(of_k, positions, axes), like=k)
+                at = query_tail(at, queries, keys, axis=-1 if axes is None else -2)
+                q_table = self._table_of(of_q, at, like=like)
         if shorter:
-            of_queries = Table(*(_last(part, queries, keys, axis=-2) for part in of_queries))
-        q_table = _aligned(xp, of_queries, "q", q, q_axis)
-        k_table = _aligned(xp, of_keys, "k", k, k_axis)
-        how = self._how(fused=fused)
-        check(q, *q_table, how, out=q_out, name="q", apart={"k": k})
-        check(k, *k_table, how, out=k_out, name="k", apart={"the out of q": q_out})
-        if q_table is k_table and q.dtype == k.dtype:
-            return turn(xp, (q, k), *q_table, how, outs=(q_out, k_out))
-        (q,), (k,) = turn(xp, (q,), *q_table, how, outs=(q_out,)), turn(xp, (k,), *k_table, how, outs=(k_out,))
-        return q, k
+            q_table = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table))
+        options = self._options(fused=fused)
+        of_queries = Rotation(lib, *align_table(of_q, q_table), options)
+        of_keys = Rotation(lib, *align_table(of_k, k_table), options)
+        check(of_queries, q, out=q_out, name="q", apart={"k": k})
+        check(of_keys, k, out=k_out, name="k", apart={"the out of q": q_out})
+        if of_queries.cos is of_keys.cos and of_queries.sin is of_keys.sin and q.dtype == k.dtype:
+            q, k = dispatch(of_keys, (q, k), (q_out, k_out))
+            return q, k
+        return dispatch(of_queries, (q,), (q_out,))[0], dispatch(of_keys, (k,), (k_out,))[0]
 
     def apply(
         self,
@@ -304,19 +300,19 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
-        xp = _array.namespace(x=x, **({} if out is None else {"out": out}), **_arrays_of(positions))
-        axis = _seq_axis("x", x, integer("seq_axis", seq_axis))
+        lib = library(x=x, **({} if out is None else {"out": out}), **_arrays_of(positions))
+        tokens = tokens_of(lib, "x", x, integer("seq_axis", seq_axis))
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             msg = "inverse must be False for a BentTable, which is no rotation; got True"
             raise ValueError(msg)
-        cos, sin = _aligned(xp, self._table_of(xp, x, axis, positions, like=x), "x", x, axis)
+        cos, sin = align_table(tokens, self._table_of(tokens, positions, like=x))
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R
             cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        how = self._how(inverse=inverse, fused=fused)
-        check(x, cos, sin, how, out=out)
-        return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
+        rotation = Rotation(lib, cos, sin, self._options(inverse=inverse, fused=fused))
+        check(rotation, x, out=out)
+        return dispatch(rotation, (x,), (out,))[0]
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
         """
@@ -342,7 +338,7 @@ class Rope:
         TypeError, ValueError
             As `cos_sin`.
         """
-        return table(positions, self._turns, attention_factor=self.attention_factor, dtype=dtype, like=like)
+        return table(positions, self._prepared, attention_factor=self.attention_factor, dtype=dtype, like=like)
 
     def reposition(
         self,
@@ -404,32 +400,37 @@ class Rope:
         >>> bool(np.max(np.abs(moved - rope.apply(k, 0))) < 1e-12)
         True
         """
-        named = {name: at for name, at in (("old", old), ("new", new)) if _array.is_array(at)}
-        xp = _array.namespace(keys=keys, **({} if out is None else {"out": out}), **named)
-        axis = _seq_axis("keys", keys, integer("seq_axis", seq_axis))
-        source = self if source is None else self._matching(source)
-        places = _standing(xp, new, self, keys, axis, name="new") + _standing(xp, old, source, keys, axis, name="old")
+        named = {name: at for name, at in (("old", old), ("new", new)) if is_array(at)}
+        lib = library(keys=keys, **({} if out is None else {"out": out}), **named)
+        tokens = tokens_of(lib, "keys", keys, integer("seq_axis", seq_axis))
+        source = self if source is None else self._require_same_layout(source)
+        places = []
+        for rope, name, at in ((self, "new", new), (source, "old", old)):
+            if isinstance(at, Table) or _is_pair(at):
+                msg = f"{name} must be positions, by whose difference keys are moved; got a table"
+                raise TypeError(msg)
+            places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
         # new·W − old·W_source: the table of both, side by side on the axes of both
-        move = turns((*self._turns.rows, *(tuple(-f for f in row) for row in source._turns.rows)))  # noqa: SLF001  # another Rope's
-        factor, how = self.attention_factor / source.attention_factor, self._how()
-        if _array.dtype_name(keys.dtype) == "float32" and _array.has_float64_cosine(xp, keys):
-            how = how._replace(wide=True)
-        made = table(beside(xp, *places), move, attention_factor=factor, dtype=how.dtype(xp, keys), like=keys)
-        cos, sin = _aligned(xp, made, "keys", keys, axis)
-        check(keys, cos, sin, how, out=out, name="keys")
-        return turn(xp, (keys,), cos, sin, how, outs=(out,))[0]
+        backwards = (tuple(-f for f in row) for row in source._prepared.rows)  # noqa: SLF001  # likewise
+        move, factor = prepare((*self._prepared.rows, *backwards)), self.attention_factor / source.attention_factor
+        wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
+        dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
+        made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys)
+        rotation = Rotation(lib, *align_table(tokens, made), self._options()._replace(wide=wide))
+        check(rotation, keys, out=out, name="keys")
+        return dispatch(rotation, (keys,), (out,))[0]
 
-    def _how(self, *, inverse: bool = False, fused: bool = False) -> How:
-        return How(self.pairing, self.start, inverse, flag("fused", fused), self.blocks)
+    def _options(self, *, inverse: bool = False, fused: bool = False) -> RotationOptions:
+        return RotationOptions(self.pairing, self.start, inverse, flag("fused", fused), self.blocks)
 
-    def _matching(self, source: object) -> "Rope":
-        """Return another Rope that turns the same features together, or say what differs."""
+    def _require_same_layout(self, source: object) -> "Rope":
+        """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
         if not isinstance(source, Rope):
             msg = f"source must be a Rope; got {type(source).__name__}"
             raise TypeError(msg)
 
         def layout(rope: Rope) -> str:
-            pairs = len(rope._turns.rows[0])
+            pairs = len(rope._prepared.rows[0])
             return f"{rope.pairing} pairing of {pairs} pairs from {rope.start} in {rope.blocks} blocks"
 
         if layout(self) != layout(source):
@@ -437,78 +438,23 @@ class Rope:
             raise ValueError(msg)
         return source
 
-    def _checked(self, given: Table) -> Table:
-        """Return a table that was given, or say that it is none of this recipe's."""
+    def _checked(self, lib: Library, given: Table) -> Table:
+        """Return `given`; raise unless it is a table with as many pairs as this Rope."""
         cos, sin = given
-        check_table(cos, sin)
-        if cos.shape[-1] != (pairs := len(self._turns.rows[0])):
+        check_table(lib, cos, sin)
+        if cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
             msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(cos.shape)}"
             raise ValueError(msg)
         return given
 
-    def _table_of(self, xp: Any, x: Array, seq: int, positions: Positions | Table | None, *, like: Array) -> Table:
-        """Return the table of whatever may stand for the positions of the tokens of x, in the dtype of `like`."""
+    def _table_of(self, tokens: Tokens, positions: Positions | Table | None, /, *, like: Array) -> Table:
+        """Return the table of the tokens, in the dtype of `like`, whatever is given as their positions."""
         if isinstance(positions, Table):
-            return self._checked(positions)
+            return self._checked(tokens.lib, positions)
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
-        each = _each(xp, x, positions, x.shape[seq], self._turns.axes)
-        if _array.is_sharded(x):  # then each process makes the table of its own tokens
-            each = _laid_out(placed(each, like=x), self, x, seq)
-        return self.table(each, like=like)
-
-
-def _each(
-    xp: Any, x: Array, positions: Positions | None, tokens: int | None, axes: int | None, *, name: str = "positions"
-) -> Positions:
-    """Return the positions of tokens one by one, on all axes, where the first stands for all."""
-    number: Any = 0 if positions is None else positions
-    if not isinstance(number, Integral) and not (_array.is_array(number) and number.ndim == 0):
-        return number  # then they are positions
-    if tokens is None:
-        msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
-        raise ValueError(msg)
-    along = consecutive(number, tokens, like=x, name=name)
-    return along if axes is None else xp.stack([along] * axes, axis=-1)
-
-
-def _standing(xp: Any, positions: Positions | None, rope: Rope, x: Array, seq: int, *, name: str) -> list[Apart]:
-    """Return where the tokens of x stand on each axis of a recipe, or say that `name` doesn't."""
-    if isinstance(positions, Table) or _is_pair(positions):
-        msg = f"{name} must be positions, by whose difference keys are moved; got a table"
-        raise TypeError(msg)
-    axes = rope._turns.axes  # noqa: SLF001  # of a Rope
-    at = apart(xp, _each(xp, x, positions, x.shape[seq], axes, name=name), like=x, name=name)
-    numbers = on_axes(_laid_out(at.numbers, rope, x, seq, positions=name, name="keys"), axes)
-    rests = [None] * len(numbers) if at.rest is None else on_axes(at.rest, axes)
-    return [Apart(*place) for place in zip(numbers, rests, strict=True)]
-
-
-def _laid_out(at: Array, rope: Rope, x: Array, seq: int, *, positions: str = "positions", name: str = "x") -> Array:
-    """Return positions where the tokens of x are, of which a process may hold a shard, or say that they don't fit."""
-    tokens = on_axes(at, rope._turns.axes, name=positions)[0]  # noqa: SLF001  # of a Rope
-    along = (*_axes_of(tuple(tokens.shape), positions, name, x, seq), x.ndim - 1)
-    return _parts.laid_out(positions, at, along[: at.ndim], like=x)
-
-
-def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
-    """Return the rotation of a recipe, or None for the fact that there is none."""
-    if isinstance(recipe, _config.Fact):
-        return None
-    return Rope(
-        recipe.frequencies, pairing=recipe.pairing, attention_factor=recipe.attention_factor, start=recipe.start
-    )
-
-
-def _seq_axis(name: str, x: Array, axis: int) -> int:
-    """Return the axis of tokens counted from the front."""
-    if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
-        msg = f"seq_axis must be an axis of {name} other than its last; got {axis} for shape {tuple(x.shape)}"
-        raise ValueError(msg)
-    if isinstance(x.shape[axis], float):
-        _array.require_known(name, x.shape)
-    return axis % int(x.ndim)
+        return self.table(own_positions(tokens, positions, self._prepared.axes), like=like)
 
 
 def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
@@ -523,46 +469,7 @@ def _arrays_of(positions: object) -> dict[str, Array]:
     if _is_pair(positions):
         (c, s), (cos, sin) = positions
         return {"cos of the queries": c, "sin of the queries": s, "cos of the keys": cos, "sin of the keys": sin}
-    return {"positions": positions} if _array.is_array(positions) else {}
-
-
-def _aligned(xp: Any, table: Table, name: str, x: Array, seq: int) -> Table:
-    """Return a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... that broadcasts to ``x.shape[:-1]``."""
-    given = tuple(table.cos.shape[:-1])
-    if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
-        return table  # as most are: the tokens stand where rows do
-    axes, last = _axes_of(given, "positions", name, x, seq), len(given) - 1
-
-    def align(part: Array) -> Array:
-        if seq < last:
-            part = xp.moveaxis(part, last, seq)
-        for axis in range(min(axes) + 1, x.ndim - 1):
-            part = part if axis in axes else xp.expand_dims(part, axis=axis - min(axes))
-        return part
-
-    return Table(align(table.cos), align(table.sin))
-
-
-def _axes_of(given: tuple[int, ...], positions: str, name: str, x: Array, seq: int) -> tuple[int, ...]:
-    """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
-    last = len(given) - 1
-    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
-    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
-    if not fits:
-        _array.require_known(positions, given)
-        msg = (
-            f"{positions} must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
-            f"along axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
-        )
-        raise ValueError(msg)
-    return axes
-
-
-def _last(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
-    """Return the last of what is there for each key along an axis, as many as there are queries."""
-    if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
-        return of_keys
-    return _parts.last("positions", of_keys, queries, axis=axis)
+    return {"positions": positions} if is_array(positions) else {}
 
 
 def _pair(out: Any) -> tuple[Array | None, Array | None]:
@@ -572,3 +479,12 @@ def _pair(out: Any) -> tuple[Array | None, Array | None]:
         msg = f"out must be a pair of arrays, for q and for k; got {type(out).__name__}"
         raise TypeError(msg)
     return out[0], out[1]
+
+
+def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
+    """Return the rotation of a recipe, or None for the fact that there is none."""
+    if isinstance(recipe, _config.Fact):
+        return None
+    return Rope(
+        recipe.frequencies, pairing=recipe.pairing, attention_factor=recipe.attention_factor, start=recipe.start
+    )

@@ -3,30 +3,73 @@
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
-from rope_any import _array, _compilers, _memory, _parts
-from rope_any._array import Array, X
+from rope_any._arrays import Array, Library, X, library
+from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, why_not_compiled, write_pairs
+from rope_any._arrays._memory import require_writable
 from rope_any._checks import flag, integer
 from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
 from rope_any._table import check_table
 
 
-class How(NamedTuple):
-    """Which features turn, in which sense, and by whose hand."""
+class RotationOptions(NamedTuple):
+    """Options of a rotation: pairing, first feature, direction, compiler."""
 
     pairing: Pairing
     start: int = 0
     inverse: bool = False
     fused: bool = False
     blocks: int = 1
-    """How many equal parts of the turning features are paired each on its own."""
+    """How many equal parts of the rotary slice are paired each on its own."""
     wide: bool = False
-    """Whether float64 is computed in whatever x is, for what is turned again and again."""
+    """Whether float64 is computed in whatever x is, for what is rotated again and again."""
 
-    def dtype(self, xp: Any, x: Array) -> Any:
-        """Return the dtype that x is turned in."""
-        return xp.float64 if self.wide else _array.compute_dtype(xp, x)
+
+class Rotation(NamedTuple):
+    """A rotation of arrays of one library: by which table, and how."""
+
+    lib: Library
+    cos: Array
+    sin: Array
+    options: RotationOptions
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are rotated."""
+        return self.cos.shape[-1]  # type: ignore[no-any-return]  # of any library
+
+    def dtype(self, x: Array) -> Any:
+        """Return the dtype that x is rotated in."""
+        return self.lib.xp.float64 if self.options.wide else self.lib.compute_dtype(x)
+
+    def table(self, x: Array) -> tuple[Array, Array]:
+        """Return cos and sin in the dtype that x is rotated in; sin negated to rotate backwards."""
+        dtype = self.dtype(x)
+        s = self.lib.cast(self.sin, dtype)
+        return self.lib.cast(self.cos, dtype), -s if self.options.inverse else s
+
+    def rotary_slice(self, x: X) -> X:
+        """Return the features of x that are rotated."""
+        start, features = self.options.start, 2 * self.pairs
+        rotary: X = x if features == x.shape[-1] else x[..., start : start + features]
+        return rotary
+
+    def copy_passthrough(self, x: Array, out: Array) -> None:
+        """Write the features of x that are not rotated into `out`."""
+        if out is not x:
+            for passing in (slice(self.options.start), slice(self.options.start + 2 * self.pairs, None)):
+                if x[..., passing].shape[-1]:
+                    out[..., passing] = x[..., passing]
+
+    def with_passthrough(self, x: Array, rotated: Array) -> Array:
+        """Return x with its rotary slice replaced."""
+        start, lib = self.options.start, self.lib
+        passing = x[..., :start], rotated, x[..., start + rotated.shape[-1] :]
+        kept = [part for part in passing if part.shape[-1]]
+        whole = rotated if len(kept) == 1 else lib.concat(kept)
+        return lib.cast(whole, x.dtype)  # joining forgets a byte order that is not the machine's
 
 
 def rotate(
@@ -91,22 +134,23 @@ def rotate(
     >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
-    how = How(as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused))
-    xp = _array.namespace(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
-    check_table(cos, sin)
-    check(x, cos, sin, how, out=out)
+    options = RotationOptions(
+        as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
+    )
+    lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
+    check_table(lib, cos, sin)
+    rotation = Rotation(lib, cos, sin, options)
+    check(rotation, x, out=out)
     batch, table = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(table, batch):
         msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {table}"
         raise ValueError(msg)
-    return turn(xp, (x,), cos, sin, how, outs=(out,))[0]
+    return dispatch(rotation, (x,), (out,))[0]
 
 
 def check(
+    rotation: Rotation,
     x: Array,
-    cos: Array,
-    sin: Array,
-    how: How,
     /,
     *,
     out: Array | None,
@@ -114,22 +158,23 @@ def check(
     apart: dict[str, Array] | None = None,
 ) -> None:
     """
-    Refuse what a table cannot turn, of arrays of one namespace, calling x by its name.
+    Raise unless a rotation can be applied to x, called `name`, and written into `out`.
 
-    `out` must not overlap the arrays of `apart`.
+    `out` must not overlap the table, nor the arrays of `apart`.
     """
-    _array.require_floating(name, x)
+    lib, cos, sin, options = rotation
+    lib.require_floating(name, x)
     if x.ndim == 0:
         msg = f"{name} must have an axis of features; got a 0-d array"
         raise ValueError(msg)
-    pairs, features = cos.shape[-1], x.shape[-1]
-    if pairs == 0 or how.start < 0 or how.start + 2 * pairs > features:
+    pairs, features = rotation.pairs, x.shape[-1]
+    if pairs == 0 or options.start < 0 or options.start + 2 * pairs > features:
         msg = (
-            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={how.start} on; "
+            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={options.start} on; "
             f"got {features} features"
         )
         raise ValueError(msg)
-    if not _array.is_sharded(x) and (_array.is_sharded(cos) or _array.is_sharded(sin)):
+    if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         msg = f"{name} must be sharded where its positions or its table are; got a plain array (see DTensor.from_local)"
         raise TypeError(msg)
     if out is not None:
@@ -137,8 +182,10 @@ def check(
             wanted, got = (f"{tuple(a.shape)} {a.dtype}" for a in (x, out))
             msg = f"out must have the shape and dtype of {name}, {wanted}; got {got}"
             raise ValueError(msg)
-        _array.require_not_recording("out", x, cos, sin, out)
-        _memory.require_writable("out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
+        if lib.wants_gradients(x, cos, sin, out):
+            msg = "out must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
+            raise ValueError(msg)
+        require_writable(lib, "out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -147,213 +194,209 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
 
-def turn(
-    xp: Any, arrays: tuple[X, ...], cos: Array, sin: Array, how: How, /, *, outs: tuple[X | None, ...]
-) -> tuple[X, ...]:
-    """Turn arrays of one dtype, which `check` has found good, by one table and by the schedule that they allow."""
-    like = arrays[0]
-    if how.blocks > 1 and not _parts.is_parted(like):
-        return tuple(_in_blocks(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
-    if how.fused and not _array.is_compiling(like) and not _parts.is_parted(like):
-        reason = _compilers.obstacle(like, *arrays[1:], cos, sin, *outs)
-        if reason is None:
-            return tuple(_fused(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
-        _compilers.fallen_back(reason)
-        how = how._replace(fused=False)
-    if _array.is_fillable(*arrays, cos, sin, *outs):
-        if not are_adjacent(how.pairing) and _array.are_few(*arrays):
-            table = _as_wide(xp, *_signed(xp, like, cos, sin, how))
-            return tuple([_few(xp, x, table, how, out) for x, out in zip(arrays, outs, strict=True)])
-        results = tuple(_array.empty_like(x) if out is None else out for x, out in zip(arrays, outs, strict=True))
-        for x, result in zip(arrays, results, strict=True):
-            _fill(xp, x, cos, sin, how, out=result)
-        return results
-    if _array.is_recorded(*arrays, cos, sin):  # and there is no out: `check` has seen to it
-        from rope_any import _gradients
-
-        rule = partial(_alone, xp, how), partial(_pulled_back, xp, how)
-        return tuple(_gradients.recorded(*rule, x, cos, sin) for x in arrays)
-    alone = _in_parts if _parts.is_parted(like) else _at_once
-    return tuple(alone(xp, x, cos, sin, how, out=out) for x, out in zip(arrays, outs, strict=True))
+# --- the formula ------------------------------------------------------------------------------------------------------
 
 
-def _alone(xp: Any, how: How, x: X, cos: Array, sin: Array) -> X:
-    return turn(xp, (x,), cos, sin, how, outs=(None,))[0]
-
-
-def _pulled_back(
-    xp: Any, how: How, g: Array, arrays: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
-) -> tuple[Array | None, ...]:
-    """Return the gradients of x, cos and sin that are wanted, for the gradient g of x turned."""
-    x, cos, sin = arrays
-    # of x: Rᵀ g, the turn backwards
-    of_x = _alone(xp, how._replace(inverse=not how.inverse), g, cos, sin) if wanted[0] else None
-    if x is None:
-        return of_x, None, None
-    # of c + s·i: g·conj(x), each pair (p, q) of g turned backwards by the pair (a, b) of x
-    dtype, pairs = how.dtype(xp, x), cos.shape[-1]
-    members = (member for part in (g, x) for member in split(part, how.pairing, how.start, pairs))
-    p, q, a, b = (_array.cast(xp, member, dtype) for member in members)
-    of_cos = _array.summed_to(xp, _line(p, q, a, -b), cos) if wanted[1] else None
-    of_sin = _array.summed_to(xp, _line(q, p, a, b), sin) if wanted[2] else None
-    return of_x, of_cos, -of_sin if how.inverse and of_sin is not None else of_sin
-
-
-def _assigned(out: X | None, x: X) -> X:
-    """Return x, in `out` if there is one."""
-    if out is None:
-        return x
-    out[...] = x
-    return out
-
-
-def _in_blocks(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:
-    """Turn an array whose features are paired in blocks: the blocks are an axis of their own."""
-    features, part = 2 * cos.shape[-1], how._replace(start=0, blocks=1)
-
-    def cut(some: Array) -> Array:
-        return _array.folded(xp, some, 1, how.blocks, some.shape[-1] // how.blocks)
-
-    def turned(target: Array | None) -> Array:
-        return turn(xp, (cut(_turning(x, how, features)),), cut(cos), cut(sin), part, outs=(target,))[0]
-
-    if out is not None and _array.is_fillable(x, cos, sin, out):
-        _pass(x, out, how, features)
-        turned(cut(_turning(out, how, features)))  # which is a view
-        return out
-    alone = turned(None)
-    result: X = _put_back(xp, x, _array.folded(xp, alone, 2, features), how)
-    return _assigned(out, result)
-
-
-def _put_back(xp: Any, x: Array, turned: Array, how: How) -> Array:
-    """Return x with the features that turn replaced."""
-    passing = x[..., : how.start], turned, x[..., how.start + turned.shape[-1] :]
-    kept = [part for part in passing if part.shape[-1]]
-    whole = turned if len(kept) == 1 else _array.concatenated(xp, kept)
-    return _array.cast(xp, whole, x.dtype)  # joining forgets a byte order that is not the machine's
-
-
-def _signed(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> tuple[Array, Array]:
-    """Return a table in the dtype that x is turned in, and in the sense of the turn."""
-    dtype = how.dtype(xp, x)
-    s = _array.cast(xp, sin, dtype)
-    return _array.cast(xp, cos, dtype), -s if how.inverse else s
-
-
-def _line(a: Array, b: Array, c: Array, s: Array) -> Array:
-    """Turn members a of pairs whose other members are b."""
+def _rotate_component(a: Array, b: Array, c: Array, s: Array) -> Array:
+    """Return the rotated component a of each pair (a, b)."""
     return a * c - b * s
 
 
-def _line_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, Array], ac: Array) -> None:
-    """Turn likewise, with memory given for all that is made; b is written over."""
+def _rotate_component_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, Array], ac: Array) -> None:
+    """Write `_rotate_component` into `out`, with memory given for the product a·c; b is overwritten."""
     (a, b), (c, s) = ab, cs
     lib.multiply(a, c, out=ac)
     lib.multiply(b, s, out=b)
     lib.subtract(ac, b, out=out)
 
 
-# --- members by members: what is traced, lazy, or cannot be written ---------------------------------------------------
+# --- any array: members by members ------------------------------------------------------------------------------------
 
 
-def _in_parts(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:  # noqa: ARG001  # as `_at_once`
-    """Turn an array part by part."""
-    turned: X = _parts.map_parts(partial(_part, how=how), x, cos, sin, out=out)
-    return turned
+def _rotate_whole(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate both members of all pairs at once."""
+    rotated: X = _rotated_members(rotation, x)
+    return _assigned(out, rotated)
 
 
-def _part(x: Array, cos: Array, sin: Array, *, how: How, out: Array | None = None) -> Array:
-    """Turn one part, which is an array of a library of its own."""
-    return turn(_array.namespace(x=x), (x,), cos, sin, how, outs=(out,))[0]
-
-
-def _at_once(xp: Any, x: X, cos: Array, sin: Array, how: How, *, out: X | None) -> X:
-    """Turn a whole array at once, and write it to where it shall be."""
-    turned: X = _whole(xp, x, cos, sin, how)
-    return _assigned(out, turned)
-
-
-def _whole(xp: Any, x: Array, cos: Array, sin: Array, how: How) -> Array:
-    """Turn a whole array at once."""
-    pairs = cos.shape[-1]
-    c, s = _signed(xp, x, cos, sin, how)
-    a, b = (_array.cast(xp, part, c.dtype) for part in split(x, how.pairing, how.start, pairs))
+def _rotated_members(rotation: Rotation, x: Array) -> Array:
+    """Return x rotated, as a new array."""
+    lib, options = rotation.lib, rotation.options
+    c, s = rotation.table(x)
+    a, b = (lib.cast(part, c.dtype) for part in split(x, options.pairing, options.start, rotation.pairs))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
-    members = _line(a, b, c, s), _line(b, a, c, -s)
+    members = _rotate_component(a, b, c, s), _rotate_component(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
-    first, second = (_array.cast(xp, member, x.dtype) for member in members)
-    return _put_back(xp, x, join(xp, first, second, how.pairing), how)
+    first, second = (lib.cast(member, x.dtype) for member in members)
+    return rotation.with_passthrough(x, join(lib, first, second, options.pairing))
+
+
+def _assigned(out: X | None, x: X) -> X:
+    """Return x, written into `out` if there is one."""
+    if out is None:
+        return x
+    out[...] = x
+    return out
+
+
+# --- arrays made of parts, features paired in blocks ------------------------------------------------------------------
+
+
+def _rotate_chunks(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate part by part, each by a schedule of its own library."""
+    map_parts: Any = rotation.lib.map_parts
+    rotated: X = map_parts(partial(_rotate_chunk, options=rotation.options), x, rotation.cos, rotation.sin, out=out)
+    return rotated
+
+
+def _rotate_chunk(x: Array, cos: Array, sin: Array, *, options: RotationOptions, out: Array | None = None) -> Array:
+    """Rotate one part, which is an array of a library of its own."""
+    return dispatch(Rotation(library(x=x), cos, sin, options), (x,), (out,))[0]
+
+
+def _rotate_feature_blocks(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate with the blocks as an axis of their own, by a schedule below."""
+    (lib, cos, sin, options), features = rotation, 2 * rotation.pairs
+
+    def cut(some: Array) -> Array:
+        return lib.reshape_last_axes(some, 1, options.blocks, some.shape[-1] // options.blocks)
+
+    of_block = Rotation(lib, cut(cos), cut(sin), options._replace(start=0, blocks=1))
+
+    def rotated(target: Array | None) -> Array:
+        return dispatch(of_block, (cut(rotation.rotary_slice(x)),), (target,))[0]
+
+    if out is not None and lib.supports_out(x, cos, sin, out):
+        rotation.copy_passthrough(x, out)
+        rotated(cut(rotation.rotary_slice(out)))  # which is a view
+        return out
+    result: X = rotation.with_passthrough(x, lib.reshape_last_axes(rotated(None), 2, features))
+    return _assigned(out, result)
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+def _rotate_recorded(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate by another schedule, recorded as one operation that keeps the table alone."""
+    del out  # `check` has refused one
+    with_gradient: Any = rotation.lib.with_gradient
+    lib, cos, sin, options = rotation
+    rotated: X = with_gradient(partial(_forward, lib, options), partial(_vjp, lib, options), x, cos, sin)
+    return rotated
+
+
+def _forward(lib: Library, options: RotationOptions, x: X, cos: Array, sin: Array) -> X:
+    """Return x rotated by a table, by the schedule for arrays that are not recorded."""
+    return dispatch(Rotation(lib, cos, sin, options), (x,), (None,))[0]
+
+
+def _vjp(
+    lib: Library,
+    options: RotationOptions,
+    g: Array,
+    arrays: tuple[Array | None, Array, Array],
+    wanted: tuple[bool, ...],
+) -> tuple[Array | None, ...]:
+    """Return the gradients of x, cos and sin that are wanted, for the gradient g of the rotated x."""
+    x, cos, sin = arrays
+    # of x: Rᵀ g, the rotation backwards
+    of_x = _forward(lib, options._replace(inverse=not options.inverse), g, cos, sin) if wanted[0] else None
+    if x is None:
+        return of_x, None, None
+    # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
+    rotation = Rotation(lib, cos, sin, options)
+    dtype = rotation.dtype(x)
+    both = (member for part in (g, x) for member in split(part, options.pairing, options.start, rotation.pairs))
+    p, q, a, b = (lib.cast(member, dtype) for member in both)
+    of_cos = lib.summed_to(_rotate_component(p, q, a, -b), cos) if wanted[1] else None
+    of_sin = lib.summed_to(_rotate_component(q, p, a, b), sin) if wanted[2] else None
+    return of_x, of_cos, -of_sin if options.inverse and of_sin is not None else of_sin
 
 
 # --- by the library's own compiler ------------------------------------------------------------------------------------
 
 
-def _fused(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
-    """Turn an array by the library's own compiler."""
-    if _compilers.compiles_lines(x):
-        return _written(xp, x, cos, sin, how, out=out)
-    if _array.is_fillable(x, cos, sin, out):
-        result: X = _array.empty_like(x) if out is None else out
-        _fill(xp, x, cos, sin, how, out=result)
+def _rotate_by_kernel(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate in one compiled loop, which reads and writes each number once."""
+    lib, options = rotation.lib, rotation.options
+    result: X = lib.empty_like(x) if out is None else out
+    table = (lib.cast(part, rotation.dtype(x)) for part in (rotation.cos, rotation.sin))
+    to, source, c, s = _batch_axes_by_stride(lib, *map(rotation.rotary_slice, (result, x)), *table)
+    layout = PairLayout(*step_and_gap(options.pairing, rotation.pairs), -1 if options.inverse else 1)
+    if write_pairs(lib, _rotate_component, to, source, table=(c, s), layout=layout):
+        rotation.copy_passthrough(x, result)
         return result
-    whole = _compiled(xp, how, _array.library(x))
-    if out is not None and _compilers.writes(x):
-        whole(x, cos, sin, out)
+    eager = rotation._replace(options=options._replace(fused=False))
+    return dispatch(eager, (x,), (out,))[0]
+
+
+def _rotate_compiled(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate both members of all pairs at once, compiled."""
+    (lib, cos, sin, options), compiler = rotation, rotation.lib.compiler
+    function = _compiled(lib, options)
+    if out is not None and compiler is not None and compiler.takes_out:
+        function(x, cos, sin, out)
         return out
-    turned: X = whole(x, cos, sin)
-    return _assigned(out, turned)
-
-
-def _written(xp: Any, x: X, cos: Array, sin: Array, how: How, /, *, out: X | None) -> X:
-    """Turn an array by one loop of its compiler: each number is read once and written once."""
-    features, dtype = 2 * cos.shape[-1], how.dtype(xp, x)
-    result: X = _array.empty_like(x) if out is None else out
-    table = (_array.cast(xp, part, dtype) for part in (cos, sin))
-    turning = (_turning(part, how, features) for part in (result, x))
-    to, source, c, s = _in_memory_order(xp, *turning, *table)
-    places = _compilers.Places(*step_and_gap(how.pairing, features // 2), -1 if how.inverse else 1)
-    if _compilers.write_line(_line, to, source, (c, s), places):
-        _pass(x, result, how, features)
-        return result
-    return turn(xp, (x,), cos, sin, how._replace(fused=False), outs=(out,))[0]
+    rotated: X = function(x, cos, sin)
+    return _assigned(out, rotated)
 
 
 @cache
-def _compiled(xp: Any, how: How, library: str) -> Callable[..., Array]:
+def _compiled(lib: Library, options: RotationOptions) -> Callable[..., Array]:
     """Return the rotation of a whole array, compiled."""
 
     def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
-        turned = _whole(xp, x, cos, sin, how)
-        return _assigned(out, turned)
+        return _rotate_whole(Rotation(lib, cos, sin, options), x, out)
 
-    return _compilers.compiled(whole, library)
-
-
-# --- at full width: halves, each feature beside the other of its pair -------------------------------------------------
+    return compiled(lib, whole)
 
 
-def _as_wide(xp: Any, c: Array, s: Array) -> tuple[Array, Array]:
+# --- few elements: halves at full width, each feature beside the other of its pair ------------------------------------
+
+
+def _full_width(lib: Library, c: Array, s: Array) -> tuple[Array, Array]:
     """Return a table for all features of a row."""
-    return xp.concat([c, c], axis=-1), xp.concat([s, -s], axis=-1)
+    return lib.concat([c, c]), lib.concat([s, -s])
 
 
-def _few(xp: Any, x: X, table: tuple[Array, Array], how: How, out: X | None) -> X:
-    """Turn few elements: what counts is the number of operations."""
-    c, s = table
-    features = c.shape[-1]
-    part = _array.cast(xp, _turning(x, how, features), c.dtype)
-    turned: X = _line(part, _array.halves_swapped(part), c, s)
-    if out is None and features == x.shape[-1]:
-        return _array.cast(xp, turned, x.dtype)  # type: ignore[no-any-return]  # of any library
-    result: X = _array.empty_like(x) if out is None else out
-    _pass(x, result, how, features)
-    _turning(result, how, features)[...] = turned
-    return result
+def _rotate_full_width(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...]) -> tuple[X, ...]:
+    """Rotate full rows: x, and x with its halves swapped."""
+    lib = rotation.lib
+    swap_halves: Any = lib.host and lib.host.swap_halves
+    c, s = _full_width(lib, *rotation.table(arrays[0]))  # once for queries and keys
+
+    def rotate_one(x: X, out: X | None) -> X:
+        part = lib.cast(rotation.rotary_slice(x), c.dtype)
+        rotated: X = _rotate_component(part, swap_halves(part), c, s)
+        if out is None and c.shape[-1] == x.shape[-1]:
+            return lib.cast(rotated, x.dtype)  # type: ignore[no-any-return]  # of any library
+        result: X = lib.empty_like(x) if out is None else out
+        rotation.copy_passthrough(x, result)
+        rotation.rotary_slice(result)[...] = rotated
+        return result
+
+    return tuple([rotate_one(x, out) for x, out in zip(arrays, outs, strict=True)])
 
 
-def _fill_wide(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-    """Turn a block into memory."""
+# --- many elements: in tiles, so that what is made on the way stays in the cache --------------------------------------
+
+
+class TileKernel(NamedTuple):
+    """What rotates a tile of x into memory."""
+
+    prepare_table: Callable[..., tuple[Array, ...]]
+    """``(lib, c, s)``, a part of a table → what `write` wants of it."""
+    write: Callable[..., None]
+    """``(host, out, x, table, scratch)``, writes into `out`, which may be x."""
+    scratch: int
+    """How many arrays like a tile, of the dtype that x is rotated in, it needs besides."""
+    share: int
+    """How much larger than others its tiles may be."""
+
+
+def _write_halves(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
+    """Write a rotated tile, at full width."""
     own, other = scratch
     if x.dtype != own.dtype:
         own[...] = x
@@ -361,107 +404,92 @@ def _fill_wide(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch
     pairs = x.shape[-1] // 2
     for place, member in zip(split(other, "half", 0, pairs), reversed(split(x, "half", 0, pairs)), strict=True):
         place[...] = member
-    _line_into(lib, out, (x, other), table, own)
+    _rotate_component_into(host.module, out, (x, other), table, own)
 
 
-# --- as complex numbers: pairs of neighbours --------------------------------------------------------------------------
-
-
-def _as_factor(xp: Any, c: Array, s: Array) -> tuple[Array, ...]:
+def _as_factor(lib: Library, c: Array, s: Array) -> tuple[Array, ...]:
     """Return a table as c + s·i."""
-    return (_array.as_complex(join(xp, c, s, "interleaved")),)
+    host: Any = lib.host
+    return (host.as_complex(join(lib, c, s, "interleaved")),)
 
 
-def _fill_complex(lib: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-    """Turn a block into memory, by way of scratch where it has no complex view."""
+def _write_complex(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
+    """Write a rotated tile by a product of complex numbers, through scratch if it has no complex view."""
     (factor,), (own,) = table, scratch
-    source, target = (_array.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
+    source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
     if source is None:
         own[...] = x
-        source = _array.as_complex(own)
+        source = host.as_complex(own)
     # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
-    lib.multiply(source, factor, out=_array.as_complex(own) if target is None else target)
+    host.module.multiply(source, factor, out=host.as_complex(own) if target is None else target)
     if target is None:
         out[...] = own
 
 
-# --- in blocks: what is made on the way stays in the cache ------------------------------------------------------------
+_HALVES = TileKernel(_full_width, _write_halves, scratch=2, share=1)
+_COMPLEX = TileKernel(_as_factor, _write_complex, scratch=1, share=4)
 
 
-def _turning(x: X, how: How, features: int) -> X:
-    """Return the part of x that turns."""
-    turning: X = x if features == x.shape[-1] else x[..., how.start : how.start + features]
-    return turning
+def _rotate_halves(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate full rows tile by tile, all products in two scratch tiles."""
+    return _in_tiles(_HALVES, rotation, x, out)
 
 
-def _pass(x: Array, out: Array, how: How, features: int) -> None:
-    """Write the part that does not turn."""
-    if out is not x:
-        for passing in (slice(how.start), slice(how.start + features, None)):
-            if x[..., passing].shape[-1]:
-                out[..., passing] = x[..., passing]
+def _rotate_neighbours(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate tile by tile as complex numbers, through scratch if x has no complex view."""
+    return _in_tiles(_COMPLEX, rotation, x, out)
 
 
-class Kernel(NamedTuple):
-    """What turns a block of x into memory."""
+def _rotate_compiled_tiles(rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate tile by tile, compiled."""
+    options = rotation.options
+    rotated = _compiled(rotation.lib, RotationOptions(options.pairing, wide=options.wide))
 
-    ready: Callable[..., tuple[Array, ...]]
-    """``(xp, c, s)``, a part of a table → what `fill` wants of it."""
-    fill: Callable[..., None]
-    """``(lib, out, x, table, scratch)``, writes into `out`, which may be x."""
-    scratch: int
-    """How many arrays like a block, of the dtype that x is turned in, it needs besides."""
-    share: int
-    """How much larger than others its blocks may be."""
+    def write(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
+        out[...] = rotated(x, *table)
+
+    return _in_tiles(TileKernel(lambda _, c, s: (c, s), write, scratch=0, share=8), rotation, x, out)
 
 
-_WIDE = Kernel(_as_wide, _fill_wide, scratch=2, share=1)
-_COMPLEX = Kernel(_as_factor, _fill_complex, scratch=1, share=4)
+def _in_tiles(kernel: TileKernel, rotation: Rotation, x: X, out: X | None) -> X:
+    """Rotate x tile by tile, into `out` or a new array."""
+    lib, options = rotation.lib, rotation.options
+    host: Any = lib.host
+    result: X = lib.empty_like(x) if out is None else out
+    rotation.copy_passthrough(x, result)
+    to, source, cos, sin = _batch_axes_by_stride(
+        lib, *map(rotation.rotary_slice, (result, x)), rotation.cos, rotation.sin
+    )
+    batch, features = tuple(source.shape[:-1]), source.shape[-1]
+    most = min(kernel.share * host.tile_size(), 2**20)
+    steps = _tile_shape(batch, max(most // features, 1))
+    dtype = rotation.dtype(x)
+    scratch = tuple(
+        host.module.empty((*steps, features), dtype=dtype, device=source.device) for _ in range(kernel.scratch)
+    )
+    for part, tiles in _tiles(batch, tuple(cos.shape[:-1]), steps):
+        table = kernel.prepare_table(lib, *Rotation(lib, cos[part], sin[part], options).table(source))
+        for tile in tiles:
+            piece, own = source[tile], scratch
+            if piece.shape != (*steps, features):  # a last tile may be smaller
+                own = tuple(memory[tuple(slice(n) for n in piece.shape)] for memory in scratch)
+            kernel.write(host, to[tile], piece, table, own)
+    return result
 
 
-def _compiled_kernel(xp: Any, how: How, library: str) -> Kernel:
-    turned = _compiled(xp, How(how.pairing, wide=how.wide), library)
-
-    def fill(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
-        out[...] = turned(x, *table)
-
-    return Kernel(lambda _, c, s: (c, s), fill, scratch=0, share=8)
-
-
-def _fill(xp: Any, x: Array, cos: Array, sin: Array, how: How, /, *, out: Array) -> None:
-    """Turn x into memory."""
-    features = 2 * cos.shape[-1]
-    _pass(x, out, how, features)
-    out, x, cos, sin = _in_memory_order(xp, _turning(out, how, features), _turning(x, how, features), cos, sin)
-    kernel = _COMPLEX if are_adjacent(how.pairing) else _WIDE
-    if how.fused:
-        kernel = _compiled_kernel(xp, how, _array.library(x))
-    batch, lib, dtype = tuple(x.shape[:-1]), _array.module(x), how.dtype(xp, x)
-    few = min(kernel.share * _array.block_size(x), 2**20)
-    steps = _steps(batch, max(few // features, 1))
-    scratch = tuple(lib.empty((*steps, features), dtype=dtype, device=x.device) for _ in range(kernel.scratch))
-    for part, blocks in _blocks(batch, tuple(cos.shape[:-1]), steps):
-        table = kernel.ready(xp, *_signed(xp, x, cos[part], sin[part], how))
-        for block in blocks:
-            source, own = x[block], scratch
-            if source.shape != (*steps, features):  # a last block may be smaller
-                own = tuple(memory[tuple(slice(n) for n in source.shape)] for memory in scratch)
-            kernel.fill(lib, out[block], source, table, own)
-
-
-def _in_memory_order(xp: Any, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
-    """Return the arrays with as many axes each, the axes of x in the order in which it lies in memory."""
+def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
+    """Return arrays and tables with as many axes each; batch axes in the order of x in memory, largest stride first."""
     batch = x.ndim - 1
-    steps = _array.strides(x)
+    steps = lib.host.strides(x) if lib.host is not None else x.strides
     order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
-    tables = (xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in table)
+    tables = (lib.xp.reshape(part, (1,) * (x.ndim - part.ndim) + tuple(part.shape)) for part in table)
     if order == list(range(batch)):
         return out, x, *tables
-    return tuple(xp.permute_dims(part, (*order, batch)) for part in (out, x, *tables))
+    return tuple(lib.xp.permute_dims(part, (*order, batch)) for part in (out, x, *tables))
 
 
-def _steps(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Return the shape of a block of about as many rows: 1 along the first axes, all of the last ones."""
+def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """Return the shape of a tile of about as many rows: 1 along the first axes, all of the last ones."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
@@ -471,10 +499,10 @@ def _steps(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
     )
 
 
-def _blocks(
+def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
-    """Cut a shape into blocks: yield each part of the table, and the blocks that turn by it."""
+    """Cut a shape into tiles: yield each part of the table, and the tiles that it rotates."""
     everything = [slice(None)]  # which takes less time than its own ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -483,3 +511,102 @@ def _blocks(
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
         ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))
         yield part, product(*ours)
+
+
+# --- which schedule runs ----------------------------------------------------------------------------------------------
+
+
+class Facts(NamedTuple):
+    """What decides the schedule of a call, asked once."""
+
+    parted: bool
+    blocks: bool
+    fused: bool
+    takes_formula: bool
+    in_host_memory: bool
+    half: bool
+    few: bool
+    recorded: bool
+
+
+class Schedule(NamedTuple):
+    """A way to run the rotation."""
+
+    arrays: str
+    """For the documentation: the arrays that it is for."""
+    applies: Callable[[Facts], bool]
+    run: Callable[[Rotation, Any, Any], Any]
+    """``(rotation, x, out)`` → the rotated x; or of all arrays together, if `together`. Its docstring says how."""
+    together: bool = False
+
+
+SCHEDULES = (
+    Schedule("made of parts: chunks of a lazy array, shards of several processes", lambda f: f.parted, _rotate_chunks),
+    Schedule("paired in blocks of features", lambda f: f.blocks, _rotate_feature_blocks),
+    Schedule(
+        "`fused=True`, with a compiler that takes the formula: NumPy, CuPy",
+        lambda f: f.fused and f.takes_formula,
+        _rotate_by_kernel,
+    ),
+    Schedule(
+        "`fused=True`, with one that takes functions, in CPU memory: torch",
+        lambda f: f.fused and f.in_host_memory,
+        _rotate_compiled_tiles,
+    ),
+    Schedule(
+        "`fused=True`, with one that takes functions: JAX, MLX, torch on a GPU", lambda f: f.fused, _rotate_compiled
+    ),
+    Schedule(
+        'in CPU memory (NumPy, torch), few elements, `"half"`',
+        lambda f: f.in_host_memory and f.half and f.few,
+        _rotate_full_width,
+        together=True,
+    ),
+    Schedule('the same, many elements, `"half"`', lambda f: f.in_host_memory and f.half, _rotate_halves),
+    Schedule('the same, `"interleaved"`', lambda f: f.in_host_memory, _rotate_neighbours),
+    Schedule("of which gradients are recorded: torch", lambda f: f.recorded, _rotate_recorded),
+    Schedule(
+        "all others: traced, transformed, on a GPU, or of a library whose functions have no `out=`",
+        lambda _: True,
+        _rotate_whole,
+    ),
+)
+"""The schedules in order: the first that applies runs."""
+
+
+def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...], /) -> tuple[X, ...]:
+    """Rotate validated arrays of one dtype by one table, with the first schedule that applies to them."""
+    facts = _facts(rotation, arrays, outs)
+    schedule = next(schedule for schedule in SCHEDULES if schedule.applies(facts))
+    if schedule.together:
+        return schedule.run(rotation, arrays, outs)  # type: ignore[no-any-return]  # as many as arrays
+    return tuple([schedule.run(rotation, x, out) for x, out in zip(arrays, outs, strict=True)])
+
+
+def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> Facts:
+    """Return what decides the schedule; warn if ``fused=True`` cannot be had."""
+    (lib, cos, sin, options), x = rotation, arrays[0]
+    parted = lib.is_parted(x)
+    blocks = options.blocks > 1
+    fused = options.fused and not parted and not blocks and not lib.is_traced(x)
+    if fused and (reason := why_not_compiled(lib, *arrays, cos, sin, *outs)) is not None:
+        warn_fallback(reason)
+        fused = False
+    in_host_memory = lib.host is not None and lib.supports_out(*arrays, cos, sin, *outs)
+    return Facts(
+        parted=parted,
+        blocks=blocks,
+        fused=fused,
+        takes_formula=lib.compiler is not None and lib.compiler.write_pairs is not None,
+        in_host_memory=in_host_memory,
+        half=not are_adjacent(options.pairing),
+        few=in_host_memory and _fit_one_tile(lib, arrays),
+        recorded=not in_host_memory and lib.records_gradients(*arrays, cos, sin),
+    )
+
+
+def _fit_one_tile(lib: Library, arrays: tuple[Array, ...]) -> bool:
+    """Whether arrays in the memory of a CPU are no larger than a tile each."""
+    host: Any = lib.host
+    most = host.tile_size()
+    return all(prod(x.shape) <= most for x in arrays)

@@ -7,12 +7,11 @@ Differences and sums of positions are exact: in float64, or where the library ha
 """
 
 import math
-from typing import Any
 
-from rope_any import _array
-from rope_any._array import Array
+from rope_any._arrays import Array, Library, is_array, library
 from rope_any._checks import MAX_FEATURES, int32, integer, positive, real
-from rope_any._table import BentTable, Positions, Table, as_numbers, check_table
+from rope_any._positions import Positions, as_numbers
+from rope_any._table import BentTable, Table, check_table
 
 __all__ = ["fope", "temperature", "xpos"]
 
@@ -76,7 +75,7 @@ def xpos(
     >>> tables = bending.xpos(rope.table(p), p, centre=2048)
     >>> q, k = rope(np.ones((1, 8, 10, 64)), np.ones((1, 8, 10, 64)), tables)
     """
-    xp, whole, part = _numbers(table, positions)
+    lib, whole, part = _numbers(table, positions)
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         msg = f"scale_base must be at least one token; got {b}"
@@ -84,10 +83,10 @@ def xpos(
     n = table.cos.shape[-1]
     # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
     rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
-    distance = _real(xp, whole - c)
+    distance = _real(lib, whole - c)
     distance = distance if part is None else distance + part
-    power = distance[..., None] * xp.asarray(rates, dtype=distance.dtype, **_array.creation(distance))
-    return _scaled(xp, table, xp.exp(power)), _scaled(xp, table, xp.exp(-power))
+    power = distance[..., None] * lib.xp.asarray(rates, dtype=distance.dtype, **lib.device_kwargs(distance))
+    return _scaled(lib, table, lib.xp.exp(power)), _scaled(lib, table, lib.xp.exp(-power))
 
 
 def fope(
@@ -152,10 +151,10 @@ def fope(
     """
     _require_table(table)
     named = {"cos_coefficients": cos_coefficients, "sin_coefficients": sin_coefficients}
-    xp = _array.namespace(cos=table.cos, sin=table.sin, **named)
-    check_table(*table)
+    lib = library(cos=table.cos, sin=table.sin, **named)
+    check_table(lib, *table)
     for name, array in named.items():
-        _array.require_floating(name, array)
+        lib.require_floating(name, array)
     shape, kept, n = tuple(cos_coefficients.shape), table.cos.shape[-1], integer("pairs", pairs)
     if (
         shape != tuple(sin_coefficients.shape)
@@ -178,13 +177,15 @@ def fope(
         msg = f"sine_padding must be 0.0 or 1.0; got {sine_padding}"
         raise ValueError(msg)
 
+    xp = lib.xp
+
     def mixed(part: Array, coefficients: Array, padding: float) -> Array:
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
-        product = xp.matmul(part, _array.cast(xp, coefficients, part.dtype))
+        product = xp.matmul(part, lib.cast(coefficients, part.dtype))
         shape = (*product.shape[:-1], n - product.shape[-1])
-        rest = xp.full(shape, padding, dtype=part.dtype, **_array.creation(part))
+        rest = xp.full(shape, padding, dtype=part.dtype, **lib.device_kwargs(part))
         return xp.concat([product, rest], axis=-1)
 
     return BentTable(mixed(table.cos, cos_coefficients, 1), mixed(table.sin, sin_coefficients, sine_padding))
@@ -254,15 +255,16 @@ def temperature(
     >>> print(q[0, 0, :, 0].round(4))
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]
     """
-    xp, whole, part = _numbers(table, positions)
+    lib, whole, part = _numbers(table, positions)
+    xp = lib.xp
     b, length = positive("beta", beta), int32("original_length", original_length, least=1)
     p = whole + int32("offset", offset)
     if part is not None:
         p = p + xp.astype(xp.floor(part), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # clip of array-api-compat has the host wait for CuPy
     # 1 + β·ln(1 + ⌊p / L⌋)
-    steps = xp.floor(p / length) if p.dtype == xp.float64 else _real(xp, p // length)
-    return _scaled(xp, table, (1 + b * xp.log1p(steps))[..., None])
+    steps = xp.floor(p / length) if p.dtype == xp.float64 else _real(lib, p // length)
+    return _scaled(lib, table, (1 + b * xp.log1p(steps))[..., None])
 
 
 def _require_table(table: object) -> None:
@@ -271,25 +273,25 @@ def _require_table(table: object) -> None:
         raise TypeError(msg)
 
 
-def _numbers(table: Table, positions: Positions) -> tuple[Any, Array, Array | None]:
-    """Return the namespace of a table, and its positions as `as_numbers` does."""
+def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
+    """Return the library of a table, and its positions as `as_numbers` does."""
     _require_table(table)
-    given = {"positions": positions} if _array.is_array(positions) else {}
-    xp = _array.namespace(cos=table.cos, sin=table.sin, **given)
-    check_table(*table)
-    whole, part = as_numbers(xp, table.cos, positions, wide=_array.has_float64(xp, table.cos))
+    given = {"positions": positions} if is_array(positions) else {}
+    lib = library(cos=table.cos, sin=table.sin, **given)
+    check_table(lib, *table)
+    whole, part = as_numbers(lib, table.cos, positions, wide=lib.has_float64(table.cos))
     if whole.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)
         msg = f"positions must be those of the table, {shape[:-1]} for a table {shape}; got {tuple(whole.shape)}"
         raise ValueError(msg)
-    return xp, whole, part
+    return lib, whole, part
 
 
-def _real(xp: Any, x: Array) -> Array:
+def _real(lib: Library, x: Array) -> Array:
     """Return float64 as it is, and integers in float32."""
-    return x if x.dtype == xp.float64 else _array.cast(xp, x, xp.float32)
+    return x if x.dtype == lib.xp.float64 else lib.cast(x, lib.xp.float32)
 
 
-def _scaled(xp: Any, table: Table, scale: Array) -> BentTable:
-    scale = _array.cast(xp, scale, table.cos.dtype)
+def _scaled(lib: Library, table: Table, scale: Array) -> BentTable:
+    scale = lib.cast(scale, table.cos.dtype)
     return BentTable(table.cos * scale, table.sin * scale)

@@ -10,10 +10,9 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any import _array
-from rope_any._array import Array
+from rope_any._arrays import Array, is_array, library, require_array
 from rope_any._checks import flag, int32, positive, shown
-from rope_any._table import Positions, consecutive, placed
+from rope_any._positions import Positions, as_position_array, consecutive
 
 __all__ = [
     "DualChunk",
@@ -89,14 +88,14 @@ def packed(
     if starts.ndim != 1 or starts.shape[0] == 0:
         msg = f"cumulative_lengths must have shape (sequences + 1,); got {tuple(starts.shape)}"
         raise ValueError(msg)
-    if not _array.is_array(cumulative_lengths):
+    if not is_array(cumulative_lengths):
         length = _total(cumulative_lengths, length)
     elif length is None:
         msg = "length must be given where cumulative_lengths are an array, which is not looked into"
         raise TypeError(msg)
-    xp, i = _array.namespace(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
+    lib, i = library(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
     # position = i − the start of its sequence, the last one at or below i
-    return i - xp.take(starts, _array.count_at_or_below(xp, starts, i) - 1)
+    return i - lib.xp.take(starts, lib.count_at_or_below(starts, i) - 1)
 
 
 def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
@@ -148,16 +147,16 @@ def padded(mask: Array, /) -> Array:
     [[0 0 0 1 2]
      [0 1 2 3 0]]
     """
-    xp = _array.namespace(mask=mask)
-    if _array.dtype_name(mask.dtype) != "bool":
-        _array.require_integer("mask", mask)
+    lib = library(mask=mask)
+    if lib.dtype_name(mask.dtype) != "bool":
+        lib.require_integer("mask", mask)
         mask = mask != 0
     if mask.ndim == 0:
         msg = "mask must have shape (..., seq); got ()"
         raise ValueError(msg)
-    n = placed(xp.astype(mask, xp.int32), like=None)
+    n = as_position_array(lib.xp.astype(mask, lib.xp.int32), like=None)
     # position = tokens so far, without this one
-    return n * (_array.running_sum(xp, n) - 1)
+    return n * (lib.cumulative_sum(n) - 1)
 
 
 def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | None = None) -> Array:
@@ -199,7 +198,7 @@ def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | 
      [100 101 102]]
     """
     n, first = int32("length", length, least=0), _integers("starts", starts, like=like)
-    if not _array.is_array(starts):
+    if not is_array(starts):
         int32("starts + length - 1", max([0, *starts]) + max(n - 1, 0))
     return first[..., None] + consecutive(0, n, like=first)
 
@@ -249,18 +248,18 @@ def unrotated(
      [0 0 1 0 1]]
     """
     head, tail = int32("before", before, least=0), int32("after", after, least=0)
-    p, width = placed(positions, like=like), () if axes is None else (int32("axes", axes, least=1),)
+    p, width = as_position_array(positions, like=like), () if axes is None else (int32("axes", axes, least=1),)
     shape, seq_axis = tuple(p.shape), -1 - len(width)
     if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
         wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
         msg = f"positions must have shape {wanted}; got {shape}"
         raise ValueError(msg)
-    xp = _array.namespace(positions=p)
+    lib = library(positions=p)
 
     def still(count: int) -> Array:
-        return xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **_array.creation(p))
+        return lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p))
 
-    return xp.concat([still(head), p, still(tail)], axis=seq_axis)
+    return lib.xp.concat([still(head), p, still(tail)], axis=seq_axis)
 
 
 def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = None) -> Array:
@@ -307,8 +306,8 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     >>> rope = Rope((f, scaling.linear(f, 4.0)), pairing="half")
     >>> k = rope.apply(np.ones((1, 2, 6, 64)), p)
     """
-    n, p = int32("count", count, least=0), placed(positions, like=like)
-    xp = _array.namespace(positions=p)
+    n, p = int32("count", count, least=0), as_position_array(positions, like=like)
+    xp = library(positions=p).xp
     first, none = p < n, xp.zeros_like(p)
     return xp.stack([xp.where(first, p, none), xp.where(first, none, p)], axis=-1)
 
@@ -366,9 +365,9 @@ def grid(
     [[0.  0.  0.  0.8 0.8 0.8]
      [0.  1.  2.  0.  1.  2. ]]
     """
-    home = like if like is not None else next(filter(_array.is_array, positions), None)
-    _array.require_array("like", home)
-    xp, axes = _array.namespace(like=home), [_along(points, like=home) for points in positions]
+    home = like if like is not None else next(filter(is_array, positions), None)
+    require_array("like", home)
+    lib, axes = library(like=home), [_along(points, like=home) for points in positions]
     if not axes:
         msg = "positions must have at least one axis; got none"
         raise ValueError(msg)
@@ -376,18 +375,18 @@ def grid(
     if not isinstance(order, str) or order not in ("rows", "columns"):
         msg = f"order must be 'rows' or 'columns'; got {shown(order)}"
         raise ValueError(msg)
-    reals = [axis.dtype for axis in axes if not _array.is_integer(axis)]
-    dtype = max(reals, key=_array.dtype_name, default=axes[0].dtype)  # float64 before float32
-    axes = [_array.cast(xp, axis, dtype) for axis in axes]
+    reals = [axis.dtype for axis in axes if not lib.is_integer(axis)]
+    dtype = max(reals, key=lib.dtype_name, default=axes[0].dtype)  # float64 before float32
+    axes = [lib.cast(axis, dtype) for axis in axes]
     step = 1 if order == "rows" else -1
-    return xp.stack(_product(xp, axes[::step], sizes[::step])[::step], axis=-1)
+    return lib.xp.stack(_product(lib.xp, axes[::step], sizes[::step])[::step], axis=-1)
 
 
 def _along(points: Positions, /, *, like: Array) -> Array:
     """Return the positions along one axis of a grid."""
     if isinstance(points, Integral) and not isinstance(points, bool):
         points = range(int32("positions", points, least=0))
-    axis = placed(points, like=like)
+    axis = as_position_array(points, like=like)
     if axis.ndim != 1:
         msg = f"positions must have one axis for each axis of the grid; got shape {tuple(axis.shape)}"
         raise ValueError(msg)
@@ -617,8 +616,8 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
     [4 5 6 7]
     """
     count, size = _chunks(length, ranks, zigzag=zigzag)
-    if _array.is_array(rank):
-        xp, which = _array.namespace(rank=rank), _integers("rank", rank, like=like)
+    if is_array(rank):
+        xp, which = library(rank=rank).xp, _integers("rank", rank, like=like)
         if which.ndim:
             msg = f"rank must be one number; got shape {tuple(which.shape)}"
             raise ValueError(msg)
@@ -693,7 +692,7 @@ def _held(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
 def _in_a_row(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
     """Return the tokens of chunks, one chunk after the other."""
     rows = from_starts(starts, size, like=like)
-    return _array.namespace(rows=rows).reshape(rows, (-1,))
+    return library(rows=rows).xp.reshape(rows, (-1,))
 
 
 # --- streams of text, images and videos -------------------------------------------------------------------------------
@@ -756,11 +755,11 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
      [0 1 2 2 2 3 3 3 5 6]
      [0 1 2 3 4 2 3 4 5 6]]
     """
-    _array.require_array("like", like)
-    xp = _array.namespace(like=like)
+    require_array("like", like)
+    xp = library(like=like).xp
     parts = []
     for first, axes in _laid(spans, start=start, time_advances=time_advances)[0]:
-        columns = xp.meshgrid(*(placed(axis, like=like) + first for axis in axes), indexing="ij")
+        columns = xp.meshgrid(*(as_position_array(axis, like=like) + first for axis in axes), indexing="ij")
         parts.append(xp.reshape(xp.stack([*columns] * (3 // len(axes)), axis=-1), (-1, 3)))
     return xp.concat(parts, axis=0)
 
@@ -1061,7 +1060,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
         raise ValueError(msg)
     c = size - local
     p = _whole(positions, like)
-    xp = _array.namespace(positions=p)
+    xp = library(positions=p).xp
     keys = p % c
     return DualChunk(keys, keys, xp.minimum(keys + c, p * 0 + size), p * 0 + min(2 * c - 1, size))
 
@@ -1071,18 +1070,18 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
 
 def _whole(positions: Positions, like: Array | None) -> Array:
     """Return positions as an array of integers, or say that they must be such."""
-    p = placed(positions, like=like)
-    _array.require_integer("positions", p)
+    p = as_position_array(positions, like=like)
+    library(positions=p).require_integer("positions", p)
     return p
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
     """Return integers as an array, those of a host sequence each within 32 bits."""
-    if _array.is_array(values):
-        _array.require_integer(name, values)
-        return placed(values, like=like, name=name)
-    _array.require_array("like", like)
-    return placed(_numbers(name, values, least=least), like=like)
+    if is_array(values):
+        require_array(name, values).require_integer(name, values)
+        return as_position_array(values, like=like, name=name)
+    require_array("like", like)
+    return as_position_array(_numbers(name, values, least=least), like=like)
 
 
 def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:

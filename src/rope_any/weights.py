@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
 
-from rope_any import _array
-from rope_any._array import X
-from rope_any._checks import MAX_FEATURES, integer, shown
+from rope_any._arrays import X, library, require_array
+from rope_any._checks import MAX_FEATURES, integer, require_known, shown
 from rope_any._pairing import Pairing, as_pairing, members
 
 __all__ = ["convert", "convert_state_dict"]
@@ -190,7 +189,7 @@ def convert_state_dict(
         if not isinstance(name, str):
             msg = f"state must have names for its arrays; got {shown(name)}"
             raise TypeError(msg)
-        _array.require_array(name, w)
+        require_array(name, w)
     order = order_of(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
     axes = chosen({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
     return {name: reordered(name, w, order, axis=axes[name]) if name in axes else w for name, w in state.items()}
@@ -250,11 +249,12 @@ def _heads(value: object) -> tuple[int, int]:
 
 def reordered(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
     """Return an array with the features along an axis in a new order, run after run."""
-    xp = _array.namespace(**{name: w})
+    lib = library(**{name: w})
+    xp = lib.xp
     shape = tuple(w.shape)
     axis = run_axis(name, shape, order, axis)
     runs = xp.reshape(w, (*shape[:axis], shape[axis] // len(order), len(order), *shape[axis + 1 :]))
-    index = xp.asarray(order, dtype=xp.int32, **_array.creation(w))
+    index = xp.asarray(order, dtype=xp.int32, **lib.device_kwargs(w))
     turned: X = xp.reshape(xp.take(runs, index, axis=axis + 1), shape)
     return turned
 
@@ -264,7 +264,7 @@ def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: in
     if not -len(shape) <= axis < len(shape):
         msg = f"axis must be one that {name} has; got {axis} for shape {shape}"
         raise ValueError(msg)
-    _array.require_known(name, shape)
+    require_known(name, shape)
     if not shape[axis] or shape[axis] % len(order):
         runs = f"{len(order)} features (head_dim, times n for heads of m of n)"
         msg = f"head_dim must divide {name} along axis {axis} into runs of {runs}; got shape {shape}"

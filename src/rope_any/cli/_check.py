@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from rope_any._array import namespace
-from rope_any._engines import ENGINES, Engine, find, version
+from rope_any._arrays import INSTALLABLE, Library, installed, version
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
@@ -46,8 +45,8 @@ def check(*, as_json: AsJson = False) -> None:
 
 def _report(rope: Rope) -> dict[str, Any]:
     """Measure each library and device found."""
-    found = {name: module for name in ENGINES if (module := find(name)) is not None}
-    places = [(name, *place) for name, module in found.items() for place in ENGINES[name].devices(module).items()]
+    found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
+    places = [(name, *place) for name, lib in found.items() for place in lib.devices().items()]
     measured: list[dict[str, Any]] = []
     with progress("check", 2 * len(places) + 2) as step:
         rng = np.random.default_rng(0)
@@ -60,7 +59,7 @@ def _report(rope: Rope) -> dict[str, Any]:
         q, k = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes.values())
         for name, label, device in places:
             for dtype in DTYPES:
-                figures = _measure(ENGINES[name], found[name], device, dtype, rope, (q, k), job, far)
+                figures = _measure(found[name], device, dtype, rope, (q, k), job, far)
                 if figures is not None:
                     place = {"library": name, "version": version(found[name]), "device": label, "dtype": dtype}
                     measured.append(place | figures)
@@ -72,7 +71,7 @@ def _report(rope: Rope) -> dict[str, Any]:
         "measured": measured,
         "not_measured": {
             name: "installed, but finds no GPU" if name in found else "not found"
-            for name in ENGINES
+            for name in INSTALLABLE
             if name not in {place for place, *_ in places}
         },
         "passed": all(row["passed"] for row in measured),
@@ -100,13 +99,12 @@ def _print(report: dict[str, Any]) -> None:
     turns = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["turn_error"].items())
     show(f"bounds: table err {bounds['table_error']:.1e}; q, k err {turns}")
     for name, why in report["not_measured"].items():
-        extra = ENGINES[name].extra
+        extra = INSTALLABLE[name].extra
         show(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")')
 
 
 def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by its one caller
-    engine: Engine,
-    module: Any,
+    lib: Library,
     device: Any,
     dtype: str,
     rope: Rope,
@@ -115,19 +113,19 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     far: Sample,
 ) -> dict[str, Any] | None:
     """Do the job in one dtype on one device: figures, and whether the bounds hold; None without that dtype."""
-    arrays = [engine.put(module, x, device) for x in job_qk]
-    xp = namespace(x=arrays[0])
+    arrays = [lib.put(x, device) for x in job_qk]
+    xp = lib.xp
     if not hasattr(xp, dtype):
         return None
     q, k = (xp.astype(x, getattr(xp, dtype)) for x in arrays)
-    given = [engine.get(module, xp.astype(x, xp.float32)) for x in (q, k)]
-    table_error = float(np.max([_table_error(engine, module, device, rope, sample) for sample in (job, far)]))
-    turned = [engine.get(module, xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
+    given = [lib.get(xp.astype(x, xp.float32)) for x in (q, k)]
+    table_error = float(np.max([_table_error(lib, device, rope, sample) for sample in (job, far)]))
+    turned = [lib.get(xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
     turn_error = float(np.max([_turn_error(x, y, job) for x, y in zip(given, turned, strict=True)]))
     ready = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
     ours, copy = _times(
-        lambda: [engine.wait(module, x) for x in rope(q, k, ready)],
-        lambda: [engine.wait(module, engine.copy(module, x)) for x in (q, k)],
+        lambda: [lib.wait(x) for x in rope(q, k, ready)],
+        lambda: [lib.wait(lib.copy(x)) for x in (q, k)],
     )
     return {
         "table_error": table_error,
@@ -138,9 +136,9 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     }
 
 
-def _table_error(engine: Engine, module: Any, device: Any, rope: Rope, sample: Sample) -> float:
-    positions = engine.put(module, sample.positions.astype(np.int32), device)
-    cos, sin = (engine.get(module, part).astype(np.float64) for part in rope.table(positions))
+def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float:
+    positions = lib.put(sample.positions.astype(np.int32), device)
+    cos, sin = (lib.get(part).astype(np.float64) for part in rope.table(positions))
     return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))  # which a nan comes through
 
 

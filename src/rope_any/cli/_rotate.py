@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from rope_any import _array, _files
+from rope_any import _files
+from rope_any._arrays import require_array
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
@@ -34,7 +35,7 @@ def rotate(
     targets = _targets(files, output, overwrite=overwrite)
     arrays = [_load(file) for file in files]
     for file, array in zip(files, arrays, strict=True):
-        _array.require_floating(str(file), array)
+        require_array(str(file), array).require_floating(str(file), array)
     dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
     sign = -1 if inverse else 1
     turning = tuple(sign * f for f in frequencies(dim, base=base))

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from rope_any._array import Array, floating_dtype, namespace
+from rope_any._arrays import INSTALLABLE, Array, installed
 from rope_any._checks import shown
-from rope_any._engines import ENGINES, ROOTS, find
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.testing import Case, cases, check_rotary
+
+TITLES = {library.package: title for title, library in INSTALLABLE.items()}
 
 
 def verify(
@@ -39,7 +40,7 @@ def verify(
     ] = None,
     library: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(ROOTS)),
+        typer.Option(metavar="NAME", help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
     ] = "numpy",
     dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
     as_json: AsJson = False,
@@ -98,17 +99,16 @@ def _function(target: str) -> Callable[..., Any]:
 
 def _like(library: str, dtype: str) -> Array:
     """Return an array of a library and a dtype."""
-    if library not in ROOTS:
-        msg = f"library must be one of {', '.join(ROOTS)}; got {shown(library)}"
+    if library not in TITLES:
+        msg = f"library must be one of {', '.join(TITLES)}; got {shown(library)}"
         raise ValueError(msg)
-    module, engine = find(ROOTS[library]), ENGINES[ROOTS[library]]
-    devices = {} if module is None else engine.devices(module)
-    if not devices:
+    lib = installed(TITLES[library])
+    devices = {} if lib is None else lib.devices()
+    if lib is None or not devices:
         msg = f"library must be one that is installed, with its device; got {library}"
         raise ValueError(msg)
-    like = engine.put(module, np.zeros(1, dtype=np.float32), next(iter(devices.values())))
-    xp = namespace(like=like)
-    return xp.astype(like, floating_dtype(xp, dtype))
+    like = lib.put(np.zeros(1, dtype=np.float32), next(iter(devices.values())))
+    return lib.xp.astype(like, lib.floating_dtype(dtype))
 
 
 def _case(name: str) -> Case:

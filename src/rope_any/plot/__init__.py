@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rope_any import _array, config
-from rope_any._array import Array
+from rope_any import config
+from rope_any._arrays import Array, host, is_array, library, require_array
 from rope_any._checks import flag, int32, integer, positive, shown
-from rope_any._engines import host
 from rope_any._frequencies import Frequencies, as_rows
 from rope_any._pairing import members
+from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any._table import Table, check_table, placed
+from rope_any._table import Table, check_table
 from rope_any.plot.looks import (
     BLACK,
     BLUE,
@@ -339,9 +339,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     """
     given = _listed(range(256) if positions is None else positions)
     if isinstance(table, Table):
-        for part in table:
-            _array.require_array("table", part)
-        check_table(*table)
+        check_table(library(cos=table.cos, sin=table.sin), *table)
         cos, sin = (_host("table", part) for part in table)
         places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
@@ -427,11 +425,11 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     places = _on_axes(rope, np.concatenate(groups))
     truth = exact(places, rope.frequencies)
     like = np.ones(1, dtype=np.float32) if like is None else like
-    _array.require_array("like", like)
+    lib = require_array("like", like)
     ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]
     rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
     bound, said = np.full(len(ends), TABLE_BOUND), tokens(TABLE_BOUND)
-    if _array.dtype_name(like.dtype) == "float64":
+    if lib.dtype_name(like.dtype) == "float64":
         bound, said = 1e-15 * (1 + np.asarray(ends) * np.abs(rows).sum(axis=0).max()), "1e−15 (1 + largest angle)"
     angle = (places.reshape(len(places), -1, 1).astype(np.float32) * rows).sum(axis=1)
     lines = {
@@ -544,7 +542,7 @@ def _rope(recipe: Recipe) -> Rope:
     """Return what turns as a Rope: which features pair up frequencies don't say, and who takes them doesn't ask."""
     if isinstance(recipe, Rope):
         return recipe
-    given = _host("frequencies", recipe).tolist() if _array.is_array(recipe) else recipe
+    given = _host("frequencies", recipe).tolist() if is_array(recipe) else recipe
     if not isinstance(given, tuple | list):
         msg = f"rope must be a Rope or frequencies; got {shown(recipe)}"
         raise TypeError(msg)
@@ -553,7 +551,7 @@ def _rope(recipe: Recipe) -> Rope:
 
 def _host(name: str, numbers: Any) -> Numbers:
     """Return finite real numbers, of the host or an array of any library, as NumPy data, or say what is wrong."""
-    given = placed(numbers, like=None if _array.is_array(numbers) else np.ones(1), name=name)
+    given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
         data = host(given)
     except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"

@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rope_any import _array
-from rope_any._array import Array
+from rope_any._arrays import Array, Library, find, host, require_array
 from rope_any._checks import attention_factor as as_factor
 from rope_any._checks import int32, integer, shown
-from rope_any._engines import host
 from rope_any._frequencies import Row, as_row
 from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
-from rope_any._table import placed
+from rope_any._positions import as_position_array
 from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
 from rope_any.testing._wrong import Rotary, causes
 from rope_any.testing.vectors import Case
@@ -193,10 +191,10 @@ def check_rotary(
     }
     job = _job(as_pairing(pairing), **given) if case is None else _job_of_case(as_pairing(pairing), case, given)
     like = np.zeros(1, dtype=np.float32) if like is None else like
-    _array.require_array("like", like)
-    _array.require_floating("like", like)
+    lib = require_array("like", like)
+    lib.require_floating("like", like)
     with np.errstate(all="ignore"):  # a function that gives zeros or infinities gets a report like any other
-        return _report(job, _Subject(function, like, _still(job), {}))
+        return _report(job, _Subject(function, lib, like, _still(job), {}))
 
 
 # --- what is asked ----------------------------------------------------------------------------------------
@@ -278,6 +276,7 @@ class _Subject(NamedTuple):
     """A function under test, and the library that it is tested on."""
 
     function: Callable[[Array, Array], Array]
+    lib: Library
     like: Array
     still: list[int]
     """The features that should pass through."""
@@ -286,24 +285,28 @@ class _Subject(NamedTuple):
 
     def features(self, *shape: int) -> Data:
         """Return numbers that have all digits of the dtype."""
-        return features(*shape, bits=BITS[_array.dtype_name(self.like.dtype)])
+        return features(*shape, bits=BITS[self.dtype])
+
+    @property
+    def dtype(self) -> str:
+        """Return the name of the dtype that it is tested in."""
+        return self.lib.dtype_name(self.like.dtype)
 
     def put(self, data: Data) -> Array:
-        xp = _array.namespace(like=self.like)
-        real = _array.compute_dtype(xp, self.like)
-        x = xp.asarray(data.tolist(), dtype=real, **_array.creation(self.like))
-        return _array.cast(xp, x, self.like.dtype)
+        real = self.lib.compute_dtype(self.like)
+        x = self.lib.xp.asarray(data.tolist(), dtype=real, **self.lib.device_kwargs(self.like))
+        return self.lib.cast(x, self.like.dtype)
 
     def get(self, x: Array) -> Data:
-        xp = _array.namespace(x=x)
-        return host(_array.cast(xp, x, _array.compute_dtype(xp, x))).astype(np.float64)
+        lib = require_array("x", x)
+        return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def __call__(self, data: Data, positions: Sequence[Any]) -> Data:
         """Return x, turned, and note by how much is missed what every call must keep."""
-        x, where = self.put(data), placed(positions, like=self.like)
+        x, where = self.put(data), as_position_array(positions, like=self.like)
         try:
             y = self.function(x, where)
-            if (said := _unlike(y, x)) is None:
+            if (said := _unlike(self.lib, y, x)) is None:
                 got = self.get(y)  # a lazy one raises here
                 self._note(
                     {
@@ -325,18 +328,18 @@ class _Subject(NamedTuple):
                 self.missed[name] = float(np.maximum(self.missed.get(name, 0.0), np.max(error)))  # a nan stays
 
 
-def _unlike(y: Any, x: Array) -> str | None:
+def _unlike(lib: Library, y: Any, x: Array) -> str | None:
     """Return what is wrong with a result, other than its numbers and whether it has the dtype of x."""
-    if not _array.is_array(y) or _array.library(y) != _array.library(x):
+    if find(y) is not lib:
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):
         return f"returned shape {tuple(y.shape)} for x of shape {tuple(x.shape)}"
-    names = [_array.dtype_name(part.dtype) for part in (y, x)]
+    names = [lib.dtype_name(part.dtype) for part in (y, x)]
     return f"returned {names[0]} for x of {names[1]}" if names[0].startswith("complex") else None
 
 
 def _report(job: _Job, subject: _Subject) -> Report:
-    dtype, right = _array.dtype_name(subject.like.dtype), job.right
+    dtype, right = subject.dtype, job.right
     bound, pairs = TURN_BOUNDS[dtype], right.frequencies.shape[-1]
     errors: dict[Any, float] = {}
     refusals: dict[Any, str] = {}
@@ -368,7 +371,7 @@ def _report(job: _Job, subject: _Subject) -> Report:
         guess = guess or _reach(job.runs, errors, bound)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
-    about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {_array.library(subject.like)}"
+    about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {subject.lib.name}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from rope_any._arrays import library
 from rope_any._frequencies import frequencies
 from rope_any._pairing import Pairing, join, split
 from rope_any.testing._exact import Data, apart
@@ -52,15 +53,16 @@ def turned(r: Rotary, x: Data, positions: Data) -> Data:
     c, s = (rounded(part, r.table_dtype) for part in (r.factor * np.cos(angle), r.sign * r.factor * np.sin(angle)))
     c, s = (s, c) if r.exchanged else (c, s)
     pairs = f.shape[-1]
+    lib = library(x=x)
     a, b = split(rounded(x, r.turn_dtype), r.pairing, r.start, pairs)
-    wide = (join(np, part, part, r.laid_out or r.pairing) for part in (c, s))
+    wide = (join(lib, part, part, r.laid_out or r.pairing) for part in (c, s))
     (c, c_b), (s, s_b) = (split(part, r.pairing, 0, pairs) for part in wide)
 
     def line(a: Data, b: Data, c: Data, s: Data) -> Data:
         return rounded(rounded(a * c, r.turn_dtype) - rounded(b * s, r.turn_dtype), r.turn_dtype)
 
     end = r.start + 2 * pairs
-    turning = join(np, line(a, b, c, s if r.minus else -s), line(b, a, c_b, -s_b), r.out or r.pairing)
+    turning = join(lib, line(a, b, c, s if r.minus else -s), line(b, a, c_b, -s_b), r.out or r.pairing)
     return np.concatenate([x[:, : r.start], turning, x[:, end:]], axis=1)
 
 

@@ -1,83 +1,58 @@
 """
-Arrays made of parts that are arrays of their own: the chunks of a lazy array, the shards of several processes.
+Sharded tensors of torch (DTensor), whose shards are held by several processes. Other arrays pass unchanged.
 
-A part is turned where it is, by the rows of the table that are for it, and nothing is computed or sent for that.
+A shard is rotated where it is, by the rows of the table that are for it; nothing is computed or sent for that.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rope_any import _array
-from rope_any._array import Array
+from rope_any._arrays._library import Array
 
 
-def is_parted(x: Array) -> bool:
-    """Whether `x` is made of parts, arrays of their own: chunks of a lazy array, or shards of several processes."""
-    return _array.is_sharded(x) or _array.library(x) == "dask"
+def is_sharded(x: Array) -> bool:
+    """Whether `x` is a tensor whose shards are held by several processes."""
+    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
 
 
-def map_parts(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """
-    Return ``function(x, *tables, out=out)``, part by part, for an x made of parts; nothing is computed or sent for it.
-
-    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last,
-    which it sees in one piece. Parts come out as they went in, or are written into those of `out` (of shards alone).
-    """
-    return _map_shards(function, x, *tables, out=out) if _array.is_sharded(x) else _map_chunks(function, x, *tables)
-
-
-def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array) -> Array:
-    import dask.array as da
-
-    feature, pair = x.ndim - 1, x.ndim  # names of axes: those of x by number, and one that the tables end in
-    axes = tuple(range(x.ndim))
-    arguments: list[Any] = [x.rechunk({feature: -1}), axes]
-    for table in tables:
-        whole = {axis: -1 for axis, n in enumerate(table.shape) if n == 1 or axis == table.ndim - 1}  # 1 may be 1 + 0
-        arguments += [table.rechunk(whole), (*axes[x.ndim - table.ndim : feature], pair)]
-    turned = da.blockwise(  # type: ignore[no-untyped-call]  # Dask is typed in part
-        function,
-        axes,
-        *arguments,
-        dtype=x.dtype,
-        meta=x._meta,  # noqa: SLF001
-        concatenate=True,
-    )
-    return turned.rechunk(x.chunks)
-
-
-def layout(x: Array) -> Any:
+def placements(x: Array) -> Any:
     """Return how a sharded tensor is spread over processes, to be compared; None for other arrays."""
-    return (x.device_mesh, x.placements) if _array.is_sharded(x) else None
+    return (x.device_mesh, x.placements) if is_sharded(x) else None
 
 
-def held(x: Array) -> Array:
+def local(x: Array) -> Array:
     """Return what this process holds of a sharded tensor; other arrays as they are."""
-    return x.to_local() if _array.is_sharded(x) else x
+    return x.to_local() if is_sharded(x) else x
 
 
-def _map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None) -> Array:
+def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
+    """
+    Return ``function(x, *tables, out=out)`` shard by shard; nothing is computed or sent for it.
+
+    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. Shards
+    come out as they went in, or are written into those of `out`.
+    """
     from torch.distributed.tensor import Partial
 
     require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
-    _require_own_cut("x", x)
-    local = []
+    _require_even_shards("x", x)
+    parts = []
     for table in tables:
-        part = laid_out("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
+        part = shard_like("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
         # of a table that several shards are turned by, each process has a part of the sum that is its gradient
         both = zip(x.placements, part.placements, strict=True)
         summed = [Partial() if of_x.is_shard() and own.is_replicate() else own for of_x, own in both]
-        local.append(part.to_local(grad_placements=summed))
+        parts.append(part.to_local(grad_placements=summed))
     if out is None:
-        return _from_shards(function(x.to_local(), *local), x.shape, like=x)
-    function(x.to_local(), *local, out=out.to_local())
+        return _from_shards(function(x.to_local(), *parts), x.shape, like=x)
+    function(x.to_local(), *parts, out=out.to_local())
     return out
 
 
 def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
-    """Say that a sharded tensor must be in one piece along an axis, called `of`, and have no sums to be made."""
-    if not _array.is_sharded(x):
+    """Raise if a tensor is sharded along an axis, called `of`, or holds partial sums."""
+    if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
         msg = f"{name} must be replicated or sharded in plain pieces; got placements {x.placements} (redistribute it)"
@@ -87,8 +62,8 @@ def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
         raise ValueError(msg)
 
 
-def _require_own_cut(name: str, x: Array) -> None:
-    """Say that a sharded tensor must be cut as torch cuts, or nobody knows which tokens a process holds."""
+def _require_even_shards(name: str, x: Array) -> None:
+    """Raise unless a tensor is sharded as `distribute_tensor` does: else the tokens of a process are not known."""
     wanted, at = list(x.shape), x.device_mesh.get_coordinate()
     for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
         if placed.is_shard():
@@ -104,22 +79,22 @@ def _require_own_cut(name: str, x: Array) -> None:
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
-    """Return `a`, which every process has whole, beside a sharded tensor `like`; else as it is."""
-    if _array.is_sharded(a) or not _array.is_sharded(like):
+    """Return `a`, which every process has whole, as a replicated tensor if `like` is sharded; else `a`."""
+    if is_sharded(a) or not is_sharded(like):
         return a
     from torch.distributed.tensor import DTensor, Replicate
 
     return DTensor.from_local(a, like.device_mesh, [Replicate()] * like.device_mesh.ndim, run_check=False)
 
 
-def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
+def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Array:
     """
-    Return `a` shard by shard, where `like` is sharded, and else as it is.
+    Return `a`, called `name`, sharded as `like` is, or `a` itself if `like` is not sharded.
 
-    Its axes run along those `axes` of `like`; an axis of another length, 1, and one that `like` has whole, it has
-    whole. What every process has whole is cut; what others would have to send is refused, by its name.
+    Axis i of `a` runs along axis ``axes[i]`` of `like`. It is sharded with it if their lengths are equal and `like` is
+    sharded there. A replicated `a` is cut; one that other processes would have to send parts of is refused.
     """
-    if not _array.is_sharded(like):
+    if not is_sharded(like):
         return a
     from torch.distributed.tensor import Replicate, Shard
 
@@ -129,7 +104,7 @@ def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Arr
         for placed in like.placements
     )
     a = replicated(a, like=like)
-    _require_own_cut(name, a)
+    _require_even_shards(name, a)
     for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
         # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
         if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):
@@ -141,13 +116,14 @@ def laid_out(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> Arr
     return a if a.placements == wanted else a.redistribute(placements=wanted)
 
 
-def map_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
-    """Return arrays made shard by shard of a sharded x: of its leading axes, and a last one that is in one piece."""
+def make_of_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+    """Return ``function(x)`` shard by shard: arrays with the leading axes of x, and a last axis that is not sharded."""
     parts = function(x.to_local())
     return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
 
 
 def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
+    """Return the tensor of this shape of which `local` is the shard here, sharded as `like` is."""
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -160,7 +136,7 @@ def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
     )
 
 
-def last(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """Return the last `count` elements of `a` along an axis, counted from the back, which must be in one piece."""
+def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
+    """Return the last `count` elements of `a` along a negative axis, along which `a` must not be sharded."""
     require_whole(name, a, axis=a.ndim + axis, of="the tokens where q is shorter than k")
     return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

@@ -1,0 +1,114 @@
+"""Tokens, tables and the axes of x brought into line."""
+
+from numbers import Integral
+from typing import Any, NamedTuple
+
+from rope_any._arrays import Array, Library, _sharding, is_array
+from rope_any._checks import require_known, shown
+from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
+from rope_any._table import Table
+
+
+class Tokens(NamedTuple):
+    """An array whose tokens are to be rotated, and where they are in it."""
+
+    lib: Library
+    name: str
+    """What the caller calls it."""
+    x: Array
+    axis: int
+    """The axis of the tokens, counted from the front."""
+
+    @property
+    def count(self) -> Any:
+        """How many tokens there are; None if that is open."""
+        return self.x.shape[self.axis]
+
+
+def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
+    """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
+    if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
+        msg = f"seq_axis must be an axis of {name} other than its last; got {seq_axis} for shape {tuple(x.shape)}"
+        raise ValueError(msg)
+    if isinstance(x.shape[seq_axis], float):
+        require_known(name, x.shape)
+    return Tokens(lib, name, x, seq_axis % int(x.ndim))
+
+
+def expand_positions(
+    tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
+) -> Positions:
+    """Return the positions of all tokens on all axes, if the first one is given for all; else `positions`."""
+    number: Any = 0 if positions is None else positions
+    if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
+        return number  # then they are positions
+    if tokens.count is None:
+        msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
+        raise ValueError(msg)
+    along = consecutive(number, tokens.count, like=tokens.x, name=name)
+    return along if axes is None else tokens.lib.xp.stack([along] * axes, axis=-1)
+
+
+def positions_by_axis(
+    tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
+) -> list[SplitPositions]:
+    """Return the positions of the tokens on each axis, with no digit lost; raise if they don't fit the tokens."""
+    at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
+    numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
+    rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)
+    return [SplitPositions(*place) for place in zip(numbers, rests, strict=True)]
+
+
+def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str = "positions") -> Array:
+    """Return positions sharded as the tokens are, if these are; raise if they don't fit the tokens."""
+    shape = tuple(by_axis(at, axes, name=name)[0].shape)
+    along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
+    return _sharding.shard_like(name, at, along[: at.ndim], like=tokens.x)
+
+
+def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
+    """Return the positions of the tokens; of sharded ones those that this process holds."""
+    each = expand_positions(tokens, positions, axes)
+    if not tokens.lib.is_sharded(tokens.x):
+        return each
+    return shard_positions(tokens, as_position_array(each, like=tokens.x), axes)
+
+
+def align_table(tokens: Tokens, table: Table, /) -> Table:
+    """Return a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... so that it broadcasts to ``x.shape[:-1]``."""
+    x, seq, given = tokens.x, tokens.axis, tuple(table.cos.shape[:-1])
+    if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
+        return table  # as most are: the tokens are where rows are
+    axes, last = _axes_along(tokens, given, "positions"), len(given) - 1
+    xp = tokens.lib.xp
+
+    def align(part: Array) -> Array:
+        if seq < last:
+            part = xp.moveaxis(part, last, seq)
+        for axis in range(min(axes) + 1, x.ndim - 1):
+            part = part if axis in axes else xp.expand_dims(part, axis=axis - min(axes))
+        return part
+
+    return Table(align(table.cos), align(table.sin))
+
+
+def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
+    """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
+    (_, name, x, seq), last = tokens, len(given) - 1
+    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
+    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+    if not fits:
+        require_known(positions, given)
+        msg = (
+            f"{positions} must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
+            f"along axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
+        )
+        raise ValueError(msg)
+    return axes
+
+
+def query_tail(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
+    """Return the last `queries` of what is there for each key along a negative axis; what is there for all, whole."""
+    if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
+        return of_keys
+    return _sharding.last_tokens("positions", of_keys, queries, axis=axis)

@@ -1,0 +1,202 @@
+"""
+What is known of array libraries: a record for each, found by the type of an array.
+
+The folder has a file for each library whose arrays differ from the array API standard, named like its package; a file
+is imported when the first array of its library is met. All other modules ask the record, and name no library.
+"""
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import array_api_compat as compat
+
+from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "FLOATING",
+    "INSTALLABLE",
+    "Array",
+    "Compiler",
+    "HostMemory",
+    "Library",
+    "X",
+    "find",
+    "host",
+    "installed",
+    "is_array",
+    "library",
+    "register",
+    "require_array",
+    "version",
+]
+
+_FILES = frozenset(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
+_BY_CLASS: dict[str, Library] = {}  # "package.Class" -> the record
+_BY_TYPE: dict[type, Library | None] = {}  # what was found for a type; None for what is no array
+
+
+def register(record: Library) -> None:
+    """
+    Make the record of a library known, in the place of what was known of its classes.
+
+    Parameters
+    ----------
+    record : Library
+        The record; its `types` name the classes of the library's arrays.
+
+    Raises
+    ------
+    TypeError
+        If it is no `Library`.
+    ValueError
+        If it names no classes.
+    """
+    if not isinstance(record, Library):
+        msg = f"record must be a Library; got {type(record).__name__}"
+        raise TypeError(msg)
+    if not record.types:
+        msg = 'record must name the classes of its arrays in `types`, as "package.Class"; got none'
+        raise ValueError(msg)
+    _BY_CLASS.update(dict.fromkeys(record.types, record))
+    _BY_TYPE.clear()
+
+
+def find(x: object) -> Library | None:
+    """Return the record of the library that `x` is an array of, or None if it is no array."""
+    kind = type(x)
+    if hasattr(kind, "__torch_function__"):  # a tensor, or what passes for one
+        # This statement torch.compile follows; a look into a dict it would guard, and compile anew when that grows.
+        from rope_any._arrays.torch import LIBRARY, is_tensor_type
+
+        return LIBRARY if is_tensor_type(kind) else None
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    found = _look_up(kind, x)
+    if found is not None:  # anything may be asked for; only types of arrays are kept
+        _BY_TYPE[kind] = found
+    return found
+
+
+def _look_up(kind: type, x: object) -> Library | None:
+    """Return the record for a type by its classes, or a new one with all defaults for a library without a file."""
+    known = False
+    for cls in kind.__mro__:
+        package = cls.__module__.partition(".")[0]
+        if package in _FILES:
+            known = True
+            record: Library = importlib.import_module(f"{__name__}.{package}").LIBRARY
+            for name in record.types:
+                _BY_CLASS.setdefault(name, record)
+        if (found := _BY_CLASS.get(f"{package}.{cls.__name__.rpartition('.')[2]}")) is not None:
+            return found
+    if known or not compat.is_array_api_obj(x):
+        return None
+    return Library(name=kind.__module__.partition(".")[0], xp=compat.array_namespace(x))
+
+
+def is_array(x: object) -> TypeGuard[Array]:
+    """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
+    if isinstance(x, int | float | str | range | tuple | list | None):
+        return False  # decided by the type alone, without a guard of torch.compile
+    return find(x) is not None
+
+
+def require_array(name: str, x: object) -> Library:
+    """Return the record of the library of `x`; raise unless `x`, called `name`, is an array that can be used."""
+    record = find(x) if is_array(x) else None
+    if record is None:
+        msg = f"{name} must be an array (NumPy, CuPy, PyTorch, JAX, ...); got {type(x).__name__}"
+        raise TypeError(msg)
+    if (refusal := record.refusal(x)) is not None:
+        msg = f"{name} must be {refusal}"
+        raise TypeError(msg)
+    return record
+
+
+def library(**arrays: Array) -> Library:
+    """
+    Return the record of the one library of the named arrays, which must be on one device.
+
+    Raises
+    ------
+    TypeError
+        If one is no array, or they come from several libraries.
+    ValueError
+        If they lie on several devices, or not where their library makes new arrays.
+    """
+    given = tuple(arrays.values())
+    record = find(given[0])
+    if record is not None and record.are_plain(given):
+        return record
+    records = {name: require_array(name, array) for name, array in arrays.items()}
+    record, *others = records.values()
+    if any(other is not record for other in others):
+        found = ", ".join(f"{name} of {record.name}" for name, record in records.items())
+        msg = f"{' and '.join(arrays)} must come from one array library; got {found}"
+        raise TypeError(msg)
+    _require_one_device(record, arrays)
+    return record
+
+
+def _require_one_device(record: Library, arrays: dict[str, Array]) -> None:
+    first, place = "", None
+    for name, array in arrays.items():
+        here = record.placement(array)
+        if place is None:
+            first, place = name, here
+        elif here is not None and here != place:
+            msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
+            raise ValueError(msg)
+    record.check_placement(arrays)
+
+
+def _shown(place: Any) -> str:
+    return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
+
+
+# --- libraries that can be installed: for the command line, which finds them without an array -----------------------
+
+
+class Installable(NamedTuple):
+    """A library that an extra of this package brings."""
+
+    package: str
+    """What is imported, and the name of its file here."""
+    extra: str
+    """Empty for what is always there."""
+
+
+INSTALLABLE = {
+    "NumPy": Installable("numpy", ""),
+    "CuPy": Installable("cupy", "cupy-cuda12x or cupy-cuda13x"),
+    "PyTorch": Installable("torch", "torch"),
+    "JAX": Installable("jax", "jax"),
+    "Dask": Installable("dask", "dask"),
+    "MLX": Installable("mlx", "mlx"),
+    "array-api-strict": Installable("array_api_strict", "test"),
+}
+
+
+def installed(title: str) -> Library | None:
+    """Return the record of a library of `INSTALLABLE`, whose package is imported; None if it is not installed."""
+    try:
+        record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title].package}").LIBRARY
+    except ImportError:
+        return None
+    return record
+
+
+def version(record: Library) -> str:
+    """Return the version of a library."""
+    root = importlib.import_module(record.name)
+    return str(getattr(record.module, "__version__", None) or root.__version__)
+
+
+def host(x: Array) -> "np.ndarray[Any, Any]":
+    """Return an array of any library, of a dtype that NumPy has, as NumPy data."""
+    data: np.ndarray[Any, Any] = require_array("x", x).get(x)
+    return data

@@ -1,0 +1,76 @@
+"""How the compilers of the libraries are asked, and what happens where one can't compile: one warning, then eager."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from rope_any._arrays._library import Array, Library
+
+Formula: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+"""``(a, b, c, s)`` → one rotated feature: the line of mathematics, of arrays or of numbers."""
+
+
+class PairLayout(NamedTuple):
+    """Where pair i is in a row: at the features ``i * step`` and ``i * step + gap``; and the direction, 1 or −1."""
+
+    step: int
+    gap: int
+    direction: int
+
+
+def why_not_compiled(lib: Library, x: Array, *others: Array | None) -> str | None:
+    """Return why nothing can be compiled for `x` with the other arrays, which no compiler is tracing; or None."""
+    return f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(x, *others)
+
+
+def warn_fallback(reason: str) -> None:
+    """Warn, once for each reason, that a call with ``fused=True`` runs as without."""
+    if reason in _WARNED:
+        return
+    frame, level, package = sys._getframe(), 1, str(Path(__file__).parent.parent)  # noqa: SLF001  # the caller's line
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=level)
+    _WARNED.add(reason)
+
+
+_WARNED: set[str] = set()
+
+
+def compiled(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function of arrays, compiled; if that fails it warns, and the function runs as it is."""
+    compiler: Any = lib.compiler
+    fast = compiler.compile(function)
+
+    def call(*arrays: Array) -> Array:
+        if failed:
+            return function(*arrays)
+        try:
+            return fast(*arrays)
+        except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+            result = function(*arrays)  # what is wrong with the arrays is said here
+            failed.append(error)
+            warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
+            return result
+
+    failed: list[Exception] = []
+    return call
+
+
+def write_pairs(
+    lib: Library, formula: Formula, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout
+) -> bool:
+    """
+    Write ``formula(a, b, c, s)`` and ``formula(b, a, c, −s)`` for all pairs (a, b) of x into those of `out`.
+
+    Return whether it was done. If the compiler fails nothing is written, and a warning given.
+    """
+    compiler: Any = lib.compiler
+    try:
+        compiler.write_pairs(formula, out, x, table, layout)
+    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
+        return False
+    return True

@@ -1,0 +1,15 @@
+"""array-api-strict: the standard and nothing more. What it needs here is a way for data in and out."""
+
+import array_api_strict as xp
+
+from rope_any._arrays._library import Library
+
+LIBRARY = Library(
+    name="array_api_strict",
+    types=("array_api_strict.Array",),
+    xp=xp,
+    module=xp,
+    devices=lambda: {"cpu": xp.Device("CPU_DEVICE")},
+    put=lambda data, device: xp.asarray(data, device=device),
+    copy=lambda x: xp.asarray(x, copy=True),
+)

@@ -1,0 +1,84 @@
+"""CuPy: arrays on a GPU, which must be the current one, and cupy.fuse as the compiler."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import array_api_compat.cupy
+import cupy
+
+from rope_any._arrays import _memory
+from rope_any._arrays._compilers import Formula, PairLayout
+from rope_any._arrays._library import Array, Compiler, Library
+
+xp: Any = array_api_compat.cupy  # typed in part
+
+
+def _check_placement(arrays: dict[str, Array]) -> None:
+    """Raise unless arrays are on the current device, where CuPy makes all new ones, whatever they are made of."""
+    name, x = next(iter(arrays.items()))
+    if x.device != (current := cupy.cuda.Device()):
+        msg = f"{name} must be on CuPy's current device, {current}; got {x.device} (see cupy.cuda.Device)"
+        raise ValueError(msg)
+
+
+def _has_float64(x: Array) -> bool:
+    return "float64" in xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+
+
+def _addresses(x: Array) -> Any:
+    return _memory.stand_in(x.data.ptr, x.shape, x.strides, x.itemsize)
+
+
+def _why_not_compiled(x: Array, *_: Array | None) -> str | None:
+    return "cupy.fuse does not compile bfloat16" if x.dtype.name == "bfloat16" else None
+
+
+def _write_pairs(formula: Formula, out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
+    end = x.shape[-1] - layout.gap
+    members = [part[..., start : start + end : layout.step] for part in (x, out) for start in (0, layout.gap)]
+    kernel = _kernel(formula, "float64" if x.dtype.name == "float64" else "float32", layout.direction)
+    kernel(*members, *table)
+
+
+@cache
+def _kernel(formula: Formula, dtype: str, direction: int) -> Callable[..., None]:
+    """Return one kernel for all pairs; both members of a pair are read before either is written."""
+
+    def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
+        a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
+        s = s if direction == 1 else -s
+        first, second = formula(a, b, c, s), formula(b, a, c, -s)
+        to_a[...] = first
+        to_b[...] = second
+
+    fast: Callable[..., None] = cupy.fuse(kernel)
+    return fast
+
+
+def _devices() -> dict[str, Any]:
+    # CuPy imports where there is no GPU, and fails at the first array.
+    count = cupy.cuda.runtime.getDeviceCount() if cupy.cuda.is_available() else 0
+    return {f"cuda:{i}": i for i in range(count)}
+
+
+def _put(data: Any, device: int) -> Array:
+    cupy.cuda.Device(device).use()  # and on: CuPy computes on the current device alone
+    return cupy.asarray(data)
+
+
+LIBRARY = Library(
+    name="cupy",
+    types=("cupy.ndarray",),
+    xp=xp,
+    check_placement=_check_placement,
+    has_float64=_has_float64,
+    addresses=_addresses,
+    compiler=Compiler(_why_not_compiled, write_pairs=_write_pairs),
+    module=cupy,
+    devices=_devices,
+    put=_put,
+    get=cupy.asnumpy,
+    copy=lambda x: x.copy(),
+    wait=lambda x: x.device.synchronize(),
+)

@@ -1,0 +1,42 @@
+"""JAX: arrays that are never written, placed by the library itself unless they are committed to a device."""
+
+from typing import Any
+
+import jax
+import jax.numpy as xp
+import numpy as np
+
+from rope_any._arrays._library import Array, Compiler, Library
+
+
+def _placement(x: Array) -> frozenset[Any] | None:
+    """Return the devices that an array is committed to; None for one that goes anywhere, and under a tracer."""
+    committed = not isinstance(x, jax.core.Tracer) and x.committed
+    return frozenset(x.devices()) if committed else None
+
+
+def _device_kwargs(x: Array) -> dict[str, Any]:
+    place = _placement(x) or ()
+    return {"device": next(iter(place))} if len(place) == 1 else {}
+
+
+def _has_float64(_: Array) -> bool:
+    config: Any = jax.config  # typed in part
+    return bool(config.jax_enable_x64)
+
+
+LIBRARY = Library(
+    name="jax",
+    types=("jax.Array", "jax.Tracer"),
+    xp=xp,
+    placement=_placement,
+    device_kwargs=_device_kwargs,
+    has_float64=_has_float64,
+    compiler=Compiler(lambda *_: None, compile=jax.jit),
+    module=jax,
+    devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},
+    put=jax.device_put,
+    get=np.asarray,
+    copy=xp.copy,
+    wait=jax.block_until_ready,
+)

@@ -1,0 +1,22 @@
+"""ndonnx: values of an ONNX graph, whose lengths may be open and which a runtime computes later."""
+
+import ndonnx
+from spox.opset.ai.onnx import v21 as onnx
+
+from rope_any._arrays._library import Array, Library
+
+
+def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
+    # In ONNX a length of 0 stands for the one that is there.
+    shape = onnx.const([0] * (x.ndim - axes) + list(lengths))
+    return ndonnx.asarray(onnx.reshape(x.unwrap_spox(), shape))
+
+
+LIBRARY = Library(
+    name="ndonnx",
+    types=("ndonnx.Array",),
+    xp=ndonnx,
+    has_float64_cosine=False,  # ONNX Runtime takes it in float32
+    is_traced=lambda _: True,
+    own_reshape_last_axes=_reshape_last_axes,
+)

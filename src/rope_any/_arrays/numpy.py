@@ -1,0 +1,77 @@
+"""NumPy: the memory of a CPU, functions that take ``out=``, and Numba as the compiler."""
+
+from functools import cache
+from typing import Any
+
+import array_api_compat.numpy as xp
+import numpy as np
+
+from rope_any._arrays import _numba
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+
+
+def _refusal(x: Array) -> str | None:
+    if isinstance(x, np.ma.MaskedArray):
+        return f"a plain array; got {type(x).__name__}, whose mask would be lost"
+    if isinstance(x, np.matrix):
+        return "an array (NumPy, CuPy, PyTorch, JAX, ...); got matrix, whose axes are always two"
+    return None
+
+
+def _are_plain(arrays: tuple[Array, ...]) -> bool:
+    return all(type(x) is np.ndarray for x in arrays)
+
+
+@cache
+def _dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype, which NumPy spells out anew each time it is asked."""
+    return str(np.dtype(dtype).name)
+
+
+def _span(x: Array) -> tuple[int, int] | None:
+    if type(x) is not np.ndarray or not x.flags.c_contiguous:
+        return None
+    start = x.__array_interface__["data"][0]
+    return start, start + x.nbytes
+
+
+def _as_complex(x: Array) -> Array | None:
+    if _dtype_name(x.dtype) not in {"float32", "float64"} or x.shape[-1] == 0:
+        return None
+    if x.strides[-1] != x.itemsize or not x.dtype.isnative:
+        return None
+    return x.view("complex64" if x.itemsize == 4 else "complex128")
+
+
+def _swap_halves(x: Array) -> Array:
+    middle = x.shape[-1] // 2
+    return np.concatenate((x[..., middle:], x[..., :middle]), axis=-1)
+
+
+LIBRARY = Library(
+    name="numpy",
+    types=("numpy.ndarray",),
+    xp=xp,
+    refusal=_refusal,
+    are_plain=_are_plain,
+    device_kwargs=lambda _: {},
+    dtype_name=_dtype_name,
+    has_float64=lambda _: True,
+    supports_out=lambda *_: True,
+    own_empty_like=lambda x: np.empty_like(x, subok=False),
+    read_only=lambda x: not x.flags.writeable,
+    span=_span,
+    addresses=np.asarray,
+    host=HostMemory(
+        module=np,
+        strides=lambda x: x.strides,
+        tile_size=lambda: 2**15,
+        as_complex=_as_complex,
+        swap_halves=_swap_halves,
+    ),
+    compiler=Compiler(_numba.refusal, write_pairs=_numba.write_pairs),
+    module=np,
+    put=lambda data, _: data,
+    get=lambda x: x,
+    copy=np.copy,
+)

@@ -1,0 +1,232 @@
+"""PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile as the compiler."""
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat.torch
+import torch
+from torch.autograd import forward_ad
+
+from rope_any._arrays import _gradients, _memory, _sharding
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+
+xp: Any = array_api_compat.torch  # typed in part, as are the functions below
+_is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is not in the list of its module
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_tensor_type(kind: type) -> bool:
+    """Whether a class is that of tensors, or derives from it."""
+    return issubclass(kind, torch.Tensor)
+
+
+def _refusal(x: Array) -> str | None:
+    if x.is_nested or x.layout != torch.strided:
+        return f"a dense array; got a {'nested' if x.is_nested else x.layout} tensor"
+    return None
+
+
+def _are_plain(arrays: tuple[Array, ...]) -> bool:
+    device, strided = getattr(arrays[0], "device", None), torch.strided
+    return all(
+        type(x) is torch.Tensor and x.layout == strided and not x.is_nested and x.device == device for x in arrays
+    )
+
+
+def _check_placement(arrays: dict[str, Array]) -> None:
+    meshes = {name: array.device_mesh for name, array in arrays.items() if _sharding.is_sharded(array)}
+    for name, mesh in meshes.items():
+        if mesh != (wanted := next(iter(meshes.values()))):
+            msg = f"{next(iter(meshes))} and {name} must be on one device mesh; got {wanted} and {mesh}"
+            raise ValueError(msg)
+
+
+def _has_float64(x: Array) -> bool:
+    dtypes = xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+    return "float64" in dtypes  # not on MPS
+
+
+def _has_fast_float64_cosine(x: Array) -> bool:
+    """
+    Whether x is on a CPU, or traced by a compiler, which keeps float64 in registers.
+
+    The float32 cosine of compiled code may be wrong by two units. Many a GPU has few units for float64.
+    """
+    return torch.compiler.is_compiling() or x.device.type == "cpu"
+
+
+# --- what is being done to tensors ------------------------------------------------------------------------------------
+
+
+def _is_transformed(*tensors: Array | None) -> bool:
+    """Whether a functorch transform, forward-mode differentiation or a tracer is active, on tensors or globally."""
+    try:
+        for x in tensors:
+            if x is not None:
+                x.data_ptr()
+    except RuntimeError:  # a wrapper has no memory of its own
+        return True
+    dual = forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
+    return bool(dual or _is_tracing() or torch._C._are_functorch_transforms_active())  # noqa: SLF001  # likewise
+
+
+def _wants_gradients(*tensors: Array) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def _records_gradients(*tensors: Array) -> bool:
+    if torch.compiler.is_compiling() or not _wants_gradients(*tensors):
+        return False
+    return all(type(x) in _PLAIN for x in tensors) and not _is_transformed(*tensors)
+
+
+def _supports_out(*tensors: Array | None) -> bool:
+    """Whether tensors lie in the memory of a CPU, and nothing traces, transforms or records them."""
+    if torch.compiler.is_compiling():
+        return False
+    recording = torch.is_grad_enabled()
+    for x in tensors:
+        if x is not None and (type(x) not in _PLAIN or not x.is_cpu or (recording and x.requires_grad)):
+            return False
+    return not _is_transformed(*tensors)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _address(x: Array) -> int | None:
+    """Return the address of the first element, or None for a wrapper of vmap or grad, a fake or a traced tensor."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        return int(x.data_ptr()) or None
+    except RuntimeError:
+        return None
+
+
+def _span(x: Array) -> tuple[int, int] | None:
+    start = _address(x) if x.is_contiguous() else None
+    return None if start is None else (start, start + x.numel() * x.element_size())
+
+
+def _addresses(x: Array) -> Any:
+    size = x.element_size()
+    return _memory.stand_in(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
+
+
+def _as_complex(x: Array) -> Array | None:
+    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
+        return None
+    aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
+    if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
+        return None
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
+# --- cos and sin ------------------------------------------------------------------------------------------------------
+
+
+def _initialise_trig(x: Array) -> None:
+    """
+    Initialise MKL's cos and sin kernels once, from one thread.
+
+    MKL chooses a kernel at the first call of each function. If several threads make that call together, one of them
+    may be given the wrong one, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
+    """
+    if torch.compiler.is_compiling() or not x.is_cpu:
+        return
+    with _INITIALISING:
+        if not _INITIALISED:
+            worker = threading.Thread(target=_call_trig)  # which no mode or tracer of this thread sees
+            worker.start()
+            worker.join()
+            _INITIALISED.append(True)
+
+
+def _call_trig() -> None:
+    one = torch.ones(1, device="cpu")
+    for function in (torch.cos, torch.sin):
+        for dtype in (torch.float32, torch.float64):
+            function(one.to(dtype))
+
+
+_INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
+
+
+# --- its compiler -----------------------------------------------------------------------------------------------------
+
+
+def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
+    tensors = [tensor for tensor in (x, *others) if tensor is not None]
+    plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
+    if not plain or _is_transformed(*tensors):
+        return "a tensor of a subclass, without memory or under a transformation is not compiled"
+    # It reads the numbers behind such a view with their old sign (torch 2.13).
+    return "torch.compile does not see a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
+
+
+def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
+    # One graph for all lengths; what still differs (axes of one, orders of axes) may be compiled many times.
+    wanted = {"recompile_limit": 64, "isolate_recompiles": True}
+    known = inspect.signature(torch.compile).parameters
+    options: Any = {name: value for name, value in wanted.items() if name in known}
+    fast: Callable[..., Array] = torch.compile(function, fullgraph=True, dynamic=True, **options)
+    return fast
+
+
+# --- data in and out --------------------------------------------------------------------------------------------------
+
+
+def _devices() -> dict[str, Any]:
+    cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    return {name: torch.device(name) for name in ["cpu", *cuda, *mps]}
+
+
+def _wait(x: Array) -> None:
+    # CUDA waits for the device that is current, unless it is told which.
+    torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
+
+
+LIBRARY = Library(
+    name="torch",
+    types=("torch.Tensor",),
+    xp=xp,
+    refusal=_refusal,
+    are_plain=_are_plain,
+    check_placement=_check_placement,
+    dtype_name=lambda dtype: str(dtype).removeprefix("torch."),
+    has_float64=_has_float64,
+    has_fast_float64_cosine=_has_fast_float64_cosine,
+    is_traced=lambda _: torch.compiler.is_compiling(),
+    wants_gradients=_wants_gradients,
+    records_gradients=_records_gradients,
+    supports_out=_supports_out,
+    is_sharded=_sharding.is_sharded,
+    is_parted=_sharding.is_sharded,
+    map_parts=_sharding.map_shards,
+    own_concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
+    own_cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
+    own_empty_like=lambda x: torch.empty_like(x, requires_grad=False),
+    initialise_trig=_initialise_trig,
+    read_only=lambda _: False,
+    span=_span,
+    addresses=_addresses,
+    host=HostMemory(
+        module=torch,
+        strides=lambda x: tuple(x.stride()),
+        tile_size=lambda: 2**16 * min(torch.get_num_threads(), 8),  # of many cores, still a few MiB
+        as_complex=_as_complex,
+        swap_halves=lambda x: x.roll(x.shape[-1] // 2, -1),
+    ),
+    compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
+    with_gradient=_gradients.with_gradient,
+    module=torch,
+    devices=_devices,
+    put=lambda data, device: torch.asarray(data, device=device),
+    get=lambda x: x.detach().cpu().numpy(),
+    copy=torch.clone,
+    wait=_wait,
+)

@@ -1,0 +1,204 @@
+"""Positions: numbers on the host and arrays, made into arrays that the table can take, with no digit lost."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeAlias
+
+from rope_any._arrays import FLOATING, Array, Library, _sharding, is_array, library
+from rope_any._checks import integer, require_known
+
+Positions: TypeAlias = Array | int | range | Sequence[Any]
+"""Where tokens stand: an array, or numbers on the host."""
+
+
+class SplitPositions(NamedTuple):
+    """Positions as arrays of one shape, split where one dtype cannot hold all their digits."""
+
+    numbers: Array
+    """Integers; or real numbers, where a dtype holds them."""
+    rest: Array | None
+    """What the integers leave of real positions where no float64 holds these, in float32; None for nothing."""
+
+
+def array_or_none(positions: Positions | SplitPositions) -> Array | None:
+    """Return the array that positions are, if they are one."""
+    if isinstance(positions, SplitPositions):
+        return positions.numbers
+    return positions if is_array(positions) else None
+
+
+def reference_array(positions: Positions | SplitPositions, *others: Array | None) -> Array:
+    """Return the first array, which names library and device."""
+    for array in (array_or_none(positions), *others):
+        if is_array(array):
+            return array
+    msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
+    raise TypeError(msg)
+
+
+def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
+    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(...)`` for each axis."""
+    if axes is None:
+        return [positions]
+    shape = tuple(positions.shape)
+    if not shape or shape[-1] != axes:
+        msg = f"{name} must end in an axis of length {axes}, one for each row of frequencies; got shape {shape}"
+        raise ValueError(msg)
+    return [positions[..., axis] for axis in range(axes)]
+
+
+def consecutive(start: Any, length: int, /, *, like: Array, name: str = "positions") -> Array:
+    """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
+    given = is_array(start)
+    lib = library(**{name: start}, like=like) if given else library(like=like)
+    xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)
+    dtype = xp.int64 if wide else xp.int32
+    if not given:
+        first = integer(name, start)
+        _require_fit(wide, first, first + max(length - 1, 0), name=name)
+        return xp.arange(first, first + length, dtype=dtype, **place)
+    if not lib.is_integer(start):
+        msg = f"{name} must be an integer where they are one number; got {lib.dtype_name(start.dtype)}"
+        raise TypeError(msg)
+    along = _sharding.replicated(xp.arange(length, dtype=dtype, **place), like=start)
+    return lib.cast(start, dtype) + along
+
+
+def as_position_array(positions: Positions, /, *, like: Array | None, name: str = "positions") -> Array:
+    """Return positions as an array: integers of 64 bits, or of 32 where there is no float64; float64 or float32."""
+    home = reference_array(positions, like)
+    named = {name: positions if is_array(positions) else None, "like": like}
+    lib = library(**{name: array for name, array in named.items() if array is not None})
+    wide = lib.has_float64(home)
+    given, part = read_positions(lib, home, positions, wide=wide, name=name)
+    require_known(name, given.shape)
+    if part is not None:
+        return lib.cast(given, lib.xp.float32) + part
+    if lib.is_integer(given):
+        return lib.cast(given, lib.xp.int64 if wide else lib.xp.int32)
+    return given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, lib.xp.float32)
+
+
+def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
+    """Return positions with no digit lost: one array, or integers and a rest where there is no float64."""
+    if lib.has_float64(like):
+        return SplitPositions(as_position_array(positions, like=like, name=name), None)
+    return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
+
+
+def stack_axes(lib: Library, *places: SplitPositions) -> SplitPositions:
+    """Return positions ``(seq,)``, ``(batch, seq)``, ... on one axis each as positions on all axes, ``(..., axes)``."""
+    numbers, rests = zip(*places, strict=True)
+    xp = lib.xp
+    if not all(lib.is_integer(number) for number in numbers):
+        numbers = tuple(lib.cast(number, xp.float64) for number in numbers)
+    rest = None
+    if any(part is not None for part in rests):
+        zero = xp.zeros((1,), dtype=xp.float32, **lib.device_kwargs(numbers[0]))
+        rest = _stacked(xp, [zero if part is None else part for part in rests], like=numbers)
+    return SplitPositions(_stacked(xp, numbers, like=numbers), rest)
+
+
+def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
+    """Return columns as one array, each with as many axes as the longest of `like`, whose first axes are shared."""
+    most = max(column.ndim for column in like)
+    full = list(columns)
+    while any(column.ndim < most for column in full):
+        full = [xp.expand_dims(column, axis=-2) if column.ndim < most else column for column in full]
+    return xp.stack(xp.broadcast_arrays(*full), axis=-1)
+
+
+def as_numbers(
+    lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
+) -> tuple[Array, Array | None]:
+    """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
+    given, part = read_positions(lib, home, positions, wide=wide, name=name)
+    xp = lib.xp
+    if wide:
+        return lib.cast(given, xp.float64), None
+    if lib.is_integer(given):
+        return lib.cast(given, xp.int32), part
+    real = given if lib.dtype_name(given.dtype) == "float64" else lib.cast(given, xp.float32)
+    nearest = xp.round(real)
+    return xp.astype(nearest, xp.int32), lib.cast(real - nearest, xp.float32)
+
+
+def read_positions(
+    lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
+) -> tuple[Array, Array | None]:
+    """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
+    if isinstance(positions, SplitPositions):
+        return positions
+    if not is_array(positions):
+        return _from_host(lib, home, positions, wide=wide, name=name)
+    kind = lib.dtype_name(positions.dtype)
+    if not lib.is_integer(positions) and kind not in FLOATING:
+        msg = f"{name} must be integers or real numbers; got an array of {kind}"
+        raise TypeError(msg)
+    return positions, None
+
+
+def _from_host(
+    lib: Library, home: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
+) -> tuple[Array, Array | None]:
+    """Return host positions likewise, taken apart where the library has no float64 to hold them."""
+    xp, place = lib.xp, lib.device_kwargs(home)
+    whole = xp.int64 if wide else xp.int32
+    if isinstance(positions, range):
+        _require_fit(wide, *positions[:1], *positions[-1:], name=name)
+        return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
+    if not isinstance(positions, Integral | Sequence):
+        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
+        raise TypeError(msg)
+    numbers, shape = _leaves(positions, name)
+    _require_fit(wide, *((min(numbers), max(numbers)) if numbers else ()), name=name)
+
+    def array(values: list[Any], dtype: Any) -> Array:
+        return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
+
+    if all(isinstance(number, int) for number in numbers):
+        return array(numbers, whole), None
+    if wide:
+        return array(numbers, xp.float64), None
+    nearest = [round(number) for number in numbers]
+    return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
+
+
+_WANTED = "must be an array, an int, a range or a sequence of finite numbers"
+
+
+def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
+    """Return the numbers of a number or of nested sequences in one list, and their shape."""
+    if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
+        if not deepest:
+            msg = f"{name} {_WANTED}; got sequences within more than 64 others"
+            raise ValueError(msg)
+        parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
+        shapes = {shape for _, shape in parts}
+        if len(shapes) > 1:
+            msg = f"{name} {_WANTED}; got rows of different lengths"
+            raise ValueError(msg)
+        return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
+    if isinstance(positions, bool) or not isinstance(positions, Real):
+        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
+        raise TypeError(msg)
+    number = int(positions) if isinstance(positions, Integral) else float(positions)
+    if not _is_plain(number):
+        msg = f"{name} {_WANTED}; got {number}"
+        raise ValueError(msg)
+    return [number], ()
+
+
+def _is_plain(number: object) -> bool:
+    """Whether `number` is a finite int or float of Python's own, as most are."""
+    return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
+
+
+def _require_fit(wide: bool, *positions: float, name: str = "positions") -> None:  # noqa: FBT001  # one private fact
+    limit = 2**53 if wide else 2**31 - 1
+    for position in positions:
+        if not -limit <= position <= limit:
+            got = position if abs(position) < 2**64 else "one beyond 64 bits"  # which may be too long to be shown
+            msg = f"{name} must not exceed {limit} in magnitude here; got {got}"
+            raise ValueError(msg)
