@@ -41,9 +41,9 @@ ROOMS = {
     "_rotate": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
     "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
     "scaling": ("test_scaling", "test_testing", "test_errors"),
-    "_config": CONFIG,
-    "_recipe": CONFIG,
-    "_schemes": CONFIG,
+    "config._parameters": CONFIG,
+    "config._recipe": CONFIG,
+    "config._schemes": CONFIG,
 }
 # For chunks, shards and gradients, which NumPy has not.
 BEYOND = {f"_rotate.{name}" for name in ("_alone", "_in_parts", "_part", "_pulled_back")}
@@ -169,7 +169,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def file_of(room: str) -> Path:
-    return Path(rope_any.__file__).with_name(f"{room}.py")
+    return Path(rope_any.__file__).parent.joinpath(*room.split(".")).with_suffix(".py")
 
 
 def mutants(room: str) -> Iterator[Callable[[], Mutant]]:

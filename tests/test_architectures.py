@@ -24,7 +24,7 @@ import pytest
 
 from rope_any import Rope
 from rope_any._frequencies import as_rows
-from rope_any._models import MODELS
+from rope_any.config._models import MODELS
 
 REASON = "the architectures are those of transformers (5.23 or later), which run on torch"
 torch = pytest.importorskip("torch", reason=REASON)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
-from rope_any._models import MODELS
+from rope_any.config._models import MODELS
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}

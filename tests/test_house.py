@@ -25,16 +25,16 @@ ROOMS = [
     "scaling",
     "axes",
     "_pairing",
-    "_models",
-    "_schemes",
-    "_gguf",
-    "_config",
-    "_recipe",
     "_table",
     "bending",
     "positions",
     "_rotate",
     "_rope",
+    "config._models",
+    "config._schemes",
+    "config._gguf",
+    "config._parameters",
+    "config._recipe",
     "config",
     "weights",
     "onnx",
@@ -63,6 +63,8 @@ ROOMS = [
     "integrations",
     "integrations.transformers",
 ]
+# What a room imports from below it, inside of a function that needs it.
+LATER = {"_rope": {"config._parameters", "config._recipe"}}
 MATH_ONLY = {"_checks", "_frequencies", "scaling", "axes"}
 KNOW_LIBRARIES = {"_array", "_parts", "_memory", "_compilers", "_engines", "_gradients"} | {
     "onnx",
@@ -78,14 +80,14 @@ def imports(tree):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module
-            if node.module == "rope_any":
-                yield from (f"rope_any.{alias.name}" for alias in node.names)
+            if node.module.startswith("rope_any"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def upward(room, tree):
     """Return the rooms that `room` imports though they don't stand above it."""
     rooms = {name.removeprefix("rope_any.") for name in imports(tree) if name.startswith("rope_any.")}
-    return {name for name in rooms & set(ROOMS) if ROOMS.index(name) >= ROOMS.index(room)}
+    return {name for name in rooms & set(ROOMS) - {room} if ROOMS.index(name) > ROOMS.index(room)}
 
 
 def libraries(tree):
@@ -124,7 +126,7 @@ def test_every_room_is_known():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_go_down_only(room):
-    assert upward(room, parse(room)) == set()
+    assert upward(room, parse(room)) == LATER.get(room, set())
 
 
 @pytest.mark.parametrize("room", sorted(set(ROOMS) - KNOW_LIBRARIES))
@@ -204,7 +206,7 @@ def test_the_design_has_each_room_and_what_it_imports():
     for room in set(ROOMS) - ALL_OF_THEM:
         beside = FILES[room].parent.relative_to(SOURCE).as_posix().replace("/", ".")
         names = {name for name in imports(parse(room)) if name.startswith("rope_any.")}
-        found = {name.removeprefix("rope_any.") for name in names} & set(ROOMS)
+        found = {name.removeprefix("rope_any.") for name in names} & set(ROOMS) - {room}
         assert {other if other in ROOMS else f"{beside}.{other}" for other in said[room]} == found, room
 
 

@@ -3,7 +3,6 @@
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeGuard
 
-from rope_any import _config, _recipe
 from rope_any._align import (
     Tokens,
     align_table,
@@ -179,9 +178,11 @@ class Rope:
         >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        part = _config.part_of(config, pairing=pairing)
-        recipe = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length)
-        return rope_of(recipe)
+        from rope_any.config._parameters import part_of
+        from rope_any.config._recipe import recipe, rope_of
+
+        part = part_of(config, pairing=pairing)
+        return rope_of(recipe(part, layer_type=layer_type, sequence_length=sequence_length))
 
     def __call__(
         self,
@@ -479,12 +480,3 @@ def _pair(out: Any) -> tuple[Array | None, Array | None]:
         msg = f"out must be a pair of arrays, for q and for k; got {type(out).__name__}"
         raise TypeError(msg)
     return out[0], out[1]
-
-
-def rope_of(recipe: _recipe.Recipe | _config.Fact, /) -> Rope | None:
-    """Return the rotation of a recipe, or None for the fact that there is none."""
-    if isinstance(recipe, _config.Fact):
-        return None
-    return Rope(
-        recipe.frequencies, pairing=recipe.pairing, attention_factor=recipe.attention_factor, start=recipe.start
-    )

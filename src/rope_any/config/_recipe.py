@@ -1,5 +1,5 @@
 """
-A config that was read -> the numbers of its rotation.
+Turn the parameters of a config into the numbers of one rotation, and these into a `Rope`.
 
 The sizes of the head (`_sizes`), the values of the scheme that bends the frequencies (`_values`), and the arrangement
 of several axes (`_arranged`).
@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 from rope_any import axes
 from rope_any._checks import attention_factor, flag, integer, positive, shown
-from rope_any._config import (
+from rope_any._frequencies import Frequencies, Row, frequencies
+from rope_any._pairing import Pairing
+from rope_any._rope import Rope
+from rope_any.config._models import MODELS, STILL
+from rope_any.config._parameters import (
     COUNTS,
     HEADS,
     HIDDEN,
@@ -31,10 +35,7 @@ from rope_any._config import (
     turned_off,
     turns,
 )
-from rope_any._frequencies import Frequencies, Row, frequencies
-from rope_any._models import MODELS, STILL
-from rope_any._pairing import Pairing
-from rope_any._schemes import (
+from rope_any.config._schemes import (
     ASIDE,
     COMMON,
     KEYS,
@@ -409,3 +410,13 @@ _ARRANGEMENTS = {
     "alternating": _alternating,
     "last for time": _last_for_time,
 }
+
+
+# --- the rotation -----------------------------------------------------------------------------------------
+
+
+def rope_of(found: Recipe | Fact, /) -> Rope | None:
+    """Return the `Rope` of a recipe, or None for the fact that there is no rotary."""
+    if isinstance(found, Fact):
+        return None
+    return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)

@@ -1,5 +1,5 @@
 """
-What a config does not say about its model: facts by ``model_type``.
+List what a config does not say about its model: facts by ``model_type``.
 
 Read in transformers 5.23 and measured there: which features its attention pairs, which base it assumes, which layers
 turn. A model without a line of its own turns halves, with base 10 000, in every layer.

@@ -1,5 +1,5 @@
 """
-What a model's config says about its rotation: one `Rope` per layer, every value with its source, and today's form.
+Report what a model's config says of its rotation: each layer's `Rope`, each value's source, today's form.
 
 `Rope.from_config` reads one rotation; these functions look at all of it.
 """
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rope_any import _config, _recipe
 from rope_any._checks import positive, real, shown
-from rope_any._config import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, same
 from rope_any._frequencies import Row, as_rows
-from rope_any._gguf import is_gguf
 from rope_any._pairing import Pairing
-from rope_any._recipe import Recipe
-from rope_any._rope import Rope, rope_of
-from rope_any._schemes import ORIGINAL
+from rope_any._rope import Rope
+from rope_any.config import _parameters, _recipe
+from rope_any.config._gguf import is_gguf
+from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, same
+from rope_any.config._recipe import Recipe, rope_of
+from rope_any.config._schemes import ORIGINAL
 
 __all__ = ["Explanation", "Fact", "drift", "explain", "layers", "modernize", "wavelengths"]
 
@@ -66,16 +66,16 @@ def layers(
     >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
-    part = _config.part_of(config, pairing=pairing)
+    part = _parameters.part_of(config, pairing=pairing)
 
     @cache
     def rope(layer_type: str | None, index: int | None) -> Rope | None:
         return rope_of(_recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index))
 
-    differ = _config.differ_by_index(part)
+    differ = _parameters.differ_by_index(part)
     return [
-        rope(layer_type, index if differ else None) if _config.turns(part, layer_type or "", index) else None
-        for index, layer_type in enumerate(_config.kinds(part))
+        rope(layer_type, index if differ else None) if _parameters.turns(part, layer_type or "", index) else None
+        for index, layer_type in enumerate(_parameters.kinds(part))
     ]
 
 
@@ -118,18 +118,18 @@ def explain(
     >>> told.facts["head_dim"]
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
-    part = _config.part_of(config, pairing=pairing)
-    if layer_type is None and _config.differ_by_index(part) and _config.counts_layers(part):
+    part = _parameters.part_of(config, pairing=pairing)
+    if layer_type is None and _parameters.differ_by_index(part) and _parameters.counts_layers(part):
         return _by_index(part, sequence_length)
-    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _config.choices(part) or (None,)
+    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _parameters.choices(part) or (None,)
     return tuple(_explained(part, kind, sequence_length) for kind in kinds)
 
 
 def _by_index(part: Part, sequence_length: int | None) -> tuple[Explanation, ...]:
     """Return the explanations of layers that differ one by one: one for each rotation."""
     found: dict[tuple[str | None, Rope | None], Explanation] = {}
-    for index, kind in enumerate(_config.kinds(part)):
-        if _config.turns(part, kind or "", index):
+    for index, kind in enumerate(_parameters.kinds(part)):
+        if _parameters.turns(part, kind or "", index):
             told = _explained(part, kind, sequence_length, index)
             alike = found.setdefault((kind, told.rope), told)
             before = () if alike is told else alike.layers or ()
@@ -144,9 +144,9 @@ def _explained(
     if isinstance(found, Fact):
         return Explanation(layer_type, None, {"rotary": found}, ())
     label = None if layer_type is None else part.model.label(layer_type)
-    layers = _config.layers_of(part, label) if index is None else [index]
-    types = _config.layer_types(part) if layers else None
-    turning = layers and [i for i in layers if _config.turns(part, types[i] if types else "", i)]
+    layers = _parameters.layers_of(part, label) if index is None else [index]
+    types = _parameters.layer_types(part) if layers else None
+    turning = layers and [i for i in layers if _parameters.turns(part, types[i] if types else "", i)]
     facts = {**found.facts, **_lengths(part, label, found.facts)}
     return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
 
@@ -162,7 +162,7 @@ def _lengths(part: Part, label: str | None, facts: Mapping[str, Fact]) -> dict[s
     Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
     parameters is the extended one. Layers that are not scaled have the lengths of those that are.
     """
-    told = _config.told(part)
+    told = _parameters.told(part)
     own = told.get(label, told.get(None, {}))
     scaled = own if _scales(own) else next(filter(_scales, told.values()), own)
     whole, inner = _counted(first(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
@@ -297,13 +297,13 @@ def modernize(config: object, /) -> dict[str, Any]:
     >>> modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
-    whole = _config.load(config)
-    part = _config.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
+    whole = _parameters.load(config)
+    part = _parameters.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if is_gguf(whole):
         fail("config must be that of transformers; got the metadata of a GGUF file")
-    if _config.turned_off(part) is not None:
+    if _parameters.turned_off(part) is not None:
         return whole
-    kinds = _config.choices(part)
+    kinds = _parameters.choices(part)
     new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
     model = part.model
     bases = (*BASES, model.keys.get("rope_theta", BASES[0]), *(layer.key for layer in model.layers.values()))
@@ -314,12 +314,12 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
     """Return the parameters of one kind of layer in today's form."""
-    found, given = _recipe.recipe(part, layer_type=kind), _config.parameters(part, kind)
+    found, given = _recipe.recipe(part, layer_type=kind), _parameters.parameters(part, kind)
     if given is None:
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
-    values = {key: fact.value for key, fact in {**_config.assumed(part, kind), **given}.items()}
+    values = {key: fact.value for key, fact in {**_parameters.assumed(part, kind), **given}.items()}
     counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
-    sliced = _recipe.slice_of(_config.of_layers(part, kind, None)[0], kind) is not None
+    sliced = _recipe.slice_of(_parameters.of_layers(part, kind, None)[0], kind) is not None
     if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
         del values[SHARES[0]]
     elif isinstance(found, Recipe) and counted and not sliced and kind_of(given) != "proportional":

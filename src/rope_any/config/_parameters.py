@@ -1,5 +1,5 @@
 """
-A model's config, read: whatever its age and source, values under today's names, and where each stands.
+Read a config of any age into its text part and the parameters of each kind of layer, each with its source.
 
 What a config says: the part of it that speaks of text (`part_of`), its parameters for one kind of layer, whatever their
 form and names (`parameters`), its layers and sizes. `_recipe` draws the conclusions. Each value travels as a `Fact`,
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import integer, shown
-from rope_any._gguf import is_gguf, translated
-from rope_any._models import (
+from rope_any._pairing import Pairing, as_pairing
+from rope_any.config._gguf import is_gguf, translated
+from rope_any.config._models import (
     INDICES,
     INERT,
     MODELS,
@@ -28,8 +29,7 @@ from rope_any._models import (
     Model,
     listed,
 )
-from rope_any._pairing import Pairing, as_pairing
-from rope_any._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
+from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
 LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes

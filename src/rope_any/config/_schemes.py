@@ -1,5 +1,5 @@
 """
-The rope types of configs: which keys each reads, and what it makes of the frequencies.
+List the rope types of configs: which keys each reads, and what it makes of the frequencies.
 
 Names are those of ``rope_parameters`` in transformers; a key without a default is required.
 """

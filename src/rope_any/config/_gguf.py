@@ -1,5 +1,5 @@
 """
-GGUF metadata -> a config of the form that transformers had, under whose names it is then read.
+Translate the metadata of a GGUF file into a config with the names of transformers.
 
 As llama.cpp reads it (commit 3f545be, August 2026). What its files keep as tensors, metadata alone can't say: the
 factors of LongRoPE, and those of Llama 3, of which there is no trace; the former are refused.
@@ -10,8 +10,8 @@ from numbers import Integral
 from typing import Any
 
 from rope_any._checks import positive, real, shown
-from rope_any._models import MODELS, Model
-from rope_any._schemes import near
+from rope_any.config._models import MODELS, Model
+from rope_any.config._schemes import near
 from rope_any.scaling import yarn_attention_factor
 
 _ARCHITECTURE = "general.architecture"
