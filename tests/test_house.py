@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -153,9 +155,63 @@ def test_the_public_face():
     assert ra.__all__ == sorted(
         {"BentTable", "Rope", "Table", "__version__", "cos_sin", "frequencies", "rotate"} | MODULES
     )
-    public = {name for name in vars(ra) if not name.startswith("_")}
-    modules = {name for name in public if f"rope_any.{name}" in sys.modules}
-    assert public - modules == set(ra.__all__) - MODULES - {"__version__"}
+    assert dir(ra) == ra.__all__
+    assert {name for name in MODULES if getattr(ra, name) is not sys.modules[f"rope_any.{name}"]} == set()
+    with pytest.raises(AttributeError, match="module 'rope_any' has no attribute 'nobody'"):
+        _ = ra.nobody
+
+
+_PROBE = """
+import sys
+import numpy as np
+import rope_any as ra
+q = np.ones((1, 2, 3, 8), dtype=np.float32)
+ra.Rope(ra.frequencies(8), pairing="half")(q, q)
+{}
+print(*sorted(name for name in dir(ra) if f"rope_any.{{name}}" in sys.modules))
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+@pytest.mark.parametrize(
+    ("more", "loaded"),
+    [("", []), ("ra.config", ["axes", "config", "scaling"]), ("from rope_any import weights", ["weights"])],
+    ids=["none", "asked for", "imported"],
+)
+def test_a_public_module_is_loaded_when_it_is_asked_for(more, loaded):
+    run = subprocess.run([sys.executable, "-c", _PROBE.format(more)], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == loaded
+
+
+_USER = """
+import rope_any as ra
+from rope_any import positions
+
+told: tuple[ra.config.Explanation, ...] = ra.config.explain({})
+names: list[str] = positions.__all__
+wrong: int = ra.config.explain({})
+missing = ra.nobody
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts a process")
+def test_a_user_has_the_types_of_public_modules(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    (tmp_path / "user.py").write_text(_USER.lstrip())
+    # without the packages of the environment, which take half a minute to read
+    words = ["-m", "mypy", "--strict", "--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent"]
+    run = subprocess.run(
+        [sys.executable, *words, "--cache-dir", os.devnull, "user.py"],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(SOURCE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.findall(r"^user.py:(\d+): error: .*\[(.*)\]$", run.stdout, re.MULTILINE) == [
+        ("6", "assignment"),
+        ("7", "attr-defined"),
+    ]
 
 
 # No "See also" in so small a house; extended summaries and examples where there is something to say.

@@ -11,9 +11,8 @@ Examples
 >>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
 """
 
-from types import ModuleType as _Module
+from typing import TYPE_CHECKING
 
-from rope_any import axes, bending, config, positions, scaling, weights
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
@@ -39,12 +38,20 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from rope_any import axes, bending, config, onnx, plot, positions, scaling, testing, weights
+else:
 
-def __getattr__(name: str) -> _Module:
-    """Import what needs NumPy where it is asked for: the library itself doesn't."""
-    if name not in {"onnx", "plot", "testing"}:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    import importlib
+    def __getattr__(name: str) -> object:
+        """Import a public module when it is first asked for, so that a program loads only those that it uses."""
+        if name not in __all__:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        import importlib
 
-    return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, among them those of modules that are not imported yet."""
+    return __all__
