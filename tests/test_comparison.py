@@ -1,9 +1,7 @@
 """The table that compares us with others says what its probes find now, of each library that is installed."""
 
 import re
-import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +9,10 @@ import pytest
 import rope_any as ra
 
 pytest.importorskip("torch", reason="the probes run torch")
-DOCS = Path(__file__).parent.parent / "docs"
-sys.path.insert(0, str(DOCS))
 
-import comparison_table as comparison  # noqa: E402
+import comparison_table as comparison
 
-TEXT = (DOCS / "comparison_table.md").read_text(encoding="utf-8")
+TEXT = comparison.WRITTEN.read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("|")]
 COLUMNS = [(topic, feature) for topic, probes in comparison.TOPICS.items() for feature in probes]
 QUICK = [(topic, feature) for topic, feature in COLUMNS if feature not in comparison.SLOW]
@@ -67,7 +63,7 @@ def name(request):
 
 
 def test_the_table_says_what_the_probes_find(name):
-    assert differences(name, QUICK) == {}, f"python docs/comparison_table.py --only {name} --write"
+    assert differences(name, QUICK) == {}, f"python tools/comparison_table.py --only {name} --write"
 
 
 @pytest.mark.slow

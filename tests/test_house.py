@@ -47,7 +47,6 @@ ROOMS = [
     "testing.vectors",
     "testing._check",
     "testing",
-    "testing.make_vectors",
     "plot.looks",
     "plot",
     "__init__",

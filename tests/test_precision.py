@@ -2,16 +2,13 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mpmath", reason="mpmath is not installed")
-DOCS = Path(__file__).parent.parent / "docs"
-sys.path.insert(0, str(DOCS))
 
-import making  # noqa: E402
-import precision_table as precision  # noqa: E402
+import making
+import precision_table as precision
 
 TABLES = precision.WRITTEN.read_text(encoding="utf-8").split("\n**")
 COLUMNS = {"131 072": 2**17, "2³¹ − 1": 2**31 - 1}

@@ -15,12 +15,12 @@ import rope_any as ra
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
-HERE = Path(__file__).parent
+TOOLS = Path(__file__).parent.parent / "tools"
 F = ra.frequencies(24)
 
 
 def load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -57,7 +57,7 @@ TORCH = importlib.util.find_spec("torch") and importlib.util.find_spec("torch.di
 @pytest.fixture(scope="module", params=[2, 4])
 def ranks(request, tmp_path_factory):
     store = tmp_path_factory.mktemp("ranks") / "store"
-    script = HERE / "sharded_torch.py"
+    script = TOOLS / "sharded_torch.py"
     return failures(*([script, rank, request.param, store] for rank in range(request.param)), patience=900)
 
 
@@ -75,7 +75,7 @@ JAX = importlib.util.find_spec("jax") and hasattr(importlib.import_module("jax.s
 @pytest.fixture(scope="module")
 def devices():
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    (failed,) = failures([HERE / "sharded_jax.py"], patience=900, **flags)
+    (failed,) = failures([TOOLS / "sharded_jax.py"], patience=900, **flags)
     return failed
 
 

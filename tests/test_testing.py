@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+import make_vectors
 import ml_dtypes
 import mpmath
 import numpy as np
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import axes, scaling
-from rope_any.testing import Case, Report, cases, check_rotary, make_vectors, vectors
+from rope_any.testing import Case, Report, cases, check_rotary, vectors
 from rope_any.testing._exact import exact
 
 FILE = Path(vectors.__file__).parent / vectors.FILE

@@ -21,7 +21,7 @@ name                       shape, dtype           what it is
 ``<case>/interleaved``     (n, head_dim), float64  the same with feature 2i beside 2i + 1
 =========================  =====================  ============================================================
 
-``python -m rope_any.testing.make_vectors FILE`` writes the file anew, to the same bytes.
+``python tools/make_vectors.py FILE``, in the repository, writes the file anew, to the same bytes.
 """
 
 import json
@@ -87,9 +87,9 @@ def cases() -> dict[str, Case]:
 
     Notes
     -----
-    Worked out by ``rope_any/testing/make_vectors.py`` in 60-digit arithmetic from the formulas of the papers, and not
-    by the functions of this library. Other languages read the file itself, ``rope_any/testing/vectors_1.npz``; the
-    docstring of ``rope_any.testing.vectors`` says what is in it.
+    Worked out by ``tools/make_vectors.py`` of the repository in 60-digit arithmetic from the formulas of the papers,
+    and not by the functions of this library. Other languages read the file itself,
+    ``rope_any/testing/vectors_1.npz``; the docstring of ``rope_any.testing.vectors`` says what is in it.
 
     Examples
     --------

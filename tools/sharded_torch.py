@@ -1,7 +1,7 @@
 """
 What each rank does for `test_sharded`: the same calls on sharded and on whole tensors, and nothing may be sent.
 
-``python sharded_torch.py RANK RANKS STORE`` prints what failed, by the names of the cases, as JSON.
+``python tools/sharded_torch.py RANK RANKS STORE`` prints what failed, by the names of the cases, as JSON.
 """
 
 import contextlib

@@ -5,8 +5,8 @@ In an environment with torch, transformers and what the tests need::
 
     pip install torch                                      # first, in the build that you want
     pip install -e ".[pytest,transformers]"
-    python docs/replace_table.py                           # prints the table
-    python docs/replace_table.py --write                   # and writes replace_table.md
+    python tools/replace_table.py                           # prints the table
+    python tools/replace_table.py --write                   # and writes replace_table.md
 
 It takes some seconds. The architectures, their sizes and the truth are those of ``tests/test_replace.py``. The other
 options measure something else in place of this table, and write nothing.
@@ -24,7 +24,7 @@ import torch
 import transformers
 from transformers.models.llama import modeling_llama as llama
 
-WRITTEN = Path(__file__).with_suffix(".md")
+WRITTEN = making.DOCS / "replace_table.md"
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import test_replace as tests  # noqa: E402
@@ -158,7 +158,7 @@ def main() -> None:
         print(*(rotations() if given.calls else in_bfloat16()), sep="\n")
         return
     head = [
-        "<!-- written by replace_table.py; run it again rather than edit this file -->",
+        "<!-- written by tools/replace_table.py; run it again rather than edit this file -->",
         "",
         f"transformers {transformers.__version__}, torch {torch.__version__}",
         "",

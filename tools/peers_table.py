@@ -3,8 +3,8 @@ Run the context extension of other libraries against ours: `peers_table.md`.
 
 In the environment that `comparison.md` describes::
 
-    python docs/peers_table.py                             # prints the tables
-    python docs/peers_table.py --write                     # and writes peers_table.md
+    python tools/peers_table.py                             # prints the tables
+    python tools/peers_table.py --write                     # and writes peers_table.md
 
 It takes half a minute. Every number is what the library's own code returns, and what a row says is checked besides:
 where a library does otherwise by now the script stops, and the row is to be changed. Where a library is missing it is
@@ -942,7 +942,7 @@ def agreements() -> Iterator[str]:
 
 def main() -> None:
     """Run the engines, and print the tables."""
-    path = Path(__file__).with_suffix(".md")
+    path = making.DOCS / "peers_table.md"
     parser = making.parser(__doc__, path)
     parser.add_argument("--pins", action="store_true", help="print the libraries and their versions, for pip")
     parser.add_argument(
@@ -965,8 +965,8 @@ def main() -> None:
     same_rows = ["| scheme | the same as ours |", "| --- | --- |", *([] if missing else agreements())]
     if missing:
         same_rows[2:] = [line for line in before.splitlines() if line.count("|") == 3][2:]
-    parts = ["<!-- written by peers_table.py; run it again rather than edit this file -->", "\n".join(rows), LEGEND]
-    making.show("\n\n".join([*parts, "\n".join(same_rows)]), path, write=given.write)
+    head = "<!-- written by tools/peers_table.py; run it again rather than edit this file -->"
+    making.show("\n\n".join([head, "\n".join(rows), LEGEND, "\n".join(same_rows)]), path, write=given.write)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ In an environment with the libraries to measure::
 
     pip install torch                                      # first, in the build that you want
     pip install -e ".[dask,jax,mlx,testing]" array-api-strict
-    python docs/precision_table.py                         # prints the tables
-    python docs/precision_table.py --write                 # and writes precision_table.md
+    python tools/precision_table.py                         # prints the tables
+    python tools/precision_table.py --write                 # and writes precision_table.md
 
 It takes a minute or two. The judge is mpmath with 60 digits, on the float64 frequencies as given. Every library that
 is installed is measured, others are named; nothing is written where one is missing that the file has rows of.
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context
 from functools import cache, partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ import rope_any as ra
 from rope_any._array import has_float64, namespace
 from rope_any._engines import ENGINES, find, version
 
-WRITTEN = Path(__file__).with_suffix(".md")
+WRITTEN = making.DOCS / "precision_table.md"
 BASES = {"10 000": 10_000.0, "500 000": 500_000.0}
 ROTARY_DIM = 128
 SAMPLES = 1024
@@ -246,7 +245,7 @@ def main() -> None:
         else:
             absent.append(f"{name} (no device)")
     ours = [way for way in ways if way.ours]
-    parts = ["<!-- written by precision_table.py; run it again rather than edit this file -->"]
+    parts = ["<!-- written by tools/precision_table.py; run it again rather than edit this file -->"]
     for shown_base, base in BASES.items():
         parts += [f"**Integer positions, float32 tables, base {shown_base}.**", measured(ways, "int32", base)]
     shown_base, base = next(iter(BASES.items()))

@@ -3,8 +3,8 @@ Try what `rope_any` and other libraries of rotary embeddings can do: `comparison
 
 In the environment that `comparison.md` describes::
 
-    python docs/comparison_table.py                        # prints the tables
-    python docs/comparison_table.py --write                # and writes comparison_table.md
+    python tools/comparison_table.py                        # prints the tables
+    python tools/comparison_table.py --write                # and writes comparison_table.md
 
 It takes a few minutes. How a library is called is in `rotaries.py` and in the functions under "what else" below; each
 cell is what a function under "the probes" found out by calling it. Libraries that are not installed are named, and
@@ -48,7 +48,7 @@ SHAPE = (2, 3, 8, DIM)  # of x
 RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
 NEAR, FAR = 100, {"131\u00a0072": 2**17, "1\u00a0048\u00a0576": 2**20}
 YES, NO, GPU = "yes", "no", "needs a GPU"
-WRITTEN = Path(__file__).with_suffix(".md")
+WRITTEN = making.DOCS / "comparison_table.md"
 
 
 class Library(NamedTuple):
@@ -1184,7 +1184,7 @@ def main() -> None:
         return
     about = ", ".join(f"{name} {version(one.package)}" for name, one in LIBRARIES.items() if installed(one))
     parts = [
-        "<!-- written by comparison_table.py; run it again rather than edit this file -->",
+        "<!-- written by tools/comparison_table.py; run it again rather than edit this file -->",
         f"Tried on {today} on a CPU, with {about}; torch {version('torch')}.",
         *tables(),
     ]

@@ -1,7 +1,7 @@
 """
 What eight devices of one process do for `test_sharded`: the compiled programs send nothing, and shards stay theirs.
 
-``python sharded_jax.py`` prints what failed, by the names of the cases, as JSON.
+``python tools/sharded_jax.py`` prints what failed, by the names of the cases, as JSON.
 """
 
 import json

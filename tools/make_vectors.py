@@ -1,5 +1,5 @@
 """
-Write the vectors: ``python -m rope_any.testing.make_vectors FILE``.
+Write the vectors: ``python tools/make_vectors.py FILE``.
 
 Each formula is written out here from its paper, in 60 digits; nothing of `scaling`, `axes` or `cos_sin` is used. The
 bytes depend on no clock, no random numbers and no compressor, and every number is rounded once: whoever runs it gets
@@ -273,5 +273,5 @@ def write(path: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m rope_any.testing.make_vectors FILE")
+        sys.exit("usage: python tools/make_vectors.py FILE")
     write(Path(sys.argv[1]))

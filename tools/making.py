@@ -1,9 +1,11 @@
-"""What the scripts that make a part of a page have in common: it is printed, and with ``--write`` written as well."""
+"""What the programs that make a part of a page share: it is printed, and with ``--write`` written as well."""
 
 import argparse
 import sys
 from collections.abc import Collection
 from pathlib import Path
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:

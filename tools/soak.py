@@ -1,7 +1,7 @@
 """
 A soak: random calls of every kind on every library, each against arithmetic of its own, while memory is watched.
 
-``python tests/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
+``python tools/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
 same seed and ``--first N --calls 1`` make it again. An interrupt (Ctrl-C) ends it with the figures so far. Exits with 1
 where a call fails or memory has grown.
 """
@@ -21,12 +21,15 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
-from conftest import LIBRARIES, Library
 
 import rope_any as ra
 from rope_any._arrays import is_array
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import oracle
+from conftest import LIBRARIES, Library
 
 # Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
 SHARES = {
@@ -516,7 +519,7 @@ def soak(calls: int, seed: int, first: int = 0, done: Any = lambda *_: None) -> 
             try:
                 name, kind, worst = one(seed, number, shares)
             except Exception as error:
-                error.add_note(f"call {number}: python tests/soak.py --seed {seed} --first {number} --calls 1")
+                error.add_note(f"call {number}: python tools/soak.py --seed {seed} --first {number} --calls 1")
                 raise
             report.calls[name, kind] += 1
             report.worst[name] = max(report.worst[name], worst)

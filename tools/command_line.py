@@ -5,8 +5,8 @@ In an environment with the libraries that the page shows::
 
     pip install torch                                      # first, in the build that you want
     pip install -e ".[test]"
-    python docs/command_line.py                            # prints the page
-    python docs/command_line.py --write                    # and writes it
+    python tools/command_line.py                            # prints the page
+    python tools/command_line.py --write                    # and writes it
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from rope_any.cli import app
 
-PAGE = Path(__file__).with_name("command-line.md")
+PAGE = making.DOCS / "command-line.md"
 BLOCK = re.compile(r"```console\n\$ (.+)\n(?:.*\n)*?```")  # a command, and what it prints
 
 LLAMA = {"model_type": "llama", "head_dim": 16, "rope_theta": 500_000.0, "max_position_embeddings": 8192}

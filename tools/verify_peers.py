@@ -3,8 +3,8 @@ Run `rope-any verify` on the rotaries of other libraries: `verify_peers.md`.
 
 In the environment that `comparison.md` describes::
 
-    python docs/verify_peers.py                            # prints the table
-    python docs/verify_peers.py --write                    # and writes verify_peers.md
+    python tools/verify_peers.py                            # prints the table
+    python tools/verify_peers.py --write                    # and writes verify_peers.md
 
 It takes four minutes. Each row is what a command reports; how each library is called is in `rotaries.py`. A
 library that is not installed is named as such, and nothing is written then.
@@ -137,7 +137,7 @@ def rows() -> Iterator[str]:
 
 def main() -> None:
     """Run the peers, and print the table."""
-    path = Path(__file__).with_suffix(".md")
+    path = making.DOCS / "verify_peers.md"
     given = making.parser(__doc__, path).parse_args()
     making.told({one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write)
     table = [
@@ -147,7 +147,7 @@ def main() -> None:
     ]
     words = command("transformers_llama")
     parts = [
-        "<!-- written by verify_peers.py; run it again rather than edit this file -->",
+        "<!-- written by tools/verify_peers.py; run it again rather than edit this file -->",
         "\n".join(table),
         "The commands, row by row:",
         "\n".join(["```text", *(line(command(name)) for name in PEERS), "```"]),

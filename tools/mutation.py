@@ -1,7 +1,7 @@
 """
 Mutation testing: whether some test fails when a line of the library is changed.
 
-``python tests/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
+``python tools/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
 tests of the room that call the function, the quick ones first, until one fails: of those that need NumPy, or
 array-api-strict without float64. Without ``--sample`` it changes every place. The tests are collected once and run once
 without a change. Each mutant is a fork of that process, in which a function has been given other code, so that all who
@@ -32,7 +32,7 @@ import pytest
 
 import rope_any
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parent.parent / "tests"
 # One without float64 is there: its tables are made in another way.
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
 CONFIG = ("test_config", "test_errors")
