@@ -1,4 +1,4 @@
-"""``python -m rope_any``: the command line."""
+"""Run the command line as ``python -m rope_any``."""
 
 from rope_any.cli import main
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: what stood in their place is as it was until all of them are there."""
+"""Write files whole or not at all: old files stay as they are until all new ones are complete."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 """
-Safetensors files: what is in one and where, and copies in which some tensors are reordered.
+Read what a safetensors file holds, and copy one with some of its tensors reordered.
 
 A permutation changes no dtype, no shape and no offset: the header is copied as it stands, and the data are bytes, of
 whatever dtype. A few MiB at a time are in memory. (The package `safetensors` writes what is in memory as a whole, in

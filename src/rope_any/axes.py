@@ -1,5 +1,5 @@
 """
-Several position axes: frequencies -> rows of W, one row per axis.
+Divide the pairs among several position axes: one row of frequencies for each axis.
 
 The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. In all arrangements but `mixed` a pair turns with one
 axis alone, so each column of W holds its frequency once and zeros else; where all axes stand at the same position, the

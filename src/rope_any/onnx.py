@@ -1,5 +1,5 @@
 """
-ONNX: a `Rope` -> a model that turns queries and keys.
+Export a `Rope` as an ONNX model that rotates queries and keys.
 
 The source that turns arrays is run once on values of a graph (ndonnx's), and what it does to them is the model.
 """

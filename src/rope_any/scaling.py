@@ -1,5 +1,5 @@
 """
-Context extension: frequencies -> frequencies, and the attention factors that go with them.
+Extend the context of a model: rescale its frequencies, and compute the attention factor that goes with them.
 
 Each scheme takes the frequencies of one row, in radians per position, and returns as many; so schemes compose. Lengths
 are counted in tokens. Host numbers only: learned frequencies (an array) take a scheme as a multiplier, the quotient of

@@ -1,5 +1,5 @@
 """
-Projection weights from one pairing to the other, for the same scores.
+Permute projection weights from one pairing to the other, so that attention scores stay the same.
 
 Which features turn together is a property of a checkpoint: the rows of its query and key projections were trained for
 it. With these rows in another order, head by head, queries and keys come out in the order of the other pairing, and

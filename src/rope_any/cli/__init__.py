@@ -1,4 +1,4 @@
-"""The command line ``rope-any``: its verbs, in groups, each with an example."""
+"""Define the command line ``rope-any``: its verbs, in groups, each with an example."""
 
 import sys
 from collections.abc import Callable

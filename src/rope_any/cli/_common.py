@@ -1,4 +1,4 @@
-"""What the verbs share: consoles, progress, JSON, and how an error is told."""
+"""Provide what all verbs share: consoles, progress, JSON, and the text of errors."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the verbs that read a config share: its options, and what it says."""
+"""Provide what the verbs that read a config share: their options, and the explained config."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""``rope-any convert``: the weights of a checkpoint for the other pairing."""
+"""``rope-any convert``: permute the weights of a checkpoint for the other pairing."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""``rope-any export``: the rotation of a model as an ONNX model."""
+"""``rope-any export``: write the rotation of a model as an ONNX model."""
 
 from pathlib import Path
 from typing import Annotated, Literal

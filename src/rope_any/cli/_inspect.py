@@ -1,4 +1,4 @@
-"""``rope-any inspect`` and ``diff``: the rotations of models, each value with its source, and how far two are apart."""
+"""``rope-any inspect``, ``diff``: show the rotations of models, where each value is from, and how far two differ."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""``rope-any plot``: pictures of the rotation of a model."""
+"""``rope-any plot``: draw the rotation of a model."""
 
 import math
 import os

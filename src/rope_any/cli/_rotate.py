@@ -1,4 +1,4 @@
-"""``rope-any rotate``: queries and keys from files of NumPy."""
+"""``rope-any rotate``: rotate queries and keys that are in files of NumPy."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,1 +1,1 @@
-"""What puts rope_any under the code of others: one module for each library, which it alone imports."""
+"""Use rope_any inside of other libraries: one module for each, the only one that imports it."""

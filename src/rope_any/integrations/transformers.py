@@ -1,5 +1,5 @@
 """
-The models of transformers: exact tables, and the fast rotation, under a model that stands.
+Give an existing model of transformers exact tables and the fast rotation.
 
 There a rotary embedding makes the tables, once for all layers of a kind, and each attention hands them to a function of
 its module. `replace` gives both a ``forward`` of their own, on the instance: nothing that models share is changed. It

@@ -1,5 +1,5 @@
 """
-Pictures of a rotation, by matplotlib.
+Draw the properties of a rotation with matplotlib.
 
 Each function draws on the `ax` that it is given and returns it. Without one it makes a figure by pyplot, because that
 is where notebooks, ``pyplot.show`` and galleries look for what they are to show. Frequencies may be an array of any

@@ -1,5 +1,5 @@
 """
-How pictures look: figures, colours, styles of lines, names and numbers.
+Define how pictures look: figures, colours, styles of lines, names and numbers.
 
 Colour-blind eyes can tell the colours apart, which differ in lightness or come with a style of line. What is drawn on
 axes that are given keeps the looks that they were made with; figures made here have ``LOOKS``.

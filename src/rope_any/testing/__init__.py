@@ -1,5 +1,5 @@
 """
-A second opinion: the exact rotation, for everyone's rotary.
+Check any implementation of RoPE against the exact rotation.
 
 `check_rotary` runs any function of any library against 60-digit arithmetic; `cases` are vectors that others can read.
 What is right is worked out anew here, without the house's own arithmetic.

@@ -1,4 +1,4 @@
-"""Any rotary, run against the exact one and through the properties that make it a rotary."""
+"""Run any implementation of RoPE against the exact rotation, and test the properties of a rotation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product, takewhile

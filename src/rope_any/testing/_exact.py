@@ -1,4 +1,4 @@
-"""The truth: cosines and sines in 60 digits, rounded once. It shares no arithmetic with the rest of the house."""
+"""Compute cosines, sines and rotations in 60 digits, rounded once, with no arithmetic of the rest of the package."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is usually wrong with a rotary: references that are wrong on purpose, and which of them does the same."""
+"""Find out what is wrong with an implementation: which of the usual mistakes gives the same numbers."""
 
 from collections.abc import Callable, Iterator
 from itertools import combinations

@@ -1,5 +1,5 @@
 """
-The vectors: rotations worked out in 60 digits, in a file that any language can read.
+Read the test vectors: rotations computed in 60 digits, in a file that any language can read.
 
 ``vectors_1.npz`` is a zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little endian), none of
 them compressed. The ``1`` is the version of what follows; what reads version 1 need not read another.
