@@ -1,4 +1,4 @@
-"""The house: imports go down only, libraries are named in two rooms, the public face is documented."""
+"""The house: imports go one way, libraries are named in few places, the public face is documented."""
 
 import ast
 import importlib
@@ -6,146 +6,180 @@ import os
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import modules
 import pytest
 from numpydoc.validate import validate
 
 import rope_any as ra
 
 SOURCE = Path(ra.__file__).parent
-# Each room may import those above it, no others.
-ROOMS = [
-    "_array",
-    "_parts",
-    "_memory",
-    "_engines",
-    "_compilers",
-    "_gradients",
-    "_checks",
-    "_frequencies",
-    "scaling",
-    "axes",
-    "_pairing",
-    "_table",
-    "bending",
-    "positions",
-    "_rotate",
-    "_rope",
-    "config._models",
-    "config._schemes",
-    "config._gguf",
-    "config._parameters",
-    "config._recipe",
-    "config",
-    "weights",
-    "onnx",
-    "_safetensors",
-    "_files",
-    "testing._exact",
-    "testing._wrong",
-    "testing.vectors",
-    "testing._check",
-    "testing",
-    "plot.looks",
-    "plot",
-    "__init__",
-    "cli._common",
-    "cli._configs",
-    "cli._inspect",
-    "cli._export",
-    "cli._plot",
-    "cli._rotate",
-    "cli._convert",
-    "cli._check",
-    "cli._verify",
-    "cli",
-    "__main__",
-    "integrations",
-    "integrations.transformers",
-]
-# What a room imports from below it, inside of a function that needs it.
-LATER = {"_rope": {"config._parameters", "config._recipe"}}
-MATH_ONLY = {"_checks", "_frequencies", "scaling", "axes"}
-KNOW_LIBRARIES = {"_array", "_parts", "_memory", "_compilers", "_engines", "_gradients"} | {
-    "onnx",
-    "integrations.transformers",
-}
-LIBRARIES = {"torch", "cupy", "jax", "dask", "mlx", "array_api_strict", "ndonnx"}
+PACKAGE = modules.package()
+
+# Until these are a folder, `_arrays/`. What is said of that folder below holds for them.
+ARRAYS_TODAY = {"_array", "_compilers", "_engines", "_gradients", "_memory", "_parts"}
 
 
-def imports(tree):
-    """Return the full names of the modules that a module imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            if node.module.startswith("rope_any"):
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def is_of_arrays(name):
+    return name in ARRAYS_TODAY or name.split(".")[0] == "_arrays"
 
 
-def upward(room, tree):
-    """Return the rooms that `room` imports though they don't stand above it."""
-    rooms = {name.removeprefix("rope_any.") for name in imports(tree) if name.startswith("rope_any.")}
-    return {name for name in rooms & set(ROOMS) - {room} if ROOMS.index(name) > ROOMS.index(room)}
+# --- imports ----------------------------------------------------------------------------------------------
+
+CORE = {"_align", "_checks", "_frequencies", "_pairing", "_positions", "_rope", "_rotate", "_table"}
+OUTER = {"__init__", "__main__", "cli", "config", "integrations", "onnx", "plot", "testing"}
+HOST = {"_checks", "_frequencies", "axes", "scaling"}
 
 
-def libraries(tree):
-    """Return the array libraries that code (not prose) speaks of."""
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None
+def graph(package):
+    """Return what each module imports, now or later, but for the config that `Rope.from_config` reads when called."""
+    return {
+        name: module.now | {other for other in module.later if (name, other.split(".")[0]) != ("_rope", "config")}
+        for name, module in package.items()
     }
-    names = {part for name in imports(tree) for part in name.split(".")}
+
+
+def cycle(package):
+    """Return modules that import each other in a circle, or None."""
+    try:
+        TopologicalSorter(graph(package)).prepare()
+    except CycleError as error:
+        return error.args[1]
+
+
+def reached(package, names):
+    """Return all that some modules import, and what these import, and so on."""
+    imports, found, new = graph(package), set(), {*names}
+    while new:
+        found |= new
+        new = {other for name in new for other in imports[name]} - found
+    return found
+
+
+def core_in(package):
+    return {name for name in package if name in CORE or is_of_arrays(name)}
+
+
+def outer_in(names):
+    return {name for name in names if name.split(".")[0] in OUTER}
+
+
+def test_imports_go_one_way():
+    assert cycle(PACKAGE) is None
+
+
+def test_the_core_imports_nothing_that_stands_around_it():
+    assert len(core_in(PACKAGE)) >= 8
+    assert outer_in(reached(PACKAGE, core_in(PACKAGE))) == set()
+
+
+def outside_of_host(package, name):
+    """Return what a module of host numbers imports beyond mathematics and its like."""
+    names = {what for what, _ in modules.imported(package[name].tree)}
+    allowed = {"collections", "math", "numbers", "rope_any", "typing"}
+    others = {what for what in names if what.split(".")[0] not in allowed}
+    return others | (package[name].now | package[name].later) - HOST
+
+
+@pytest.mark.parametrize("name", sorted(HOST))
+def test_modules_of_host_numbers_import_only_mathematics(name):
+    assert outside_of_host(PACKAGE, name) == set()
+
+
+def test_these_tests_can_fail():
+    good = {"_table": "import math", "config": "from rope_any._rope import Rope", "__init__": "", "axes": ""}
+    rope = "from rope_any import _table\ndef from_config():\n    from rope_any.config import read"
+    fine = modules.read(good | {"_rope": rope})
+    assert fine["_rope"] == (fine["_rope"].tree, {"_table"}, {"config"})
+    assert cycle(fine) is None and outer_in(reached(fine, core_in(fine))) == set()
+    circle = modules.read(good | {"_rope": rope, "_table": "def f():\n    from rope_any._rope import Rope"})
+    assert {*cycle(circle)} == {"_table", "_rope"}
+    early = modules.read(good | {"_rope": "from rope_any.config import read"})
+    assert {*cycle(early)} == {"_rope", "config"}
+    assert outer_in(reached(early, core_in(early))) == {"config"}
+    whole = modules.read(good | {"axes": "import rope_any\nfrom rope_any import _table\nfrom os import path"})
+    assert outside_of_host(whole, "axes") == {"__init__", "_table", "os.path"}
+
+
+# --- the names of libraries -------------------------------------------------------------------------------
+
+LIBRARIES = {"array_api_strict", "cupy", "dask", "jax", "mlx", "ndonnx", "numba", "torch"}
+# NumPy as a tool of the host: files, pictures, checks.
+NUMPY = {"_safetensors", "cli", "plot", "testing"}
+
+
+def names_libraries(name):
+    return is_of_arrays(name) or name.split(".")[0] in {"onnx", "integrations"}
+
+
+def is_in(library, name):
+    return re.search(rf"(^|[._]){library}([._]|$)", name) is not None
+
+
+def libraries(tree, known=LIBRARIES):
+    """
+    Return what code imports of libraries, and how it asks which one it has.
+
+    A string that names a library is data in a table, and a question where it is compared, looked up or an argument.
+    """
+    found = {what.split(".")[0] for what, _ in modules.imported(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            names.add(node.id)
+            found.add(node.id)
         elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            names.add(node.value)
-    return {library for library in LIBRARIES for name in names if library in name.split("_") or library == name}
+            found.add(node.attr)
+        asked = [node] if isinstance(node, ast.Compare | ast.Subscript | ast.match_case) else []
+        asked += [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+        texts = (text for part in asked for text in ast.walk(part) if isinstance(text, ast.Constant))
+        found |= {text.value for text in texts if isinstance(text.value, str)}
+    return {one for one in found if one == "__module__" or any(is_in(library, one) for library in known)}
 
 
-def room_of(path):
-    """Return the name of a room: that of its module, without the package's."""
-    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+@pytest.mark.parametrize("name", sorted(name for name in PACKAGE if not names_libraries(name)))
+def test_no_other_module_names_a_library(name):
+    known = LIBRARIES if name.split(".")[0] in NUMPY else LIBRARIES | {"numpy"}
+    assert libraries(PACKAGE[name].tree, known) == set()
 
 
-FILES = {room_of(path): path for path in SOURCE.rglob("*.py")}
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import torch.nn", {"torch"}),
+        ("def f():\n    from jax import numpy as jnp", {"jax"}),
+        ("if is_torch(x): pass", {"is_torch"}),
+        ("_array.is_jax_array(x)", {"is_jax_array"}),
+        ("is_array_api_strict(x)", {"is_array_api_strict"}),
+        ("type(x).__module__ in names", {"__module__"}),
+        ("library(x) in {'mlx', 'torch'}", {"mlx", "torch"}),
+        ("module.startswith('torch.distributed')", {"torch.distributed"}),
+        ("sys.modules['cupy']", {"cupy"}),
+        ("match name:\n    case 'dask': pass", {"dask"}),
+        ("import numpy", set()),
+        ("LAYOUTS = {'torch': 'bshd', 'jax': ('bhsd',)}", set()),
+        ("'''Of torch.'''\nraise ValueError('an array of torch')", set()),
+    ],
+)
+def test_a_library_is_found_by_each_question(code, found):
+    assert libraries(ast.parse(code)) == found
 
 
-def parse(room):
-    return ast.parse(FILES[room].read_text(encoding="utf-8"))
+# --- what each module is for ------------------------------------------------------------------------------
 
 
-def test_every_room_is_known():
-    assert set(FILES) == set(ROOMS)
+@pytest.mark.parametrize("name", PACKAGE)
+def test_each_module_says_in_one_line_what_it_is_for(name):
+    first, _, rest = (ast.get_docstring(PACKAGE[name].tree) or "").partition("\n")
+    assert first.endswith(".") and not rest.partition("\n")[0]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_go_down_only(room):
-    assert upward(room, parse(room)) == LATER.get(room, set())
+def test_the_table_of_modules_is_that_of_the_tree():
+    assert modules.WRITTEN.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
+    assert "{include} modules_table.md" in (modules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("room", sorted(set(ROOMS) - KNOW_LIBRARIES))
-def test_no_other_room_names_a_library(room):
-    assert libraries(parse(room)) == set()
-
-
-@pytest.mark.parametrize("room", sorted(MATH_ONLY))
-def test_host_rooms_import_only_math(room):
-    outside = {name for name in imports(parse(room)) if not name.startswith("rope_any")}
-    assert outside <= {"math", "collections.abc", "numbers", "typing"}
-
-
-def test_the_tests_above_can_fail():
-    bad = ast.parse("from rope_any._rope import Rope\nimport torch\ndef f(x): return is_jax_array(x)")
-    assert upward("_table", bad) == {"_rope"}
-    assert libraries(bad) == {"torch", "jax"}
-
+# --- the public face --------------------------------------------------------------------------------------
 
 MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", "testing", "weights"}
 
@@ -246,28 +280,6 @@ def test_the_docstrings_of_the_edges_are_numpydoc():
     pytest.importorskip("torch", reason="torch is not installed")
     faults = validate("rope_any.integrations.transformers.replace")["errors"]
     assert [fault for fault in faults if fault[0] not in UNCHECKED] == []
-
-
-ALL_OF_THEM = {"__init__", "cli"}  # which import by name, or what they need when they need it
-
-
-def test_the_design_has_each_room_and_what_it_imports():
-    text = (Path(__file__).parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"\| file of `src/rope_any/`.*\n\|[- |]*\n((?:\|.*\n)*)", text)
-    cells = [[re.findall(r"`([\w/.]+)`", cell) for cell in row.split("|")] for row in table.splitlines()]
-    said = {file[0].removesuffix(".py").replace("/", "."): others for _, file, _, others, _ in cells}
-    said = {room.removesuffix(".__init__"): [other.replace("/", ".") for other in said[room]] for room in said}
-    assert sorted(said) == sorted(ROOMS)
-    for room in set(ROOMS) - ALL_OF_THEM:
-        beside = FILES[room].parent.relative_to(SOURCE).as_posix().replace("/", ".")
-        names = {name for name in imports(parse(room)) if name.startswith("rope_any.")}
-        found = {name.removeprefix("rope_any.") for name in names} & set(ROOMS) - {room}
-        assert {other if other in ROOMS else f"{beside}.{other}" for other in said[room]} == found, room
-
-
-def test_every_module_says_what_it_is():
-    for room in ROOMS:
-        assert ast.get_docstring(parse(room)), room
 
 
 def test_the_package_is_typed():
