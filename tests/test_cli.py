@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import rope_any as ra
-from rope_any._arrays import INSTALLABLE, installed
 from rope_any import cli
+from rope_any._arrays import INSTALLABLE, installed
 from rope_any.cli import _check, _inspect
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")

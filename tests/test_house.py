@@ -11,6 +11,7 @@ from pathlib import Path
 
 import modules
 import pytest
+import schedules
 from numpydoc.validate import validate
 
 import rope_any as ra
@@ -18,12 +19,9 @@ import rope_any as ra
 SOURCE = Path(ra.__file__).parent
 PACKAGE = modules.package()
 
-# Until these are a folder, `_arrays/`. What is said of that folder below holds for them.
-ARRAYS_TODAY = {"_array", "_compilers", "_engines", "_gradients", "_memory", "_parts"}
-
 
 def is_of_arrays(name):
-    return name in ARRAYS_TODAY or name.split(".")[0] == "_arrays"
+    return name.split(".")[0] == "_arrays"
 
 
 # --- imports ----------------------------------------------------------------------------------------------
@@ -105,7 +103,8 @@ def test_these_tests_can_fail():
 
 # --- the names of libraries -------------------------------------------------------------------------------
 
-LIBRARIES = {"array_api_strict", "cupy", "dask", "jax", "mlx", "ndonnx", "numba", "torch"}
+FILES = {name.removeprefix("_arrays.") for name in PACKAGE if re.fullmatch(r"_arrays\.[a-z]\w*", name)}
+LIBRARIES = FILES - {"numpy"} | {"numba"}
 # NumPy as a tool of the host: files, pictures, checks.
 NUMPY = {"_safetensors", "cli", "plot", "testing"}
 
@@ -177,6 +176,13 @@ def test_each_module_says_in_one_line_what_it_is_for(name):
 def test_the_table_of_modules_is_that_of_the_tree():
     assert modules.WRITTEN.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
     assert "{include} modules_table.md" in (modules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_schedules_is_that_of_the_code():
+    assert schedules.WRITTEN.read_text(encoding="utf-8") == f"{schedules.table()}\n", (
+        "python tools/schedules.py --write"
+    )
+    assert "{include} schedules_table.md" in (schedules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
 
 
 # --- the public face --------------------------------------------------------------------------------------

@@ -36,12 +36,12 @@ def agree(found, expected):
     return all(a < FACTOR * b and b < FACTOR * a for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("name", [*precision.ENGINES, "others"])
+@pytest.mark.parametrize("name", [*precision.INSTALLABLE, "others"])
 def test_the_table_says_what_the_script_measures(name):
     if name == "others":
         ways = [*precision.others()]
-    elif module := precision.find(name):
-        ways = [way for way in precision.our_ways(name, module) if way.name.count(",") == 2]  # as it is, not compiled
+    elif lib := precision.installed(name):
+        ways = [way for way in precision.our_ways(name, lib) if way.name.count(",") == 2]  # as it is, not compiled
     else:
         pytest.skip(f"{name} is not installed")
     known = [way for way in ways if written(way, TABLES[1])]
@@ -55,7 +55,7 @@ def test_the_table_says_what_the_script_measures(name):
 
 
 def test_it_notices_a_table_of_old():
-    (ours,) = precision.our_ways("NumPy", precision.np)
+    (ours,) = precision.our_ways("NumPy", precision.installed("NumPy"))
     assert written(ours, TABLES[1])
     assert agree([3.0e-8, 3.1e-8], [3.0e-8, 3.0e-8])
     assert not agree([3.0e-8, 3.1e-8], [3.0e-8, 6.5e-8])
@@ -90,7 +90,7 @@ def test_a_row_is_not_lost_with_its_library(monkeypatch, capsys):
     making.told(set(), write=True)
     making.told({"MLX", "JAX"}, write=False)
     assert capsys.readouterr().err == "missing: JAX, MLX\n"
-    monkeypatch.setattr(precision, "find", lambda name: None if name == "JAX" else name)
+    monkeypatch.setattr(precision, "installed", lambda name: None if name == "JAX" else name)
     monkeypatch.setattr(precision, "devices", lambda name, _: {} if name == "MLX" else {"cpu": None})
     monkeypatch.setattr(sys, "argv", ["precision_table.py", "--write"])
     with pytest.raises(SystemExit, match="missing: JAX, MLX; nothing is written without their rows"):

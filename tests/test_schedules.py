@@ -61,7 +61,9 @@ VIEWS = {
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("options", [_rotate.RotationOptions(p, start) for p in ("half", "interleaved") for start in (0, 1, 2)])
+@pytest.mark.parametrize(
+    "options", [_rotate.RotationOptions(p, start) for p in ("half", "interleaved") for start in (0, 1, 2)]
+)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tiles_equal_the_whole_and_the_oracle(shape, view, options, dtype, put):

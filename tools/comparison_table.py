@@ -38,8 +38,7 @@ from peers_table import FACTOR, LONGER, Reading, alone, same
 from rotaries import BASE, TABLE, Turn
 
 import rope_any as ra
-from rope_any import _array, scaling
-from rope_any._engines import ENGINES, find, host
+from rope_any import _arrays, scaling
 from rope_any.testing import cases
 from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
 
@@ -147,17 +146,21 @@ def does(library: str, feature: str) -> Callable[[Callable[..., Any]], None]:
 # --- numbers ----------------------------------------------------------------------------------------------
 
 
+def arrays_of(engine: str) -> Any:
+    """Return the record of an array library, or None if it is not installed."""
+    return _arrays.installed(engine)
+
+
 def put(engine: str, data: Any) -> Any:
     """Return data as an array of a library."""
-    module = find(engine)
-    device = next(iter(ENGINES[engine].devices(module).values()))
-    return ENGINES[engine].put(module, np.array(data), device)
+    lib = arrays_of(engine)
+    return lib.put(np.array(data), next(iter(lib.devices().values())))
 
 
 def get(x: Any) -> Data:
     """Return an array of any library as float64."""
-    xp = _array.namespace(x=x)
-    return host(_array.cast(xp, x, _array.compute_dtype(xp, x))).astype(np.float64)
+    lib = _arrays.require_array("x", x)
+    return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)
 
 
 def numbers(*shape: int, bits: int = 23) -> Data:
@@ -199,7 +202,7 @@ class Trial(NamedTuple):
         """Return how far the call is from the truth; infinite if it raises."""
         try:
             y = call(put(self.engine, self.x), put(self.engine, self.positions))
-            if _array.library(y) != ENGINES[self.engine].module.partition(".")[0]:
+            if _arrays.find(y) is not arrays_of(self.engine):
                 return float("inf")
             return error(y, self.x, self.positions, self.pairing, dim=dim, base=base)
         except Exception:  # noqa: BLE001  # what it raises doesn't matter here
@@ -606,13 +609,13 @@ READ = {
 
 def engines(name: str, library: Library) -> str:
     """Give it arrays of each library that is installed."""
-    found = [engine for engine in ENGINES if find(engine) and devices(engine) and runs_on(name, library, engine)]
+    found = [engine for engine in _arrays.INSTALLABLE if devices(engine) and runs_on(name, library, engine)]
     return ", ".join(found)
 
 
 def devices(engine: str) -> bool:
     """Return whether an array library can be used here."""
-    return bool(ENGINES[engine].devices(find(engine)))
+    return (lib := arrays_of(engine)) is not None and bool(lib.devices())
 
 
 def runs_on(name: str, library: Library, engine: str) -> bool:
@@ -714,8 +717,8 @@ def in_bfloat16(name: str, library: Library) -> str:
     turn, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
 
     def half(x: Any, at: Any) -> Any:
-        xp = _array.namespace(x=x)
-        given = _array.cast(xp, x, xp.bfloat16)
+        lib = _arrays.require_array("x", x)
+        given = lib.cast(x, lib.xp.bfloat16)
         y = turn(given, at)
         kept.append(y.dtype == given.dtype)
         return y
@@ -773,7 +776,7 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
     if id(thing) in seen or isinstance(thing, ModuleType | type | str | int | float | bool | None):
         return 0
     seen.add(id(thing))
-    if _array.is_array(thing):
+    if _arrays.is_array(thing):
         return int(np.prod(thing.shape))
     if isinstance(thing, dict):
         return sum(held(part, seen) for part in list(thing.values()))
@@ -825,7 +828,7 @@ def torch_gradient(loss: Callable[[Any], Any], x: Any) -> Any:
 
 def gradient(engine: str) -> Callable[[Callable[[Any], Any], Any], Any]:
     """Return the function by which a library differentiates."""
-    return torch_gradient if engine == "PyTorch" else lambda loss, x: find(engine).grad(loss)(x)
+    return torch_gradient if engine == "PyTorch" else lambda loss, x: arrays_of(engine).module.grad(loss)(x)
 
 
 def gradients(name: str, library: Library) -> str:
@@ -845,7 +848,7 @@ def gradients(name: str, library: Library) -> str:
 def vmapped(name: str, library: Library) -> str:
     """Turn row by row, by the library's own vmap."""
     del name
-    module: Any = find(library.engine)
+    module = arrays_of(library.engine).module
     vmap = module.func.vmap if library.engine == "PyTorch" else module.vmap
     turn = library.make(DIM)
     return said(truth=trial(library).right(lambda x, at: vmap(lambda row: turn(row[None], at)[0])(x)))
@@ -853,7 +856,7 @@ def vmapped(name: str, library: Library) -> str:
 
 def compiler(engine: str) -> Callable[[Turn], Turn]:
     """Return the compiler of a library."""
-    module: Any = find(engine)
+    module = arrays_of(engine).module
     whole = {"PyTorch": {"fullgraph": True, "backend": "aot_eager"}}.get(engine, {})
     return partial(module.jit if engine == "JAX" else module.compile, **whole)
 

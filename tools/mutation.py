@@ -46,8 +46,8 @@ ROOMS = {
     "config._schemes": CONFIG,
 }
 # For chunks, shards and gradients, which NumPy has not.
-BEYOND = {f"_rotate.{name}" for name in ("_alone", "_in_parts", "_part", "_pulled_back")}
-BEYOND |= {"_table._of_shard", "_table._spread"}
+BEYOND = {f"_rotate.{name}" for name in ("_forward", "_rotate_chunks", "_rotate_chunk", "_vjp", "_rotate_recorded")}
+BEYOND |= {"_table._table_of_shard", "_table._beside_shards"}
 SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
 FEW = 10  # tests that call a function
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context
 from functools import cache, partial
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import making
@@ -26,8 +25,7 @@ import mpmath
 import numpy as np
 
 import rope_any as ra
-from rope_any._array import has_float64, namespace
-from rope_any._engines import ENGINES, find, version
+from rope_any._arrays import INSTALLABLE, Library, installed, version
 
 WRITTEN = making.DOCS / "precision_table.md"
 BASES = {"10 000": 10_000.0, "500 000": 500_000.0}
@@ -83,7 +81,7 @@ def wide_numpy(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers, N
 def others() -> Iterator[Way]:
     """Yield what ours is compared with."""
     yield Way("float32 product, NumPy", narrow_numpy, ours=False, float64=True)
-    if find("PyTorch"):
+    if installed("PyTorch"):
         yield Way("float32 product, PyTorch", narrow_torch, ours=False, float64=True)
     yield Way("float64 product and cosine, rounded, NumPy", wide_numpy, ours=False, float64=True)
 
@@ -98,24 +96,24 @@ class Mode(NamedTuple):
     compiled: Callable[[Any], Any] = lambda function: function
 
 
-def modes(name: str, module: ModuleType) -> dict[str, Mode]:
+def modes(name: str, lib: Library) -> dict[str, Mode]:
     """Return the ways to run a library, by what to add to its name."""
     if name == "PyTorch":
-        return {"": Mode(), ", torch.compile": Mode(compiled=partial(module.compile, fullgraph=True))}
+        return {"": Mode(), ", torch.compile": Mode(compiled=partial(lib.module.compile, fullgraph=True))}
     if name == "JAX":
-        x64 = partial(module.enable_x64, True)  # noqa: FBT003  # its own signature
-        jit = module.jit
+        x64 = partial(lib.module.enable_x64, True)  # noqa: FBT003  # its own signature
+        jit = lib.module.jit
         return {"": Mode(), ", jit": Mode(compiled=jit), ", x64": Mode(x64), ", x64, jit": Mode(x64, jit)}
     if name == "MLX":
-        return {"": Mode(), ", mx.compile": Mode(compiled=module.compile)}
+        return {"": Mode(), ", mx.compile": Mode(compiled=lib.module.compile)}
     return {"": Mode()}
 
 
-def devices(name: str, module: ModuleType) -> dict[str, Any]:
+def devices(name: str, lib: Library) -> dict[str, Any]:
     """Return the devices of a library, by name."""
-    found = ENGINES[name].devices(module)
+    found = lib.devices()
     if name == "array-api-strict":  # stand-ins for devices without float64, and without any 64-bit type
-        found |= {place: module.Device(place) for place in ("no_float64", "no_x64")}
+        found |= {place: lib.module.Device(place) for place in ("no_float64", "no_x64")}
     return found
 
 
@@ -124,28 +122,24 @@ def our_table(
     frequencies: Row,
     dtype: str,
     *,
-    name: str,
-    module: ModuleType,
+    lib: Library,
     device: Any,
     mode: Mode,
 ) -> tuple[Numbers, Numbers]:
     """Return our table, made on a library, as NumPy arrays."""
-    engine = ENGINES[name]
     with mode.setting():
-        p = engine.put(module, positions, device)
-        of = getattr(namespace(positions=p), dtype)
+        p, of = lib.put(positions, device), getattr(lib.xp, dtype)
         cos, sin = mode.compiled(lambda p: ra.cos_sin(p, frequencies, dtype=of))(p)
-        return engine.get(module, cos), engine.get(module, sin)
+        return lib.get(cos), lib.get(sin)
 
 
-def our_ways(name: str, module: ModuleType) -> Iterator[Way]:
+def our_ways(name: str, lib: Library) -> Iterator[Way]:
     """Yield ours on each device of a library, in each mode."""
-    for place, device in devices(name, module).items():
-        for mark, mode in modes(name, module).items():
+    for place, device in devices(name, lib).items():
+        for mark, mode in modes(name, lib).items():
             with mode.setting():
-                p = ENGINES[name].put(module, np.zeros(1, dtype=np.int32), device)
-                wide = has_float64(namespace(positions=p), p)
-            table = partial(our_table, name=name, module=module, device=device, mode=mode)
+                wide = lib.has_float64(lib.put(np.zeros(1, dtype=np.int32), device))
+            table = partial(our_table, lib=lib, device=device, mode=mode)
             yield Way(f"rope_any, {name}, {place}{mark}", table, ours=True, float64=wide)
 
 
@@ -223,7 +217,7 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
 def missing() -> set[str]:
     """Return the libraries that the file has rows of, and that are not here, or have no device here."""
     rows = re.findall(r"\| rope_any, ([^,]+),", WRITTEN.read_text(encoding="utf-8"))
-    return {name for name in rows if (module := find(name)) is None or not devices(name, module)}
+    return {name for name in rows if (lib := installed(name)) is None or not devices(name, lib)}
 
 
 def main() -> None:
@@ -235,13 +229,13 @@ def main() -> None:
     versions = [f"rope_any {ra.__version__}", f"Python {platform.python_version()} on {where}"]
     versions.append(f"mpmath {mpmath.__version__}")
     absent = []
-    for name in ENGINES:
-        module = find(name)
-        if module is None:
+    for name in INSTALLABLE:
+        lib = installed(name)
+        if lib is None:
             absent.append(f"{name} (not installed)")
-        elif found := list(our_ways(name, module)):
+        elif found := list(our_ways(name, lib)):
             ways += found
-            versions.append(f"{name} {version(module)}")
+            versions.append(f"{name} {version(lib)}")
         else:
             absent.append(f"{name} (no device)")
     ours = [way for way in ways if way.ours]

@@ -63,13 +63,13 @@ class Rotation(NamedTuple):
                 if x[..., passing].shape[-1]:
                     out[..., passing] = x[..., passing]
 
-    def with_passthrough(self, x: Array, rotated: Array) -> Array:
+    def with_passthrough(self, x: X, rotated: Array) -> X:
         """Return x with its rotary slice replaced."""
         start, lib = self.options.start, self.lib
         passing = x[..., :start], rotated, x[..., start + rotated.shape[-1] :]
         kept = [part for part in passing if part.shape[-1]]
         whole = rotated if len(kept) == 1 else lib.concat(kept)
-        return lib.cast(whole, x.dtype)  # joining forgets a byte order that is not the machine's
+        return lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
 
 
 def rotate(
@@ -149,13 +149,7 @@ def rotate(
 
 
 def check(
-    rotation: Rotation,
-    x: Array,
-    /,
-    *,
-    out: Array | None,
-    name: str = "x",
-    apart: dict[str, Array] | None = None,
+    rotation: Rotation, x: Array, /, *, out: Array | None, name: str = "x", apart: dict[str, Array] | None = None
 ) -> None:
     """
     Raise unless a rotation can be applied to x, called `name`, and written into `out`.
@@ -215,12 +209,6 @@ def _rotate_component_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tu
 
 def _rotate_whole(rotation: Rotation, x: X, out: X | None) -> X:
     """Rotate both members of all pairs at once."""
-    rotated: X = _rotated_members(rotation, x)
-    return _assigned(out, rotated)
-
-
-def _rotated_members(rotation: Rotation, x: Array) -> Array:
-    """Return x rotated, as a new array."""
     lib, options = rotation.lib, rotation.options
     c, s = rotation.table(x)
     a, b = (lib.cast(part, c.dtype) for part in split(x, options.pairing, options.start, rotation.pairs))
@@ -228,7 +216,7 @@ def _rotated_members(rotation: Rotation, x: Array) -> Array:
     members = _rotate_component(a, b, c, s), _rotate_component(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
     first, second = (lib.cast(member, x.dtype) for member in members)
-    return rotation.with_passthrough(x, join(lib, first, second, options.pairing))
+    return _assigned(out, rotation.with_passthrough(x, join(lib, first, second, options.pairing)))
 
 
 def _assigned(out: X | None, x: X) -> X:
@@ -270,8 +258,7 @@ def _rotate_feature_blocks(rotation: Rotation, x: X, out: X | None) -> X:
         rotation.copy_passthrough(x, out)
         rotated(cut(rotation.rotary_slice(out)))  # which is a view
         return out
-    result: X = rotation.with_passthrough(x, lib.reshape_last_axes(rotated(None), 2, features))
-    return _assigned(out, result)
+    return _assigned(out, rotation.with_passthrough(x, lib.reshape_last_axes(rotated(None), 2, features)))
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -292,14 +279,10 @@ def _forward(lib: Library, options: RotationOptions, x: X, cos: Array, sin: Arra
 
 
 def _vjp(
-    lib: Library,
-    options: RotationOptions,
-    g: Array,
-    arrays: tuple[Array | None, Array, Array],
-    wanted: tuple[bool, ...],
+    lib: Library, options: RotationOptions, g: Array, kept: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
     """Return the gradients of x, cos and sin that are wanted, for the gradient g of the rotated x."""
-    x, cos, sin = arrays
+    x, cos, sin = kept
     # of x: Rᵀ g, the rotation backwards
     of_x = _forward(lib, options._replace(inverse=not options.inverse), g, cos, sin) if wanted[0] else None
     if x is None:
@@ -382,19 +365,6 @@ def _rotate_full_width(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X 
 # --- many elements: in tiles, so that what is made on the way stays in the cache --------------------------------------
 
 
-class TileKernel(NamedTuple):
-    """What rotates a tile of x into memory."""
-
-    prepare_table: Callable[..., tuple[Array, ...]]
-    """``(lib, c, s)``, a part of a table → what `write` wants of it."""
-    write: Callable[..., None]
-    """``(host, out, x, table, scratch)``, writes into `out`, which may be x."""
-    scratch: int
-    """How many arrays like a tile, of the dtype that x is rotated in, it needs besides."""
-    share: int
-    """How much larger than others its tiles may be."""
-
-
 def _write_halves(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
     """Write a rotated tile, at full width."""
     own, other = scratch
@@ -426,18 +396,14 @@ def _write_complex(host: Any, out: Array, x: Array, table: tuple[Array, ...], sc
         out[...] = own
 
 
-_HALVES = TileKernel(_full_width, _write_halves, scratch=2, share=1)
-_COMPLEX = TileKernel(_as_factor, _write_complex, scratch=1, share=4)
-
-
 def _rotate_halves(rotation: Rotation, x: X, out: X | None) -> X:
     """Rotate full rows tile by tile, all products in two scratch tiles."""
-    return _in_tiles(_HALVES, rotation, x, out)
+    return _in_tiles(rotation, x, out, prepare_table=_full_width, write=_write_halves, scratch=2, share=1)
 
 
 def _rotate_neighbours(rotation: Rotation, x: X, out: X | None) -> X:
     """Rotate tile by tile as complex numbers, through scratch if x has no complex view."""
-    return _in_tiles(_COMPLEX, rotation, x, out)
+    return _in_tiles(rotation, x, out, prepare_table=_as_factor, write=_write_complex, scratch=1, share=4)
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, out: X | None) -> X:
@@ -448,11 +414,26 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, out: X | None) -> X:
     def write(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         out[...] = rotated(x, *table)
 
-    return _in_tiles(TileKernel(lambda _, c, s: (c, s), write, scratch=0, share=8), rotation, x, out)
+    return _in_tiles(rotation, x, out, prepare_table=lambda _, c, s: (c, s), write=write, scratch=0, share=8)
 
 
-def _in_tiles(kernel: TileKernel, rotation: Rotation, x: X, out: X | None) -> X:
-    """Rotate x tile by tile, into `out` or a new array."""
+def _in_tiles(
+    rotation: Rotation,
+    x: X,
+    out: X | None,
+    /,
+    *,
+    prepare_table: Callable[..., tuple[Array, ...]],
+    write: Callable[..., None],
+    scratch: int,
+    share: int,
+) -> X:
+    """
+    Rotate x tile by tile, into `out` or a new array.
+
+    ``prepare_table(lib, c, s)`` makes of a part of the table what ``write(host, out, x, table, scratch)`` rotates a
+    tile by; `scratch` is how many arrays like a tile that needs, `share` how much larger than others its tiles may be.
+    """
     lib, options = rotation.lib, rotation.options
     host: Any = lib.host
     result: X = lib.empty_like(x) if out is None else out
@@ -461,19 +442,17 @@ def _in_tiles(kernel: TileKernel, rotation: Rotation, x: X, out: X | None) -> X:
         lib, *map(rotation.rotary_slice, (result, x)), rotation.cos, rotation.sin
     )
     batch, features = tuple(source.shape[:-1]), source.shape[-1]
-    most = min(kernel.share * host.tile_size(), 2**20)
+    most = min(share * host.tile_size(), 2**20)
     steps = _tile_shape(batch, max(most // features, 1))
-    dtype = rotation.dtype(x)
-    scratch = tuple(
-        host.module.empty((*steps, features), dtype=dtype, device=source.device) for _ in range(kernel.scratch)
-    )
+    place = {"dtype": rotation.dtype(x), "device": source.device}
+    memory = tuple(host.module.empty((*steps, features), **place) for _ in range(scratch))
     for part, tiles in _tiles(batch, tuple(cos.shape[:-1]), steps):
-        table = kernel.prepare_table(lib, *Rotation(lib, cos[part], sin[part], options).table(source))
+        table = prepare_table(lib, *Rotation(lib, cos[part], sin[part], options).table(source))
         for tile in tiles:
-            piece, own = source[tile], scratch
+            piece, own = source[tile], memory
             if piece.shape != (*steps, features):  # a last tile may be smaller
-                own = tuple(memory[tuple(slice(n) for n in piece.shape)] for memory in scratch)
-            kernel.write(host, to[tile], piece, table, own)
+                own = tuple(part[tuple(slice(n) for n in piece.shape)] for part in memory)
+            write(host, to[tile], piece, table, own)
     return result
 
 
@@ -516,97 +495,62 @@ def _tiles(
 # --- which schedule runs ----------------------------------------------------------------------------------------------
 
 
-class Facts(NamedTuple):
-    """What decides the schedule of a call, asked once."""
-
-    parted: bool
-    blocks: bool
-    fused: bool
-    takes_formula: bool
-    in_host_memory: bool
-    half: bool
-    few: bool
-    recorded: bool
-
-
 class Schedule(NamedTuple):
-    """A way to run the rotation."""
+    """A way to run the rotation, and the arrays that it is for."""
 
-    arrays: str
-    """For the documentation: the arrays that it is for."""
-    applies: Callable[[Facts], bool]
+    needs: tuple[str, ...]
+    """What must hold, of the facts of `_facts`."""
     run: Callable[[Rotation, Any, Any], Any]
-    """``(rotation, x, out)`` → the rotated x; or of all arrays together, if `together`. Its docstring says how."""
+    """``(rotation, x, out)`` → the rotated x; or of all arrays of the call, if `together`. Its docstring says how."""
     together: bool = False
 
 
 SCHEDULES = (
-    Schedule("made of parts: chunks of a lazy array, shards of several processes", lambda f: f.parted, _rotate_chunks),
-    Schedule("paired in blocks of features", lambda f: f.blocks, _rotate_feature_blocks),
-    Schedule(
-        "`fused=True`, with a compiler that takes the formula: NumPy, CuPy",
-        lambda f: f.fused and f.takes_formula,
-        _rotate_by_kernel,
-    ),
-    Schedule(
-        "`fused=True`, with one that takes functions, in CPU memory: torch",
-        lambda f: f.fused and f.in_host_memory,
-        _rotate_compiled_tiles,
-    ),
-    Schedule(
-        "`fused=True`, with one that takes functions: JAX, MLX, torch on a GPU", lambda f: f.fused, _rotate_compiled
-    ),
-    Schedule(
-        'in CPU memory (NumPy, torch), few elements, `"half"`',
-        lambda f: f.in_host_memory and f.half and f.few,
-        _rotate_full_width,
-        together=True,
-    ),
-    Schedule('the same, many elements, `"half"`', lambda f: f.in_host_memory and f.half, _rotate_halves),
-    Schedule('the same, `"interleaved"`', lambda f: f.in_host_memory, _rotate_neighbours),
-    Schedule("of which gradients are recorded: torch", lambda f: f.recorded, _rotate_recorded),
-    Schedule(
-        "all others: traced, transformed, on a GPU, or of a library whose functions have no `out=`",
-        lambda _: True,
-        _rotate_whole,
-    ),
+    Schedule(("made of parts",), _rotate_chunks),
+    Schedule(("paired in blocks",), _rotate_feature_blocks),
+    Schedule(("`fused=True`", "a compiler that takes the formula"), _rotate_by_kernel),
+    Schedule(("`fused=True`", "in CPU memory"), _rotate_compiled_tiles),
+    Schedule(("`fused=True`",), _rotate_compiled),
+    Schedule(("in CPU memory", "halves", "few elements"), _rotate_full_width, together=True),
+    Schedule(("in CPU memory", "halves"), _rotate_halves),
+    Schedule(("in CPU memory",), _rotate_neighbours),
+    Schedule(("gradients are recorded",), _rotate_recorded),
+    Schedule((), _rotate_whole),
 )
-"""The schedules in order: the first that applies runs."""
+"""The schedules in order: the first of which all needs hold runs."""
 
 
 def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate validated arrays of one dtype by one table, with the first schedule that applies to them."""
+    """Rotate validated arrays of one dtype by one table, with the first schedule whose needs hold."""
     facts = _facts(rotation, arrays, outs)
-    schedule = next(schedule for schedule in SCHEDULES if schedule.applies(facts))
+    schedule = next(schedule for schedule in SCHEDULES if all(facts[need] for need in schedule.needs))
     if schedule.together:
         return schedule.run(rotation, arrays, outs)  # type: ignore[no-any-return]  # as many as arrays
     return tuple([schedule.run(rotation, x, out) for x, out in zip(arrays, outs, strict=True)])
 
 
-def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> Facts:
-    """Return what decides the schedule; warn if ``fused=True`` cannot be had."""
+def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> dict[str, bool]:
+    """Return what decides the schedule, asked once in a call; warn if ``fused=True`` cannot be had."""
     (lib, cos, sin, options), x = rotation, arrays[0]
-    parted = lib.is_parted(x)
-    blocks = options.blocks > 1
-    fused = options.fused and not parted and not blocks and not lib.is_traced(x)
+    parts, blocks, host = lib.is_parted(x), options.blocks > 1, lib.host
+    fused = options.fused and not parts and not blocks and not lib.is_traced(x)
     if fused and (reason := why_not_compiled(lib, *arrays, cos, sin, *outs)) is not None:
         warn_fallback(reason)
         fused = False
-    in_host_memory = lib.host is not None and lib.supports_out(*arrays, cos, sin, *outs)
-    return Facts(
-        parted=parted,
-        blocks=blocks,
-        fused=fused,
-        takes_formula=lib.compiler is not None and lib.compiler.write_pairs is not None,
-        in_host_memory=in_host_memory,
-        half=not are_adjacent(options.pairing),
-        few=in_host_memory and _fit_one_tile(lib, arrays),
-        recorded=not in_host_memory and lib.records_gradients(*arrays, cos, sin),
-    )
+    in_memory = host is not None and lib.supports_out(*arrays, cos, sin, *outs)
+    halves = not are_adjacent(options.pairing)
+    return {
+        "made of parts": parts,  # chunks of a lazy array, shards of several processes
+        "paired in blocks": blocks,
+        "`fused=True`": fused,
+        "a compiler that takes the formula": lib.compiler is not None and lib.compiler.write_pairs is not None,
+        "in CPU memory": in_memory,  # and functions of the library take `out=`
+        "halves": halves,
+        "few elements": in_memory and halves and host is not None and _fit_tiles(arrays, host.tile_size()),
+        "gradients are recorded": not in_memory and lib.records_gradients(*arrays, cos, sin),
+    }
 
 
-def _fit_one_tile(lib: Library, arrays: tuple[Array, ...]) -> bool:
-    """Whether arrays in the memory of a CPU are no larger than a tile each."""
-    host: Any = lib.host
-    most = host.tile_size()
+def _fit_tiles(arrays: tuple[Array, ...], most: int) -> bool:
+    """Whether arrays have at most so many elements each."""
     return all(prod(x.shape) <= most for x in arrays)

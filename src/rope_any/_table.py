@@ -242,13 +242,7 @@ def _from_phases(lib: Library, positions: Array, /, *, words: list[Array], axes:
 
 
 def _from_pieces(
-    lib: Library,
-    positions: Array,
-    /,
-    *,
-    pieces: list[list[Array]],
-    axes: int | None,
-    dtype: Any,
+    lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
     """With float64: the turns of each product, modulo one, in two pieces."""
     terms = []

@@ -7,7 +7,7 @@ is imported when the first array of its library is met. All other modules ask th
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import array_api_compat as compat
 
@@ -41,25 +41,25 @@ _BY_TYPE: dict[type, Library | None] = {}  # what was found for a type; None for
 
 def register(record: Library) -> None:
     """
-    Make the record of a library known, in the place of what was known of its classes.
+    Make known the record of a library that has no file here.
 
     Parameters
     ----------
     record : Library
-        The record; its `types` name the classes of the library's arrays.
+        Its `types` name the classes of the library's arrays. It takes the place of one registered before for them.
 
     Raises
     ------
     TypeError
         If it is no `Library`.
     ValueError
-        If it names no classes.
+        If it names no classes, or those of a library that has a file.
     """
     if not isinstance(record, Library):
         msg = f"record must be a Library; got {type(record).__name__}"
         raise TypeError(msg)
-    if not record.types:
-        msg = 'record must name the classes of its arrays in `types`, as "package.Class"; got none'
+    if not record.types or any(name.partition(".")[0] in _FILES for name in record.types):
+        msg = f'types must name classes as "package.Class", of a package without a file here; got {record.types}'
         raise ValueError(msg)
     _BY_CLASS.update(dict.fromkeys(record.types, record))
     _BY_TYPE.clear()
@@ -161,30 +161,22 @@ def _shown(place: Any) -> str:
 # --- libraries that can be installed: for the command line, which finds them without an array -----------------------
 
 
-class Installable(NamedTuple):
-    """A library that an extra of this package brings."""
-
-    package: str
-    """What is imported, and the name of its file here."""
-    extra: str
-    """Empty for what is always there."""
-
-
+# Each by its title: the package that is imported, and the extra that brings it (NumPy is always there).
 INSTALLABLE = {
-    "NumPy": Installable("numpy", ""),
-    "CuPy": Installable("cupy", "cupy-cuda12x or cupy-cuda13x"),
-    "PyTorch": Installable("torch", "torch"),
-    "JAX": Installable("jax", "jax"),
-    "Dask": Installable("dask", "dask"),
-    "MLX": Installable("mlx", "mlx"),
-    "array-api-strict": Installable("array_api_strict", "test"),
+    "NumPy": ("numpy", ""),
+    "CuPy": ("cupy", "cupy-cuda12x or cupy-cuda13x"),
+    "PyTorch": ("torch", "torch"),
+    "JAX": ("jax", "jax"),
+    "Dask": ("dask", "dask"),
+    "MLX": ("mlx", "mlx"),
+    "array-api-strict": ("array_api_strict", "test"),
 }
 
 
 def installed(title: str) -> Library | None:
     """Return the record of a library of `INSTALLABLE`, whose package is imported; None if it is not installed."""
     try:
-        record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title].package}").LIBRARY
+        record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title][0]}").LIBRARY
     except ImportError:
         return None
     return record

@@ -71,6 +71,14 @@ def _has_float64(x: Array) -> bool:
     return "float64" in x.__array_namespace__().__array_namespace_info__().dtypes(device=x.device, kind="real floating")
 
 
+def _cumulative_sum(x: Array) -> Array:
+    return compat.array_namespace(x).cumulative_sum(x, axis=-1, dtype=x.dtype)
+
+
+def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
+    return compat.array_namespace(x).reshape(x, (*x.shape[: x.ndim - axes], *lengths))
+
+
 def _from_dlpack(x: Array) -> Any:
     import numpy as np
 
@@ -137,11 +145,15 @@ class Library:
     map_parts: Callable[..., Array] | None = None
     """``(function, x, *tables, out=)``: ``function(x, *tables, out=)`` for each part, without computing or sending."""
 
-    # --- operations that it spells in its own way; the methods below call them ---
-    own_concat: Callable[[list[Array]], Array] | None = None
-    own_cumulative_sum: Callable[[Array], Array] | None = None
-    own_reshape_last_axes: Callable[..., Array] | None = None
-    own_empty_like: Callable[[Array], Array] | None = None
+    # --- operations that some spell in their own way ---
+    concat: Callable[[list[Array]], Array] = lambda parts: compat.array_namespace(*parts).concat(parts, axis=-1)
+    """Join arrays along their features."""
+    cumulative_sum: Callable[[Array], Array] = _cumulative_sum
+    """The sums of integers so far along the last axis, in their own dtype."""
+    reshape_last_axes: Callable[..., Array] = _reshape_last_axes
+    """``(x, axes, *lengths)``: the last `axes` axes of x made into axes of these lengths; those before may be open."""
+    empty_like: Callable[[Array], Array] = lambda x: compat.array_namespace(x).empty_like(x)
+    """A new array like x, with nothing in it yet, and without gradients."""
     initialise_trig: Callable[[Array], None] = _none
     """Make cos and sin ready where x is, before several threads call them."""
 
@@ -212,27 +224,6 @@ class Library:
         if not self.is_integer(x):
             msg = f"{name} must be integers; got an array of {self.dtype_name(x.dtype)}"
             raise TypeError(msg)
-
-    def concat(self, parts: list[Array]) -> Array:
-        """Join arrays along their features."""
-        return self.xp.concat(parts, axis=-1) if self.own_concat is None else self.own_concat(parts)
-
-    def cumulative_sum(self, x: Array) -> Array:
-        """Return the sums of integers so far along the last axis, in their own dtype."""
-        if self.own_cumulative_sum is not None:
-            return self.own_cumulative_sum(x)
-        return self.xp.cumulative_sum(x, axis=-1, dtype=x.dtype)
-
-    def reshape_last_axes(self, x: Array, axes: int, /, *lengths: int) -> Array:
-        """Reshape the last `axes` axes of x to `lengths`; the axes before may have open lengths, None in a shape."""
-        before = tuple(x.shape[: x.ndim - axes])
-        if None in before and self.own_reshape_last_axes is not None:
-            return self.own_reshape_last_axes(x, axes, *lengths)
-        return self.xp.reshape(x, (*before, *lengths))
-
-    def empty_like(self, x: Array) -> Array:
-        """Return a new array like x, with nothing in it yet and without gradients."""
-        return self.xp.empty_like(x) if self.own_empty_like is None else self.own_empty_like(x)
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
         """Return for each value how many bounds, which ascend, are at or below it."""

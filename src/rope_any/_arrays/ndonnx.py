@@ -7,6 +7,8 @@ from rope_any._arrays._library import Array, Library
 
 
 def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
+    if None not in x.shape[: x.ndim - axes]:
+        return ndonnx.reshape(x, (*x.shape[: x.ndim - axes], *lengths))
     # In ONNX a length of 0 stands for the one that is there.
     shape = onnx.const([0] * (x.ndim - axes) + list(lengths))
     return ndonnx.asarray(onnx.reshape(x.unwrap_spox(), shape))
@@ -18,5 +20,5 @@ LIBRARY = Library(
     xp=ndonnx,
     has_float64_cosine=False,  # ONNX Runtime takes it in float32
     is_traced=lambda _: True,
-    own_reshape_last_axes=_reshape_last_axes,
+    reshape_last_axes=_reshape_last_axes,
 )

@@ -207,9 +207,10 @@ LIBRARY = Library(
     is_sharded=_sharding.is_sharded,
     is_parted=_sharding.is_sharded,
     map_parts=_sharding.map_shards,
-    own_concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
-    own_cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
-    own_empty_like=lambda x: torch.empty_like(x, requires_grad=False),
+    concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
+    cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
+    empty_like=lambda x: torch.empty_like(x, requires_grad=False),
+    reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
     read_only=lambda _: False,
     span=_span,

@@ -99,7 +99,7 @@ def _print(report: dict[str, Any]) -> None:
     turns = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["turn_error"].items())
     show(f"bounds: table err {bounds['table_error']:.1e}; q, k err {turns}")
     for name, why in report["not_measured"].items():
-        extra = INSTALLABLE[name].extra
+        _, extra = INSTALLABLE[name]
         show(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")')
 
 

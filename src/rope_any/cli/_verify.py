@@ -14,7 +14,7 @@ from rope_any._checks import shown
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.testing import Case, cases, check_rotary
 
-TITLES = {library.package: title for title, library in INSTALLABLE.items()}
+TITLES = {package: title for title, (package, _) in INSTALLABLE.items()}
 
 
 def verify(

@@ -1,0 +1,180 @@
+"""Each library has one record, found by the type of an array, and a library may be added from outside."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any import _arrays
+
+TESTS = Path(__file__).parent
+F = ra.frequencies(8)
+
+
+# --- which record ---------------------------------------------------------------------------------------------------
+
+
+def test_each_library_of_the_matrix_has_its_record(lib):
+    record = _arrays.find(lib(np.ones(3, dtype=np.float32)))
+    package = {"torch-cpu": "torch", "torch-cuda": "torch", "jax-x64": "jax"}.get(lib.name, lib.name)
+    assert record.name == ("array_api_strict" if package.startswith("array-api-strict") else package)
+    assert _arrays.find(lib(np.zeros((2, 0), dtype=np.int32))) is record
+
+
+def test_subclasses_are_arrays_of_their_library(tmp_path):
+    numpy = _arrays.find(np.ones(1))
+    assert _arrays.find(np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(3,))) is numpy
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    plain = _arrays.find(torch.ones(1))
+    own = type("Own", (torch.Tensor,), {"__module__": "somewhere.else"})
+    for x in (torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(own)):
+        assert _arrays.find(x) is plain
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        assert _arrays.find(torch.ones(1)) is plain
+
+
+def test_what_passes_for_a_tensor_or_an_array_is_none():
+    class Disguised:
+        def __torch_function__(self, *_):
+            raise NotImplementedError
+
+    if find_spec("torch"):
+        assert _arrays.find(Disguised()) is None
+    for thing in (np.float32(1), np.dtype("float32"), np.random.default_rng(), [1.0], None, "x", object()):
+        assert not _arrays.is_array(thing)
+        with pytest.raises(TypeError, match=f"^x must be an array .* got {type(thing).__name__}$"):
+            _arrays.require_array("x", thing)
+
+
+def test_tracers_are_arrays_of_their_library():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    record, seen = _arrays.find(jax.numpy.ones(1)), []
+
+    def look(x):
+        seen.append(_arrays.find(x))
+        return (x * x).sum()
+
+    jax.jit(look)(jax.numpy.ones(3))
+    jax.vmap(look)(jax.numpy.ones((2, 3)))
+    jax.grad(look)(jax.numpy.ones(3))
+    jax.jit(jax.vmap(jax.grad(look)))(jax.numpy.ones((2, 3)))
+    assert seen == [record] * 4
+
+
+def test_the_record_is_looked_up_once_in_a_call(monkeypatch):
+    seen = []
+    monkeypatch.setattr(_arrays, "find", lambda x, find=_arrays.find: seen.append(type(x)) or find(x))
+    rope, x = ra.Rope(F, pairing="half"), np.ones((1, 2, 3, 8), dtype=np.float32)
+    table = rope.table(range(3), like=x)
+    for call in (lambda: rope(x, x, table), lambda: rope.apply(x, table), lambda: ra.rotate(x, *table, pairing="half")):
+        seen.clear()
+        call()
+        assert seen == [np.ndarray]
+
+
+_TRACED_FIRST = """
+import warnings
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
+import numpy as np, torch
+import rope_any as ra
+from rope_any import _arrays
+rope, x, runs = ra.Rope(ra.frequencies(8), pairing="half"), torch.randn(1, 2, 3, 8), []
+def backend(graph, _):
+    runs.append(1)
+    return graph.forward
+compiled = torch.compile(lambda x: rope.apply(x, 5), fullgraph=True, backend=backend)
+known = dict(_arrays._BY_TYPE), dict(_arrays._BY_CLASS)
+first = compiled(x)  # the first array that is ever met
+assert known == (_arrays._BY_TYPE, _arrays._BY_CLASS), "a record was kept while torch.compile traced"
+rope.apply(x.numpy(), 5)  # another library is met, and one from outside
+_arrays.register(_arrays.Library(name="other", types=("other.Array",), xp=np))
+assert torch.equal(compiled(x), first)
+assert torch.allclose(first, rope.apply(x, 5))
+print("compiled", len(runs))
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts a process")
+def test_a_library_is_found_under_torch_compile_without_a_cache_or_a_warning():
+    pytest.importorskip("torch", reason="torch is not installed")
+    run = subprocess.run([sys.executable, "-c", _TRACED_FIRST], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.returncode) == ("compiled 1\n", 0), run.stderr
+
+
+# --- a library from outside, by the words of CONTRIBUTING ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "message"),
+    [
+        ("numpy", TypeError, "record must be a Library; got str"),
+        (_arrays.Library(name="other", xp=np), ValueError, "types must name classes .* got \\(\\)"),
+        (_arrays.Library(name="other", xp=np, types=("numpy.ndarray",)), ValueError, "without a file here; got"),
+    ],
+)
+def test_what_is_no_record_of_a_new_library_is_refused(record, error, message):
+    with pytest.raises(error, match=message):
+        _arrays.register(record)
+
+
+# Its arrays have no `device`; what asks where they are must be told.
+_ENTRY = """
+def _other_strict() -> Iterator[Library]:
+    import other_strict as strict
+    from rope_any._arrays import Library as Record, register
+
+    register(
+        Record(
+            name="other_strict",
+            types=("other_strict.Array",),
+            xp=strict,
+            device_kwargs=lambda _: {},
+            has_float64=lambda _: True,
+        )
+    )
+
+    def put(a: np.ndarray) -> Any:
+        return strict.asarray(a, copy=True)
+
+    yield Library("other_strict", strict, put, lambda x: np.from_dlpack(x), DTYPES[2:])
+
+
+LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
+    "other_strict": _other_strict,
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts a process")
+def test_a_library_without_a_file_passes_the_matrix_of_tables_and_rotations(tmp_path):
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    package = tmp_path / "other_strict"
+    shutil.copytree(Path(strict.__file__).parent, package, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+    for file in package.rglob("*.py"):
+        text = file.read_text(encoding="utf-8").replace("array_api_strict", "other_strict")
+        text = re.sub(r"\.device\b", "._device", text).replace("def device(self)", "def _place(self)")
+        file.write_text(text, encoding="utf-8")
+    for name in ("conftest.py", "oracle.py", "test_table.py", "test_rotate.py"):
+        shutil.copy(TESTS / name, tmp_path / name)
+    matrix = (tmp_path / "conftest.py").read_text(encoding="utf-8")
+    head = "LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {\n"
+    assert matrix.count(head) == 1
+    (tmp_path / "conftest.py").write_text(matrix.replace(head, _ENTRY.lstrip("\n")), encoding="utf-8")
+    words = ["-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "other_strict", "-c", os.devnull]
+    run = subprocess.run(
+        [sys.executable, *words, "--rootdir", tmp_path, tmp_path],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(ra.__file__).parent.parent}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert int(run.stdout.split(" passed")[0].split()[-1]) > 60

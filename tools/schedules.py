@@ -1,0 +1,31 @@
+"""
+Print the schedules of the rotation, in the order in which they are tried, as a table: `schedules_table.md`.
+
+    python tools/schedules.py                              # prints the table
+    python tools/schedules.py --write                      # and writes schedules_table.md
+"""
+
+import making
+
+from rope_any._rotate import SCHEDULES
+
+WRITTEN = making.DOCS / "schedules_table.md"
+
+
+def table() -> str:
+    """Return the table."""
+    rows = [
+        "<!-- written by tools/schedules.py; run it again rather than edit this file -->",
+        "",
+        "| arrays | what runs | function |",
+        "| --- | --- | --- |",
+    ]
+    for schedule in SCHEDULES:
+        how = (schedule.run.__doc__ or "").partition("\n")[0]
+        rows.append(f"| {', '.join(schedule.needs) or 'all others'} | {how} | `{schedule.run.__name__}` |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    given = making.parser(__doc__, WRITTEN).parse_args()
+    making.show(table(), WRITTEN, write=given.write)
