@@ -77,7 +77,7 @@ def test_contributing_names_fields_that_exist():
     asked = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.strip()[:1] == "|")))
     fields = {field.name for field in dataclasses.fields(_arrays.Library)}
     assert len(asked) > 10
-    assert asked - fields == {"__array_namespace__"}
+    assert asked <= fields
     assert callable(_arrays.register)
 
 

@@ -47,7 +47,7 @@ ROOMS = {
 }
 # For chunks, shards and gradients, which NumPy has not.
 BEYOND = {f"_rotate.{name}" for name in ("_forward", "_rotate_chunks", "_rotate_chunk", "_vjp", "_rotate_recorded")}
-BEYOND |= {"_table._table_of_shard", "_table._beside_shards"}
+BEYOND |= {"_table._beside_shards"}
 SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
 FEW = 10  # tests that call a function
 

@@ -123,10 +123,7 @@ def _no_tuple(value: object) -> str:
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
     """Return host frequencies in the forms of which exact products are made."""
     rows = as_rows(frequencies)
-    parts = [[_turns_of(f) for f in row] for row in rows]
-    high = tuple(tuple(part[0] for part in row) for row in parts)
-    low = tuple(tuple(part[1] for part in row) for row in parts)
-    fixed_point = tuple(tuple(part[2] for part in row) for row in parts)
+    high, low, fixed_point = zip(*(zip(*map(_turns_of, row), strict=True) for row in rows), strict=True)
     return PreparedFrequencies(rows, high, low, fixed_point, None if isinstance(frequencies[0], float) else len(rows))
 
 

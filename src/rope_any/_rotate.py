@@ -183,7 +183,7 @@ def check(
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` broadcasts to one of shape `to`, without making it grow."""
+    """Whether an array of `shape` broadcasts to `to`, which does not grow."""
     last = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
@@ -418,15 +418,7 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, out: X | None) -> X:
 
 
 def _in_tiles(
-    rotation: Rotation,
-    x: X,
-    out: X | None,
-    /,
-    *,
-    prepare_table: Callable[..., tuple[Array, ...]],
-    write: Callable[..., None],
-    scratch: int,
-    share: int,
+    rotation: Rotation, x: X, out: X | None, /, *, prepare_table: Any, write: Any, scratch: int, share: int
 ) -> X:
     """
     Rotate x tile by tile, into `out` or a new array.
@@ -532,12 +524,13 @@ def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ..
 def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> dict[str, bool]:
     """Return what decides the schedule, asked once in a call; warn if ``fused=True`` cannot be had."""
     (lib, cos, sin, options), x = rotation, arrays[0]
-    parts, blocks, host = lib.is_parted(x), options.blocks > 1, lib.host
+    parts, blocks = lib.is_parted(x), options.blocks > 1
+    host: Any = lib.host
     fused = options.fused and not parts and not blocks and not lib.is_traced(x)
     if fused and (reason := why_not_compiled(lib, *arrays, cos, sin, *outs)) is not None:
         warn_fallback(reason)
         fused = False
-    in_memory = host is not None and lib.supports_out(*arrays, cos, sin, *outs)
+    in_memory = lib.supports_out(*arrays, cos, sin, *outs)
     halves = not are_adjacent(options.pairing)
     return {
         "made of parts": parts,  # chunks of a lazy array, shards of several processes
@@ -546,11 +539,6 @@ def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | No
         "a compiler that takes the formula": lib.compiler is not None and lib.compiler.write_pairs is not None,
         "in CPU memory": in_memory,  # and functions of the library take `out=`
         "halves": halves,
-        "few elements": in_memory and halves and host is not None and _fit_tiles(arrays, host.tile_size()),
+        "few elements": in_memory and halves and max(prod(a.shape) for a in arrays) <= host.tile_size(),
         "gradients are recorded": not in_memory and lib.records_gradients(*arrays, cos, sin),
     }
-
-
-def _fit_tiles(arrays: tuple[Array, ...], most: int) -> bool:
-    """Whether arrays have at most so many elements each."""
-    return all(prod(x.shape) <= most for x in arrays)

@@ -152,8 +152,8 @@ def table(
     if sharded is not None:
         positions = _beside_shards(positions, frequencies, like=sharded)
         if learned is None:
-            of_shard = partial(_table_of_shard, frequencies, attention_factor=factor, dtype=dtype)
-            return Table(*_sharding.make_of_shards(of_shard, positions))
+            of_shard = partial(table, attention_factor=factor, dtype=dtype)
+            return Table(*_sharding.make_of_shards(lambda own: of_shard(own, frequencies), positions))
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
@@ -190,13 +190,6 @@ def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Arra
         "positions", at, axis=at.ndim - 1 if rows else at.ndim, of="their last axis, which is summed over"
     )
     return at
-
-
-def _table_of_shard(
-    frequencies: PreparedFrequencies | Array, positions: Array, /, *, attention_factor: float, dtype: Any
-) -> Table:
-    """Return the table of the positions that one process holds."""
-    return table(positions, frequencies, attention_factor=attention_factor, dtype=dtype)
 
 
 def _in_tiles(

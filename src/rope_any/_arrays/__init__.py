@@ -7,14 +7,11 @@ is imported when the first array of its library is met. All other modules ask th
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import array_api_compat as compat
 
 from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = [
     "FLOATING",
@@ -41,19 +38,10 @@ _BY_TYPE: dict[type, Library | None] = {}  # what was found for a type; None for
 
 def register(record: Library) -> None:
     """
-    Make known the record of a library that has no file here.
+    Make known the record of a library that has no file here; it takes the place of one registered before.
 
-    Parameters
-    ----------
-    record : Library
-        Its `types` name the classes of the library's arrays. It takes the place of one registered before for them.
-
-    Raises
-    ------
-    TypeError
-        If it is no `Library`.
-    ValueError
-        If it names no classes, or those of a library that has a file.
+    It raises a TypeError if the record is no `Library`, and a ValueError if its `types` name no classes of arrays, or
+    classes of a library that has a file.
     """
     if not isinstance(record, Library):
         msg = f"record must be a Library; got {type(record).__name__}"
@@ -119,14 +107,10 @@ def require_array(name: str, x: object) -> Library:
 
 def library(**arrays: Array) -> Library:
     """
-    Return the record of the one library of the named arrays, which must be on one device.
+    Return the record of the library of the named arrays.
 
-    Raises
-    ------
-    TypeError
-        If one is no array, or they come from several libraries.
-    ValueError
-        If they lie on several devices, or not where their library makes new arrays.
+    It raises a TypeError if one is no array or they come from several libraries, and a ValueError if they are on
+    several devices, or not on the one where their library makes new arrays.
     """
     given = tuple(arrays.values())
     record = find(given[0])
@@ -188,7 +172,6 @@ def version(record: Library) -> str:
     return str(getattr(record.module, "__version__", None) or root.__version__)
 
 
-def host(x: Array) -> "np.ndarray[Any, Any]":
+def host(x: Array) -> Any:
     """Return an array of any library, of a dtype that NumPy has, as NumPy data."""
-    data: np.ndarray[Any, Any] = require_array("x", x).get(x)
-    return data
+    return require_array("x", x).get(x)

@@ -68,7 +68,8 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _has_float64(x: Array) -> bool:
-    return "float64" in x.__array_namespace__().__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+    info = compat.array_namespace(x).__array_namespace_info__()
+    return "float64" in info.dtypes(device=x.device, kind="real floating")
 
 
 def _cumulative_sum(x: Array) -> Array:
@@ -91,12 +92,7 @@ def _read_only(x: Array) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library:
-    """
-    What is known of an array library.
-
-    A function that is given one array or more answers for these arrays; what is not said below the name of a field
-    stands at the default.
-    """
+    """What is known of an array library. A field that is a function of arrays answers for those that it is given."""
 
     name: str
     """The package that is imported."""
@@ -169,7 +165,7 @@ class Library:
     # --- compilers and gradients ---
     compiler: Compiler | None = None
     with_gradient: Callable[..., Array] | None = None
-    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by `vjp`: see `_gradients`."""
+    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, kept, wanted)``."""
 
     # --- data in and out, for the command line and what checks ---
     module: Any = None
@@ -180,7 +176,7 @@ class Library:
     """``(data, device)``: NumPy data → an array."""
     get: Callable[[Array], Any] = _from_dlpack
     """An array of a dtype that NumPy has → NumPy data."""
-    copy: Callable[[Array], Array] = _none
+    copy: Callable[[Array], Array] = lambda x: compat.array_namespace(x).asarray(x, copy=True)
     """A copy, made as fast as the library can."""
     wait: Callable[[Array], object] = _none
     """Return when x has been computed."""

@@ -22,10 +22,6 @@ def _check_placement(arrays: dict[str, Array]) -> None:
         raise ValueError(msg)
 
 
-def _has_float64(x: Array) -> bool:
-    return "float64" in xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
-
-
 def _addresses(x: Array) -> Any:
     return _memory.stand_in(x.data.ptr, x.shape, x.strides, x.itemsize)
 
@@ -72,13 +68,11 @@ LIBRARY = Library(
     types=("cupy.ndarray",),
     xp=xp,
     check_placement=_check_placement,
-    has_float64=_has_float64,
     addresses=_addresses,
     compiler=Compiler(_why_not_compiled, write_pairs=_write_pairs),
     module=cupy,
     devices=_devices,
     put=_put,
     get=cupy.asnumpy,
-    copy=lambda x: x.copy(),
     wait=lambda x: x.device.synchronize(),
 )

@@ -20,23 +20,17 @@ def _device_kwargs(x: Array) -> dict[str, Any]:
     return {"device": next(iter(place))} if len(place) == 1 else {}
 
 
-def _has_float64(_: Array) -> bool:
-    config: Any = jax.config  # typed in part
-    return bool(config.jax_enable_x64)
-
-
 LIBRARY = Library(
     name="jax",
     types=("jax.Array", "jax.Tracer"),
     xp=xp,
     placement=_placement,
     device_kwargs=_device_kwargs,
-    has_float64=_has_float64,
+    has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
     compiler=Compiler(lambda *_: None, compile=jax.jit),
     module=jax,
     devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},
     put=jax.device_put,
     get=np.asarray,
-    copy=xp.copy,
     wait=jax.block_until_ready,
 )

@@ -1,4 +1,4 @@
-"""PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile as the compiler."""
+"""PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the rule of differentiation."""
 
 import inspect
 import threading
@@ -9,8 +9,8 @@ import array_api_compat.torch
 import torch
 from torch.autograd import forward_ad
 
-from rope_any._arrays import _gradients, _memory, _sharding
-from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+from rope_any._arrays import _memory, _sharding
+from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is not in the list of its module
@@ -49,15 +49,9 @@ def _has_float64(x: Array) -> bool:
 
 
 def _has_fast_float64_cosine(x: Array) -> bool:
-    """
-    Whether x is on a CPU, or traced by a compiler, which keeps float64 in registers.
-
-    The float32 cosine of compiled code may be wrong by two units. Many a GPU has few units for float64.
-    """
+    # A compiler keeps float64 in registers, and its float32 cosine may be wrong by two units. Many a GPU has few
+    # units for float64.
     return torch.compiler.is_compiling() or x.device.type == "cpu"
-
-
-# --- what is being done to tensors ------------------------------------------------------------------------------------
 
 
 def _is_transformed(*tensors: Array | None) -> bool:
@@ -93,9 +87,6 @@ def _supports_out(*tensors: Array | None) -> bool:
     return not _is_transformed(*tensors)
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def _address(x: Array) -> int | None:
     """Return the address of the first element, or None for a wrapper of vmap or grad, a fake or a traced tensor."""
     if torch.compiler.is_compiling():
@@ -125,9 +116,6 @@ def _as_complex(x: Array) -> Array | None:
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
 
 
-# --- cos and sin ------------------------------------------------------------------------------------------------------
-
-
 def _initialise_trig(x: Array) -> None:
     """
     Initialise MKL's cos and sin kernels once, from one thread.
@@ -155,9 +143,6 @@ def _call_trig() -> None:
 _INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
 
 
-# --- its compiler -----------------------------------------------------------------------------------------------------
-
-
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
@@ -176,9 +161,6 @@ def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
     return fast
 
 
-# --- data in and out --------------------------------------------------------------------------------------------------
-
-
 def _devices() -> dict[str, Any]:
     cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     mps = ["mps"] if torch.backends.mps.is_available() else []
@@ -188,6 +170,31 @@ def _devices() -> dict[str, Any]:
 def _wait(x: Array) -> None:
     # CUDA waits for the device that is current, unless it is told which.
     torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
+
+
+def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
+    """Return ``forward(x, cos, sin)``; its gradients are ``vjp(gradient, (x, cos, sin), wanted)``."""
+    result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
+    return result
+
+
+class _Rotation(torch.autograd.Function):
+    """A rotation by a table, of which only the table is kept; x too if the table wants gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
+        """Return ``forward(x, cos, sin)``."""
+        _, cos, sin = arrays
+        learned = any(ctx.needs_input_grad[3:])
+        ctx.save_for_backward(*arrays) if learned else ctx.save_for_backward(None, cos, sin)
+        ctx.vjp = vjp
+        return forward(*arrays)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+        """Return the gradients that are wanted of x, cos and sin, by what was kept: x is None if it was not."""
+        (gradient,) = gradients
+        return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
 
 
 LIBRARY = Library(
@@ -223,11 +230,10 @@ LIBRARY = Library(
         swap_halves=lambda x: x.roll(x.shape[-1] // 2, -1),
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
-    with_gradient=_gradients.with_gradient,
+    with_gradient=_with_gradient,
     module=torch,
     devices=_devices,
     put=lambda data, device: torch.asarray(data, device=device),
     get=lambda x: x.detach().cpu().numpy(),
-    copy=torch.clone,
     wait=_wait,
 )

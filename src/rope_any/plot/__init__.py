@@ -553,7 +553,7 @@ def _host(name: str, numbers: Any) -> Numbers:
     """Return finite real numbers, of the host or an array of any library, as NumPy data, or say what is wrong."""
     given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
-        data = host(given)
+        data: Numbers = host(given)
     except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"
         msg = f"{name} must be an array that holds its numbers; got {type(given).__name__}"
         raise TypeError(msg) from error

@@ -285,12 +285,7 @@ class _Subject(NamedTuple):
 
     def features(self, *shape: int) -> Data:
         """Return numbers that have all digits of the dtype."""
-        return features(*shape, bits=BITS[self.dtype])
-
-    @property
-    def dtype(self) -> str:
-        """Return the name of the dtype that it is tested in."""
-        return self.lib.dtype_name(self.like.dtype)
+        return features(*shape, bits=BITS[self.lib.dtype_name(self.like.dtype)])
 
     def put(self, data: Data) -> Array:
         real = self.lib.compute_dtype(self.like)
@@ -339,7 +334,7 @@ def _unlike(lib: Library, y: Any, x: Array) -> str | None:
 
 
 def _report(job: _Job, subject: _Subject) -> Report:
-    dtype, right = subject.dtype, job.right
+    dtype, right = subject.lib.dtype_name(subject.like.dtype), job.right
     bound, pairs = TURN_BOUNDS[dtype], right.frequencies.shape[-1]
     errors: dict[Any, float] = {}
     refusals: dict[Any, str] = {}
