@@ -37,7 +37,10 @@ TESTS = Path(__file__).parent.parent / "tests"
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
 CONFIG = ("test_config", "test_errors")
 ROOMS = {
+    "_align": ("test_rope", "test_errors", "test_reposition"),
+    "_frequencies": ("test_table", "test_rope", "test_errors"),
     "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
+    "_positions": ("test_table", "test_positions", "test_errors", "test_reposition"),
     "_rotate": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
     "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
     "scaling": ("test_scaling", "test_testing", "test_errors"),

@@ -515,14 +515,14 @@ SCHEDULES = (
 def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...], /) -> tuple[X, ...]:
     """Rotate validated arrays of one dtype by one table, with the first schedule whose needs hold."""
     facts = _facts(rotation, arrays, outs)
-    schedule = next(schedule for schedule in SCHEDULES if all(facts[need] for need in schedule.needs))
+    schedule = next(schedule for schedule in SCHEDULES if facts.issuperset(schedule.needs))
     if schedule.together:
         return schedule.run(rotation, arrays, outs)  # type: ignore[no-any-return]  # as many as arrays
     return tuple([schedule.run(rotation, x, out) for x, out in zip(arrays, outs, strict=True)])
 
 
-def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> dict[str, bool]:
-    """Return what decides the schedule, asked once in a call; warn if ``fused=True`` cannot be had."""
+def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> set[str]:
+    """Return the facts that decide the schedule, asked once in a call; warn if ``fused=True`` cannot be had."""
     (lib, cos, sin, options), x = rotation, arrays[0]
     parts, blocks = lib.is_parted(x), options.blocks > 1
     host: Any = lib.host
@@ -532,7 +532,7 @@ def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | No
         fused = False
     in_memory = lib.supports_out(*arrays, cos, sin, *outs)
     halves = not are_adjacent(options.pairing)
-    return {
+    facts = {
         "made of parts": parts,  # chunks of a lazy array, shards of several processes
         "paired in blocks": blocks,
         "`fused=True`": fused,
@@ -542,3 +542,4 @@ def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | No
         "few elements": in_memory and halves and max(prod(a.shape) for a in arrays) <= host.tile_size(),
         "gradients are recorded": not in_memory and lib.records_gradients(*arrays, cos, sin),
     }
+    return {fact for fact, holds in facts.items() if holds}

@@ -20,11 +20,12 @@ def require_writable(
     at the same addresses) or not overlap it, and must not overlap the arrays of `apart`. Of sharded tensors that is
     asked of what this process holds.
     """
-    if _sharding.placements(x) != _sharding.placements(onto):
-        given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
-        msg = f"{name} must be sharded as {onto_name} is, {wanted}; got {given}"
-        raise ValueError(msg)
-    x, onto, apart = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in apart.items()}
+    if lib.is_sharded(x) or lib.is_sharded(onto):
+        if _sharding.placements(x) != _sharding.placements(onto):
+            given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
+            msg = f"{name} must be sharded as {onto_name} is, {wanted}; got {given}"
+            raise ValueError(msg)
+        x, onto, apart = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in apart.items()}
     if lib.read_only(x):
         which = "is read-only" if lib.host is not None else f"{lib.name} cannot write"
         msg = f"{name} must be an array that can be written; got one that {which}"

@@ -18,10 +18,6 @@ def _refusal(x: Array) -> str | None:
     return None
 
 
-def _are_plain(arrays: tuple[Array, ...]) -> bool:
-    return all(type(x) is np.ndarray for x in arrays)
-
-
 @cache
 def _dtype_name(dtype: Any) -> str:
     """Return the name of a dtype, which NumPy spells out anew each time it is asked."""
@@ -53,7 +49,7 @@ LIBRARY = Library(
     types=("numpy.ndarray",),
     xp=xp,
     refusal=_refusal,
-    are_plain=_are_plain,
+    are_plain=lambda arrays: {*map(type, arrays)} == {np.ndarray},
     device_kwargs=lambda _: {},
     dtype_name=_dtype_name,
     has_float64=lambda _: True,

@@ -30,9 +30,10 @@ def _refusal(x: Array) -> str | None:
 
 def _are_plain(arrays: tuple[Array, ...]) -> bool:
     device, strided = getattr(arrays[0], "device", None), torch.strided
-    return all(
-        type(x) is torch.Tensor and x.layout == strided and not x.is_nested and x.device == device for x in arrays
-    )
+    for x in arrays:  # a generator takes longer, and each call asks this
+        if type(x) is not torch.Tensor or x.layout != strided or x.is_nested or x.device != device:
+            return False
+    return True
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
