@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rope_any as ra
-from rope_any import _arrays
+from rope_any import _align, _arrays, _positions, _rope, _rotate, _table
 
 TESTS = Path(__file__).parent
 F = ra.frequencies(8)
@@ -68,15 +68,27 @@ def test_tracers_are_arrays_of_their_library():
     assert seen == [record] * 4
 
 
-def test_the_record_is_looked_up_once_in_a_call(monkeypatch):
+def test_the_record_is_looked_up_once_in_a_call(lib, monkeypatch):
+    if lib.name == "dask":
+        pytest.skip("each chunk is of a library of its own")
     seen = []
-    monkeypatch.setattr(_arrays, "find", lambda x, find=_arrays.find: seen.append(type(x)) or find(x))
-    rope, x = ra.Rope(F, pairing="half"), np.ones((1, 2, 3, 8), dtype=np.float32)
-    table = rope.table(range(3), like=x)
-    for call in (lambda: rope(x, x, table), lambda: rope.apply(x, table), lambda: ra.rotate(x, *table, pairing="half")):
+    for module in (_align, _positions, _rope, _rotate, _table):
+        if hasattr(module, "library"):
+            monkeypatch.setattr(module, "library", lambda **named: seen.append([*named]) or _arrays.library(**named))
+    rope, x = ra.Rope(F, pairing="half"), lib(np.ones((1, 2, 3, 8), dtype=np.float32))
+    table, at = rope.table(range(3), like=x), lib(np.arange(3), "int32")
+    names = {"q", "k", "x", "keys", "cos", "sin", "positions", "old", "new"}
+    for call in (
+        lambda: rope(x, x, table),
+        lambda: rope(x, x, 1000),
+        lambda: rope(x, x, at),
+        lambda: rope.apply(x, range(3)),
+        lambda: rope.reposition(x, at, 5),
+        lambda: ra.rotate(x, *table, pairing="half"),
+    ):
         seen.clear()
         call()
-        assert seen == [np.ndarray]
+        assert len(seen) == 1 and {*seen[0]} <= names
 
 
 _TRACED_FIRST = """
@@ -85,7 +97,7 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
 import numpy as np, torch
 import rope_any as ra
-from rope_any import _arrays
+from rope_any import _align, _arrays, _positions, _rope, _rotate, _table
 rope, x, runs = ra.Rope(ra.frequencies(8), pairing="half"), torch.randn(1, 2, 3, 8), []
 def backend(graph, _):
     runs.append(1)
@@ -116,7 +128,9 @@ def test_a_library_is_found_under_torch_compile_without_a_cache_or_a_warning():
     ("record", "error", "message"),
     [
         ("numpy", TypeError, "record must be a Library; got str"),
-        (_arrays.Library(name="other", xp=np), ValueError, "types must name classes .* got \\(\\)"),
+        (_arrays.Library(name="other", xp=np), ValueError, r"types must be classes .*; got \(\)"),
+        (_arrays.Library(name="other", xp=np, types="a.B"), ValueError, r"types must be classes .*; got 'a.B'"),
+        (_arrays.Library(name="other", xp=np, types=("a.b.C",)), ValueError, r"types must be classes"),
         (_arrays.Library(name="other", xp=np, types=("numpy.ndarray",)), ValueError, "without a file here; got"),
     ],
 )

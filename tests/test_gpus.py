@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rope_any._arrays import _compilers, _memory, find, library, require_array
+from rope_any._arrays import _memory, find, library, require_array
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_arrays_of_cupy_are_known(array, dtype):
     assert (lib.name, lib.dtype_name(x.dtype)) == ("cupy", dtype)
     assert lib.device_kwargs(x)["device"].id == 0
     assert not lib.supports_out(x) and not lib.records_gradients(x)
-    assert (_compilers.why_not_compiled(lib, x) is None) == (dtype != "bfloat16")
+    assert (lib.compiler.refusal(x) is None) == (dtype != "bfloat16")
 
 
 def test_arrays_of_cupy_on_two_devices_are_refused(array):

@@ -11,10 +11,13 @@ F = ra.frequencies(8)
 TABLES = {"for all": (), "tokens": (3,), "batches": (2, 1, 3), "rows": (2, 2, 3), "ones": (1, 1, 1)}
 
 
-def arrays(table=(3,)):
+jit_script = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's, in jvp
+
+
+def arrays(table=(3,), x=(2, 2, 3, 7)):
     """Return x, cos and sin, float64 leaves that want gradients; the table is of no angles."""
     torch.manual_seed(0)
-    shapes = ((2, 2, 3, 7), (*table, 2), (*table, 2))
+    shapes = (x, (*table, 2), (*table, 2))
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
@@ -23,19 +26,33 @@ def pairing(request):
     return request.param
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
+def check_gradients(arrays, how, **options):
+    """Compare the first and the second derivatives to each of x, cos and sin with those by differences."""
+    x, cos, sin = arrays
+
+    def turn(x, cos, sin):
+        return ra.rotate(x, cos, sin, **how)
+
+    for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
+        assert torch.autograd.gradcheck(turn, given, check_forward_ad=True, check_batched_grad=True, **options)
+        assert torch.autograd.gradgradcheck(turn, given, check_batched_grad=True, check_fwd_over_rev=True, **options)
+
+
+@jit_script
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("table", TABLES)
 def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pairing):
-    x, cos, sin = arrays(TABLES[table])
+    # along a direction at random: each entry of each Jacobian takes fifty times as long
+    how = {"pairing": pairing, "start": 2, "inverse": inverse}
+    check_gradients(arrays(TABLES[table]), how, fast_mode=True)
 
-    def turn(x, cos, sin):
-        return ra.rotate(x, cos, sin, pairing=pairing, start=2, inverse=inverse)
 
-    for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
-        assert torch.autograd.gradcheck(turn, given, check_forward_ad=True, check_batched_grad=True)
-        assert torch.autograd.gradgradcheck(turn, given, check_batched_grad=True, check_fwd_over_rev=True)
+@jit_script
+@pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
+@pytest.mark.parametrize("table", [(2,), (2, 2, 2)])
+def test_every_entry_of_the_jacobians(table, pairing):
+    check_gradients(arrays(table, x=(2, 2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
 
 
 def kept(function):

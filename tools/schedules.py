@@ -22,7 +22,7 @@ def table() -> str:
     ]
     for schedule in SCHEDULES:
         how = (schedule.run.__doc__ or "").partition("\n")[0]
-        rows.append(f"| {', '.join(schedule.needs) or 'all others'} | {how} | `{schedule.run.__name__}` |")
+        rows.append(f"| {schedule.arrays} | {how} | `{schedule.run.__name__}` |")
     return "\n".join(rows)
 
 

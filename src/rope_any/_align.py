@@ -18,11 +18,8 @@ class Tokens(NamedTuple):
     x: Array
     axis: int
     """The axis of the tokens, counted from the front."""
-
-    @property
-    def count(self) -> Any:
-        """How many tokens there are; None if that is open."""
-        return self.x.shape[self.axis]
+    count: Any
+    """How many tokens there are; None if that is open."""
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
@@ -30,9 +27,9 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         msg = f"seq_axis must be an axis of {name} other than its last; got {seq_axis} for shape {tuple(x.shape)}"
         raise ValueError(msg)
-    if isinstance(x.shape[seq_axis], float):
+    if isinstance(count := x.shape[seq_axis], float):
         require_known(name, x.shape)
-    return Tokens(lib, name, x, seq_axis % int(x.ndim))
+    return Tokens(lib, name, x, seq_axis % int(x.ndim), count)
 
 
 def expand_positions(
@@ -45,7 +42,7 @@ def expand_positions(
     if tokens.count is None:
         msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
         raise ValueError(msg)
-    along = consecutive(number, tokens.count, like=tokens.x, name=name)
+    along = consecutive(number, tokens.count, like=tokens.x, name=name, lib=tokens.lib)
     return along if axes is None else tokens.lib.xp.stack([along] * axes, axis=-1)
 
 
@@ -71,7 +68,7 @@ def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None,
     each = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return each
-    return shard_positions(tokens, as_position_array(each, like=tokens.x), axes)
+    return shard_positions(tokens, as_position_array(each, like=tokens.x, lib=tokens.lib), axes)
 
 
 def align_table(tokens: Tokens, table: Table, /) -> Table:
@@ -94,7 +91,7 @@ def align_table(tokens: Tokens, table: Table, /) -> Table:
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
     """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
-    (_, name, x, seq), last = tokens, len(given) - 1
+    (_, name, x, seq, _), last = tokens, len(given) - 1
     axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
     fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
     if not fits:

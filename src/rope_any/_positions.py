@@ -28,10 +28,10 @@ def array_or_none(positions: Positions | SplitPositions) -> Array | None:
     return positions if is_array(positions) else None
 
 
-def reference_array(positions: Positions | SplitPositions, *others: Array | None) -> Array:
-    """Return the first array, which names library and device."""
-    for array in (array_or_none(positions), *others):
-        if is_array(array):
+def reference_array(positions: Positions | SplitPositions, *arrays: Array | None) -> Array:
+    """Return the first array, which names library and device; raise if there is none."""
+    for array in arrays:
+        if array is not None:
             return array
     msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
     raise TypeError(msg)
@@ -48,10 +48,12 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
     return [positions[..., axis] for axis in range(axes)]
 
 
-def consecutive(start: Any, length: int, /, *, like: Array, name: str = "positions") -> Array:
+def consecutive(
+    start: Any, length: int, /, *, like: Array, name: str = "positions", lib: Library | None = None
+) -> Array:
     """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
     given = is_array(start)
-    lib = library(**{name: start}, like=like) if given else library(like=like)
+    lib = lib or library(**({name: start} if given else {}), like=like)
     xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)
     dtype = xp.int64 if wide else xp.int32
     if not given:
@@ -65,11 +67,13 @@ def consecutive(start: Any, length: int, /, *, like: Array, name: str = "positio
     return lib.cast(start, dtype) + along
 
 
-def as_position_array(positions: Positions, /, *, like: Array | None, name: str = "positions") -> Array:
+def as_position_array(
+    positions: Positions, /, *, like: Array | None, name: str = "positions", lib: Library | None = None
+) -> Array:
     """Return positions as an array: integers of 64 bits, or of 32 where there is no float64; float64 or float32."""
-    home = reference_array(positions, like)
-    named = {name: positions if is_array(positions) else None, "like": like}
-    lib = library(**{name: array for name, array in named.items() if array is not None})
+    given = array_or_none(positions)
+    home, named = reference_array(positions, given, like), {name: given, "like": like}
+    lib = lib or library(**{name: array for name, array in named.items() if array is not None})
     wide = lib.has_float64(home)
     given, part = read_positions(lib, home, positions, wide=wide, name=name)
     require_known(name, given.shape)
@@ -83,7 +87,7 @@ def as_position_array(positions: Positions, /, *, like: Array | None, name: str 
 def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
     """Return positions with no digit lost: one array, or integers and a rest where there is no float64."""
     if lib.has_float64(like):
-        return SplitPositions(as_position_array(positions, like=like, name=name), None)
+        return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
     return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
 
 
@@ -130,7 +134,7 @@ def read_positions(
     """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
     if isinstance(positions, SplitPositions):
         return positions
-    if not is_array(positions):
+    if positions is not home and not is_array(positions):
         return _from_host(lib, home, positions, wide=wide, name=name)
     kind = lib.dtype_name(positions.dtype)
     if not lib.is_integer(positions) and kind not in FLOATING:

@@ -247,7 +247,7 @@ class Rope:
             if lib.is_sharded(q) and (shorter or _sharding.placements(q) != _sharding.placements(k)):
                 # then a process holds other tokens of q than of k
                 axes = self._prepared.axes
-                at = as_position_array(expand_positions(of_k, positions, axes), like=k)
+                at = as_position_array(expand_positions(of_k, positions, axes), like=k, lib=lib)
                 at = query_tail(at, queries, keys, axis=-1 if axes is None else -2)
                 q_table = self._table_of(of_q, at, like=like)
         if shorter:
@@ -416,7 +416,7 @@ class Rope:
         move, factor = prepare((*self._prepared.rows, *backwards)), self.attention_factor / source.attention_factor
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
         dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
-        made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys)
+        made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
         rotation = Rotation(lib, *align_table(tokens, made), self._options()._replace(wide=wide))
         check(rotation, keys, out=out, name="keys")
         return dispatch(rotation, (keys,), (out,))[0]
@@ -455,7 +455,8 @@ class Rope:
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
-        return self.table(own_positions(tokens, positions, self._prepared.axes), like=like)
+        each, factor = own_positions(tokens, positions, self._prepared.axes), self.attention_factor
+        return table(each, self._prepared, attention_factor=factor, like=like, lib=tokens.lib)
 
 
 def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:

@@ -7,10 +7,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, X, library
-from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, why_not_compiled, write_pairs
+from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
 from rope_any._arrays._memory import require_writable
 from rope_any._checks import flag, integer
-from rope_any._pairing import Pairing, are_adjacent, as_pairing, join, split, step_and_gap
+from rope_any._pairing import Pairing, as_pairing, join, split, step_and_gap
 from rope_any._table import check_table
 
 
@@ -230,15 +230,15 @@ def _assigned(out: X | None, x: X) -> X:
 # --- arrays made of parts, features paired in blocks ------------------------------------------------------------------
 
 
-def _rotate_chunks(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_parts(rotation: Rotation, x: X, out: X | None) -> X:
     """Rotate part by part, each by a schedule of its own library."""
     map_parts: Any = rotation.lib.map_parts
-    rotated: X = map_parts(partial(_rotate_chunk, options=rotation.options), x, rotation.cos, rotation.sin, out=out)
+    rotated: X = map_parts(partial(_rotate_part, options=rotation.options), x, rotation.cos, rotation.sin, out=out)
     return rotated
 
 
-def _rotate_chunk(x: Array, cos: Array, sin: Array, *, options: RotationOptions, out: Array | None = None) -> Array:
-    """Rotate one part, which is an array of a library of its own."""
+def _rotate_part(x: Array, cos: Array, sin: Array, *, options: RotationOptions, out: Array | None = None) -> Array:
+    """Rotate one chunk or one shard, by the record of its own library."""
     return dispatch(Rotation(library(x=x), cos, sin, options), (x,), (out,))[0]
 
 
@@ -265,7 +265,7 @@ def _rotate_feature_blocks(rotation: Rotation, x: X, out: X | None) -> X:
 
 
 def _rotate_recorded(rotation: Rotation, x: X, out: X | None) -> X:
-    """Rotate by another schedule, recorded as one operation that keeps the table alone."""
+    """Rotate by another schedule, so that autograd keeps only the table (x too if the table is learned)."""
     del out  # `check` has refused one
     with_gradient: Any = rotation.lib.with_gradient
     lib, cos, sin, options = rotation
@@ -348,11 +348,13 @@ def _rotate_full_width(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X 
     lib = rotation.lib
     swap_halves: Any = lib.host and lib.host.swap_halves
     c, s = _full_width(lib, *rotation.table(arrays[0]))  # once for queries and keys
+    features = c.shape[-1]
 
     def rotate_one(x: X, out: X | None) -> X:
-        part = lib.cast(rotation.rotary_slice(x), c.dtype)
+        whole = features == x.shape[-1]
+        part = lib.cast(x if whole else rotation.rotary_slice(x), c.dtype)
         rotated: X = _rotate_component(part, swap_halves(part), c, s)
-        if out is None and c.shape[-1] == x.shape[-1]:
+        if out is None and whole:
             return lib.cast(rotated, x.dtype)  # type: ignore[no-any-return]  # of any library
         result: X = lib.empty_like(x) if out is None else out
         rotation.copy_passthrough(x, result)
@@ -366,7 +368,7 @@ def _rotate_full_width(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X 
 
 
 def _write_halves(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-    """Write a rotated tile, at full width."""
+    """Write a rotated tile of halves: swap them into scratch, then three operations in place."""
     own, other = scratch
     if x.dtype != own.dtype:
         own[...] = x
@@ -421,7 +423,7 @@ def _in_tiles(
     rotation: Rotation, x: X, out: X | None, /, *, prepare_table: Any, write: Any, scratch: int, share: int
 ) -> X:
     """
-    Rotate x tile by tile, into `out` or a new array.
+    Rotate x in the memory of a CPU tile by tile, into `out` or a new array.
 
     ``prepare_table(lib, c, s)`` makes of a part of the table what ``write(host, out, x, table, scratch)`` rotates a
     tile by; `scratch` is how many arrays like a tile that needs, `share` how much larger than others its tiles may be.
@@ -473,7 +475,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
-    """Cut a shape into tiles: yield each part of the table, and the tiles that it rotates."""
+    """Yield the indices of each part of the table, with those of the tiles of x that it rotates."""
     everything = [slice(None)]  # which takes less time than its own ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -488,58 +490,69 @@ def _tiles(
 
 
 class Schedule(NamedTuple):
-    """A way to run the rotation, and the arrays that it is for."""
+    """A way to run the rotation."""
 
-    needs: tuple[str, ...]
-    """What must hold, of the facts of `_facts`."""
+    arrays: str
+    """For the documentation: the arrays that it is for."""
+    applies: Callable[..., bool]
+    """``(rotation, arrays, outs)`` → whether it can run."""
     run: Callable[[Rotation, Any, Any], Any]
     """``(rotation, x, out)`` → the rotated x; or of all arrays of the call, if `together`. Its docstring says how."""
     together: bool = False
 
 
+def _fuses(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
+    """Whether ``fused=True`` is asked for and can be had; warn if it cannot."""
+    lib, cos, sin, options = rotation
+    if not options.fused or lib.is_traced(arrays[0]):
+        return False
+    no_compiler, compiler = f"{lib.name} has no compiler", lib.compiler
+    reason = no_compiler if compiler is None else compiler.refusal(*arrays, cos, sin, *outs)
+    if reason is not None:
+        warn_fallback(reason)
+    return reason is None
+
+
+def _in_memory(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
+    """Whether functions with ``out=`` may write: nothing traces, transforms or records arrays in a CPU's memory."""
+    return bool(rotation.lib.supports_out(*arrays, rotation.cos, rotation.sin, *outs))
+
+
+def _is_few_halves(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
+    """Whether arrays of the half pairing are in the memory of a CPU, and none is larger than a tile."""
+    if rotation.options.pairing != "half" or not _in_memory(rotation, arrays, outs):
+        return False
+    host: Any = rotation.lib.host
+    return max([prod(x.shape) for x in arrays]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
+
+
+_MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
 SCHEDULES = (
-    Schedule(("made of parts",), _rotate_chunks),
-    Schedule(("paired in blocks",), _rotate_feature_blocks),
-    Schedule(("`fused=True`", "a compiler that takes the formula"), _rotate_by_kernel),
-    Schedule(("`fused=True`", "in CPU memory"), _rotate_compiled_tiles),
-    Schedule(("`fused=True`",), _rotate_compiled),
-    Schedule(("in CPU memory", "halves", "few elements"), _rotate_full_width, together=True),
-    Schedule(("in CPU memory", "halves"), _rotate_halves),
-    Schedule(("in CPU memory",), _rotate_neighbours),
-    Schedule(("gradients are recorded",), _rotate_recorded),
-    Schedule((), _rotate_whole),
+    Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, _: r.lib.is_parted(xs[0]), _rotate_parts),
+    Schedule("paired in blocks of features", lambda r, *_: r.options.blocks > 1, _rotate_feature_blocks),
+    Schedule(
+        "`fused=True`: NumPy, CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel
+    ),
+    Schedule(f"`fused=True`: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles),
+    Schedule("`fused=True`: others with a compiler", _fuses, _rotate_compiled),
+    Schedule(f'`"half"`, few elements: NumPy and torch, {_MEMORY}', _is_few_halves, _rotate_full_width, together=True),
+    Schedule('`"half"`, likewise', lambda r, *of: r.options.pairing == "half" and _in_memory(r, *of), _rotate_halves),
+    Schedule('`"interleaved"`, likewise', _in_memory, _rotate_neighbours),
+    Schedule(
+        "torch's, of which gradients are recorded and nothing else",
+        lambda r, xs, _: r.lib.records_gradients(*xs, r.cos, r.sin),
+        _rotate_recorded,
+    ),
+    Schedule("all others", lambda *_: True, _rotate_whole),
 )
-"""The schedules in order: the first of which all needs hold runs."""
+"""The schedules in order: the first that applies runs."""
 
 
 def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate validated arrays of one dtype by one table, with the first schedule whose needs hold."""
-    facts = _facts(rotation, arrays, outs)
-    schedule = next(schedule for schedule in SCHEDULES if facts.issuperset(schedule.needs))
+    """Rotate validated arrays of one dtype by one table, with the first schedule that applies to them."""
+    for schedule in SCHEDULES:
+        if schedule.applies(rotation, arrays, outs):
+            break
     if schedule.together:
         return schedule.run(rotation, arrays, outs)  # type: ignore[no-any-return]  # as many as arrays
     return tuple([schedule.run(rotation, x, out) for x, out in zip(arrays, outs, strict=True)])
-
-
-def _facts(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> set[str]:
-    """Return the facts that decide the schedule, asked once in a call; warn if ``fused=True`` cannot be had."""
-    (lib, cos, sin, options), x = rotation, arrays[0]
-    parts, blocks = lib.is_parted(x), options.blocks > 1
-    host: Any = lib.host
-    fused = options.fused and not parts and not blocks and not lib.is_traced(x)
-    if fused and (reason := why_not_compiled(lib, *arrays, cos, sin, *outs)) is not None:
-        warn_fallback(reason)
-        fused = False
-    in_memory = lib.supports_out(*arrays, cos, sin, *outs)
-    halves = not are_adjacent(options.pairing)
-    facts = {
-        "made of parts": parts,  # chunks of a lazy array, shards of several processes
-        "paired in blocks": blocks,
-        "`fused=True`": fused,
-        "a compiler that takes the formula": lib.compiler is not None and lib.compiler.write_pairs is not None,
-        "in CPU memory": in_memory,  # and functions of the library take `out=`
-        "halves": halves,
-        "few elements": in_memory and halves and max(prod(a.shape) for a in arrays) <= host.tile_size(),
-        "gradients are recorded": not in_memory and lib.records_gradients(*arrays, cos, sin),
-    }
-    return {fact for fact, holds in facts.items() if holds}

@@ -1,5 +1,5 @@
 """
-The table: positions x frequencies -> (cos, sin), exactly.
+The table: exact cosines and sines of positions x frequencies.
 
 The product position x frequency is where rotary embeddings lose their digits: in float32 an angle of a
 million radians is known to 0.06. Here the frequency is first turned into turns, f / 2π, with 192 bits on the
@@ -138,14 +138,15 @@ def table(
     attention_factor: float = 1.0,
     dtype: Any = None,
     like: Array | None = None,
+    lib: Library | None = None,
 ) -> Table:
-    """Return the table of prepared or learned frequencies. See `cos_sin`."""
+    """Return the table of prepared or learned frequencies: see `cos_sin`; `lib` if it has been looked up."""
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
-    home = reference_array(positions, like, learned)
     given = array_or_none(positions)
+    home = reference_array(positions, given, like, learned)
     named = {"positions": given, "like": like, "frequencies": learned}
-    lib = library(**{name: array for name, array in named.items() if array is not None})
+    lib = lib or library(**{name: array for name, array in named.items() if array is not None})
     wide = lib.has_float64(home)
     dtype = _table_dtype(lib, wide, dtype, deciding=(like,) if like is not None else (given, learned))
     sharded = next((array for array in (given, like, learned) if array is not None and lib.is_sharded(array)), None)
@@ -168,7 +169,7 @@ def table(
         return finished(_from_learned(lib, whole, part, learned, work))
     if not wide:
         whole, part = as_numbers(lib, home, positions, wide=wide)
-        return finished(_from_words(lib, whole, part, frequencies))
+        return finished(_from_fixed_point(lib, whole, part, frequencies))
     given = read_positions(lib, home, positions, wide=wide)[0]
     # 64 bits of a turn are enough for float32; and a compiler must not see integers that overflow.
     wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(home)
@@ -179,7 +180,7 @@ def table(
     else:
         pieces = [_constants(lib, rows, numbers) for rows in (frequencies.high, frequencies.low)]
         make = partial(_from_pieces, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
-    return _in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
+    return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
@@ -192,7 +193,7 @@ def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Arra
     return at
 
 
-def _in_tiles(
+def _table_in_tiles(
     lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
 ) -> Table:
     """Return ``make(positions)``; tile by tile if they are many: what is made on the way stays in the cache."""
@@ -229,7 +230,7 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, positions: Array, /, *, words: list[Array], axes: int | None) -> Table:
-    """With float64, for integers: turns times 2⁶⁴, in 64-bit integers that wrap at whole turns."""
+    """Return the float32 table of integer positions: turns times 2⁶⁴, in 64-bit integers that wrap at whole turns."""
     phase = _sum(n * row for n, row in zip(_columns(positions, axes), words, strict=True))
     return _of_angle(lib, lib.xp.astype(phase, lib.xp.float64) * (_TURN / 2**64), lib.xp.float32)
 
@@ -246,7 +247,7 @@ def _from_pieces(
     return _of_turns(lib, _sum(terms), dtype)
 
 
-def _from_words(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
+def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
     """Without float64: the top 32 bits of position x word, in 32-bit integers, then a float32 angle in two steps."""
     xp, place = lib.xp, lib.device_kwargs(whole)
     dtype = xp.float32

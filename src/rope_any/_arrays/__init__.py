@@ -13,27 +13,13 @@ import array_api_compat as compat
 
 from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
 
-__all__ = [
-    "FLOATING",
-    "INSTALLABLE",
-    "Array",
-    "Compiler",
-    "HostMemory",
-    "Library",
-    "X",
-    "find",
-    "host",
-    "installed",
-    "is_array",
-    "library",
-    "register",
-    "require_array",
-    "version",
-]
+__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X"]  # from `_library`, to be had from here
 
 _FILES = frozenset(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
+_PART_OF = {"jaxlib": "jax"}  # a package with classes of arrays -> the one that it is a part of
 _BY_CLASS: dict[str, Library] = {}  # "package.Class" -> the record
-_BY_TYPE: dict[type, Library | None] = {}  # what was found for a type; None for what is no array
+_BY_TYPE: dict[type, Library] = {}  # what was found for a type
+_WITHOUT_FILE: dict[Any, Library] = {}  # namespace -> the record, all defaults, of a library that nothing here knows
 
 
 def register(record: Library) -> None:
@@ -46,9 +32,12 @@ def register(record: Library) -> None:
     if not isinstance(record, Library):
         msg = f"record must be a Library; got {type(record).__name__}"
         raise TypeError(msg)
-    if not record.types or any(name.partition(".")[0] in _FILES for name in record.types):
-        msg = f'types must name classes as "package.Class", of a package without a file here; got {record.types}'
+    names = [name.split(".") for name in record.types] if isinstance(record.types, tuple) else []
+    if not names or any(len(parts) != 2 or parts[0] in _FILES for parts in names):
+        msg = f'types must be classes as ("package.Class",), of a package without a file here; got {record.types!r}'
         raise ValueError(msg)
+    for name in [name for name, known in _BY_CLASS.items() if known.name == record.name]:
+        del _BY_CLASS[name]
     _BY_CLASS.update(dict.fromkeys(record.types, record))
     _BY_TYPE.clear()
 
@@ -57,23 +46,23 @@ def find(x: object) -> Library | None:
     """Return the record of the library that `x` is an array of, or None if it is no array."""
     kind = type(x)
     if hasattr(kind, "__torch_function__"):  # a tensor, or what passes for one
-        # This statement torch.compile follows; a look into a dict it would guard, and compile anew when that grows.
-        from rope_any._arrays.torch import LIBRARY, is_tensor_type
-
-        return LIBRARY if is_tensor_type(kind) else None
+        try:  # This statement torch.compile follows; a look into a dict it would guard, and compile anew as that grows.
+            from rope_any._arrays.torch import LIBRARY
+        except ImportError:
+            return _look_up(kind, x)
+        return LIBRARY if issubclass(kind, LIBRARY.module.Tensor) else _look_up(kind, x)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     found = _look_up(kind, x)
-    if found is not None:  # anything may be asked for; only types of arrays are kept
-        _BY_TYPE[kind] = found
-    return found
+    return None if found is None else _BY_TYPE.setdefault(kind, found)  # only types of arrays are kept
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """Return the record for a type by its classes, or a new one with all defaults for a library without a file."""
+    """Return the record for a type by its classes, or one with all defaults for a library without a file."""
     known = False
     for cls in kind.__mro__:
-        package = cls.__module__.partition(".")[0]
+        package = str(cls.__module__).partition(".")[0]
+        package = _PART_OF.get(package, package)
         if package in _FILES:
             known = True
             record: Library = importlib.import_module(f"{__name__}.{package}").LIBRARY
@@ -83,7 +72,11 @@ def _look_up(kind: type, x: object) -> Library | None:
             return found
     if known or not compat.is_array_api_obj(x):
         return None
-    return Library(name=kind.__module__.partition(".")[0], xp=compat.array_namespace(x))
+    try:
+        xp = compat.array_namespace(x)
+    except Exception:  # noqa: BLE001  # of any kind: what looks like an array may raise what it likes
+        return None
+    return _WITHOUT_FILE.setdefault(xp, Library(name=str(kind.__module__).partition(".")[0], xp=xp))
 
 
 def is_array(x: object) -> TypeGuard[Array]:

@@ -3,7 +3,6 @@
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays._library import Array, Library
@@ -20,17 +19,12 @@ class PairLayout(NamedTuple):
     direction: int
 
 
-def why_not_compiled(lib: Library, x: Array, *others: Array | None) -> str | None:
-    """Return why nothing can be compiled for `x` with the other arrays, which no compiler is tracing; or None."""
-    return f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(x, *others)
-
-
 def warn_fallback(reason: str) -> None:
     """Warn, once for each reason, that a call with ``fused=True`` runs as without."""
     if reason in _WARNED:
         return
-    frame, level, package = sys._getframe(), 1, str(Path(__file__).parent.parent)  # noqa: SLF001  # the caller's line
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+    frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]  # noqa: SLF001  # the caller's line
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=level)
     _WARNED.add(reason)

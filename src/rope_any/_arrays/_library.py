@@ -6,6 +6,7 @@ The default of a field is the answer of the array API standard, so that a librar
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import array_api_compat as compat
@@ -47,6 +48,9 @@ class HostMemory(NamedTuple):
     """A new array: the second half of the features, then the first."""
 
 
+_MADE_OF_XP: Any = None  # the default of a field that `Library.__post_init__` gives
+
+
 def _no(*_: Array) -> bool:
     return False
 
@@ -60,24 +64,19 @@ def _device(x: Array) -> Any:
 
 
 def _device_kwargs(x: Array) -> dict[str, Any]:
-    return {"device": x.device}
+    return {} if (device := _device(x)) is None else {"device": device}
+
+
+@cache
+def _numpy_name(dtype: Any) -> str:
+    """Return the name of a dtype of NumPy, which many libraries have, and which spells it out anew each time."""
+    return str(dtype.name)
 
 
 def _dtype_name(dtype: Any) -> str:
+    if hasattr(dtype, "char"):
+        return _numpy_name(dtype)
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
-
-
-def _has_float64(x: Array) -> bool:
-    info = compat.array_namespace(x).__array_namespace_info__()
-    return "float64" in info.dtypes(device=x.device, kind="real floating")
-
-
-def _cumulative_sum(x: Array) -> Array:
-    return compat.array_namespace(x).cumulative_sum(x, axis=-1, dtype=x.dtype)
-
-
-def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
-    return compat.array_namespace(x).reshape(x, (*x.shape[: x.ndim - axes], *lengths))
 
 
 def _from_dlpack(x: Array) -> Any:
@@ -116,7 +115,7 @@ class Library:
     # --- dtypes ---
     dtype_name: Callable[[Any], str] = _dtype_name
     """``"float32"`` for the library's own way of naming it."""
-    has_float64: Callable[[Array], bool] = _has_float64
+    has_float64: Callable[[Array], bool] = _MADE_OF_XP
     """Whether float64 can be computed with where x is."""
     has_float64_cosine: bool = True
     """Whether float64 comes with a cosine as exact."""
@@ -142,13 +141,13 @@ class Library:
     """``(function, x, *tables, out=)``: ``function(x, *tables, out=)`` for each part, without computing or sending."""
 
     # --- operations that some spell in their own way ---
-    concat: Callable[[list[Array]], Array] = lambda parts: compat.array_namespace(*parts).concat(parts, axis=-1)
+    concat: Callable[[list[Array]], Array] = _MADE_OF_XP
     """Join arrays along their features."""
-    cumulative_sum: Callable[[Array], Array] = _cumulative_sum
+    cumulative_sum: Callable[[Array], Array] = _MADE_OF_XP
     """The sums of integers so far along the last axis, in their own dtype."""
-    reshape_last_axes: Callable[..., Array] = _reshape_last_axes
+    reshape_last_axes: Callable[..., Array] = _MADE_OF_XP
     """``(x, axes, *lengths)``: the last `axes` axes of x made into axes of these lengths; those before may be open."""
-    empty_like: Callable[[Array], Array] = lambda x: compat.array_namespace(x).empty_like(x)
+    empty_like: Callable[[Array], Array] = _MADE_OF_XP
     """A new array like x, with nothing in it yet, and without gradients."""
     initialise_trig: Callable[[Array], None] = _none
     """Make cos and sin ready where x is, before several threads call them."""
@@ -172,16 +171,34 @@ class Library:
     """The library itself."""
     devices: Callable[[], dict[str, Any]] = lambda: {"cpu": None}
     """The devices that can be used now, by name."""
-    put: Callable[[Any, Any], Array] = _none
-    """``(data, device)``: NumPy data → an array."""
+    put: Callable[[Any, Any], Array] = _MADE_OF_XP
+    """``(data, device)``: NumPy data → an array; a device of None is the only one."""
     get: Callable[[Array], Any] = _from_dlpack
     """An array of a dtype that NumPy has → NumPy data."""
-    copy: Callable[[Array], Array] = lambda x: compat.array_namespace(x).asarray(x, copy=True)
+    copy: Callable[[Array], Array] = _MADE_OF_XP
     """A copy, made as fast as the library can."""
     wait: Callable[[Array], object] = _none
     """Return when x has been computed."""
 
     # --- what follows for all libraries ---
+
+    def __post_init__(self) -> None:
+        """Give the fields that are made of `xp` by the standard, where the library says nothing else."""
+        xp = self.xp
+        standard: dict[str, Callable[..., Any]] = {
+            "has_float64": lambda x: (
+                "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
+            ),
+            "concat": lambda parts: xp.concat(parts, axis=-1),
+            "cumulative_sum": lambda x: xp.cumulative_sum(x, axis=-1, dtype=x.dtype),
+            "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
+            "empty_like": xp.empty_like,
+            "put": lambda data, device: xp.asarray(data, **({} if device is None else {"device": device})),
+            "copy": lambda x: xp.asarray(x, copy=True),
+        }
+        for name, function in standard.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, function)
 
     def cast(self, x: Array, dtype: Any) -> Array:
         """Return `x` in `dtype`: itself if it has it."""

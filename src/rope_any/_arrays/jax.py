@@ -22,7 +22,7 @@ def _device_kwargs(x: Array) -> dict[str, Any]:
 
 LIBRARY = Library(
     name="jax",
-    types=("jax.Array", "jax.Tracer"),
+    types=("jax.Array", "jax.ArrayImpl", "jax.Tracer"),
     xp=xp,
     placement=_placement,
     device_kwargs=_device_kwargs,

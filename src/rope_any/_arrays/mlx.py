@@ -1,4 +1,4 @@
-"""MLX: arrays that take no ``device=``, and a float64 whose cosine is float32's."""
+"""MLX: arrays without a device, and a float64 whose cosine is float32's."""
 
 import mlx.core as mx
 import numpy as np
@@ -9,7 +9,6 @@ LIBRARY = Library(
     name="mlx",
     types=("mlx.array",),
     xp=mx,
-    device_kwargs=lambda _: {},
     has_float64=lambda _: False,  # it has the dtype, and casts to float32 inside its cosine
     compiler=Compiler(lambda *_: None, compile=mx.compile),
     module=mx,

@@ -1,8 +1,5 @@
 """NumPy: the memory of a CPU, functions that take ``out=``, and Numba as the compiler."""
 
-from functools import cache
-from typing import Any
-
 import array_api_compat.numpy as xp
 import numpy as np
 
@@ -18,12 +15,6 @@ def _refusal(x: Array) -> str | None:
     return None
 
 
-@cache
-def _dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype, which NumPy spells out anew each time it is asked."""
-    return str(np.dtype(dtype).name)
-
-
 def _span(x: Array) -> tuple[int, int] | None:
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
@@ -32,7 +23,7 @@ def _span(x: Array) -> tuple[int, int] | None:
 
 
 def _as_complex(x: Array) -> Array | None:
-    if _dtype_name(x.dtype) not in {"float32", "float64"} or x.shape[-1] == 0:
+    if x.dtype.char not in "fd" or x.shape[-1] == 0:
         return None
     if x.strides[-1] != x.itemsize or not x.dtype.isnative:
         return None
@@ -51,7 +42,6 @@ LIBRARY = Library(
     refusal=_refusal,
     are_plain=lambda arrays: {*map(type, arrays)} == {np.ndarray},
     device_kwargs=lambda _: {},
-    dtype_name=_dtype_name,
     has_float64=lambda _: True,
     supports_out=lambda *_: True,
     concat=lambda parts: np.concatenate(parts, axis=-1),

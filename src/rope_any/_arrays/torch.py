@@ -17,11 +17,6 @@ _is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is n
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def is_tensor_type(kind: type) -> bool:
-    """Whether a class is that of tensors, or derives from it."""
-    return issubclass(kind, torch.Tensor)
-
-
 def _refusal(x: Array) -> str | None:
     if x.is_nested or x.layout != torch.strided:
         return f"a dense array; got a {'nested' if x.is_nested else x.layout} tensor"
@@ -53,6 +48,10 @@ def _has_fast_float64_cosine(x: Array) -> bool:
     # A compiler keeps float64 in registers, and its float32 cosine may be wrong by two units. Many a GPU has few
     # units for float64.
     return torch.compiler.is_compiling() or x.device.type == "cpu"
+
+
+def _is_sharded(x: Array) -> bool:
+    return type(x) not in _PLAIN and _sharding.is_sharded(x)
 
 
 def _is_transformed(*tensors: Array | None) -> bool:
@@ -99,8 +98,8 @@ def _address(x: Array) -> int | None:
 
 
 def _span(x: Array) -> tuple[int, int] | None:
-    start = _address(x) if x.is_contiguous() else None
-    return None if start is None else (start, start + x.numel() * x.element_size())
+    start = _address(x)
+    return None if start is None or not x.is_contiguous() else (start, start + x.numel() * x.element_size())
 
 
 def _addresses(x: Array) -> Any:
@@ -212,8 +211,8 @@ LIBRARY = Library(
     wants_gradients=_wants_gradients,
     records_gradients=_records_gradients,
     supports_out=_supports_out,
-    is_sharded=_sharding.is_sharded,
-    is_parted=_sharding.is_sharded,
+    is_sharded=_is_sharded,
+    is_parted=_is_sharded,
     map_parts=_sharding.map_shards,
     concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
     cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
@@ -234,7 +233,6 @@ LIBRARY = Library(
     with_gradient=_with_gradient,
     module=torch,
     devices=_devices,
-    put=lambda data, device: torch.asarray(data, device=device),
     get=lambda x: x.detach().cpu().numpy(),
     wait=_wait,
 )
