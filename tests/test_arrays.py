@@ -53,6 +53,21 @@ def test_what_passes_for_a_tensor_or_an_array_is_none():
             _arrays.require_array("x", thing)
 
 
+def test_arrays_of_older_versions_of_jax_are_found():
+    pytest.importorskip("jax", reason="jax is not installed")
+    array = type("ArrayImpl", (), {"__module__": "jaxlib.xla_extension"})  # which derives from nothing of jax
+    assert _arrays.find(array()).name == "jax"
+
+
+def test_classes_of_one_namespace_share_a_record():
+    def duck(name, **more):
+        return type(name, (), {"__module__": "ducks", "__array_namespace__": lambda *_, **__: np, **more})
+
+    first, second = duck("First"), duck("Second", __torch_function__=None)
+    assert _arrays.find(first()) is _arrays.find(second()) is not None
+    assert _arrays.library(x=first(), y=second()).name == "ducks"
+
+
 def test_tracers_are_arrays_of_their_library():
     jax = pytest.importorskip("jax", reason="jax is not installed")
     record, seen = _arrays.find(jax.numpy.ones(1)), []

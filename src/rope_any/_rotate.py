@@ -506,8 +506,7 @@ def _fuses(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | No
     lib, cos, sin, options = rotation
     if not options.fused or lib.is_traced(arrays[0]):
         return False
-    no_compiler, compiler = f"{lib.name} has no compiler", lib.compiler
-    reason = no_compiler if compiler is None else compiler.refusal(*arrays, cos, sin, *outs)
+    reason = f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(*arrays, cos, sin, *outs)
     if reason is not None:
         warn_fallback(reason)
     return reason is None
@@ -530,19 +529,13 @@ _MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
 SCHEDULES = (
     Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, _: r.lib.is_parted(xs[0]), _rotate_parts),
     Schedule("paired in blocks of features", lambda r, *_: r.options.blocks > 1, _rotate_feature_blocks),
-    Schedule(
-        "`fused=True`: NumPy, CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel
-    ),
-    Schedule(f"`fused=True`: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles),
-    Schedule("`fused=True`: others with a compiler", _fuses, _rotate_compiled),
+    Schedule("`fused`: NumPy, CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
+    Schedule(f"`fused`: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles),
+    Schedule("`fused`: others with a compiler", _fuses, _rotate_compiled),
     Schedule(f'`"half"`, few elements: NumPy and torch, {_MEMORY}', _is_few_halves, _rotate_full_width, together=True),
     Schedule('`"half"`, likewise', lambda r, *of: r.options.pairing == "half" and _in_memory(r, *of), _rotate_halves),
     Schedule('`"interleaved"`, likewise', _in_memory, _rotate_neighbours),
-    Schedule(
-        "torch's, of which gradients are recorded and nothing else",
-        lambda r, xs, _: r.lib.records_gradients(*xs, r.cos, r.sin),
-        _rotate_recorded,
-    ),
+    Schedule("gradients recorded: torch", lambda r, xs, _: r.lib.records_gradients(*xs, *r[1:3]), _rotate_recorded),
     Schedule("all others", lambda *_: True, _rotate_whole),
 )
 """The schedules in order: the first that applies runs."""
