@@ -1,5 +1,7 @@
 """What bends a table: against matrices written from the papers, against peers, and what each scheme promises."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -434,10 +436,10 @@ def test_unscaled_first_keeps_integers(lib):
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("seq", [1, 6])
+@pytest.mark.parametrize(("batch", "heads", "seq"), product([1, 2], [1, 3], [1, 6]))
 def test_tables_of_all_axes(lib, rng, batch, heads, seq):
+    if lib.name.startswith("jax") and (batch, heads, seq).count(1) % 2:
+        pytest.skip("JAX compiles each shape: in the half that is run, any two axes meet with all their lengths")
     x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
     p = rng.integers(-99, 99, (batch, heads, seq))
     cos, sin = plain(p)

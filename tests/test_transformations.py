@@ -60,7 +60,9 @@ def test_torch_compile_is_one_graph(torch, rng, rope, positions):
     assert explained.graph_break_count == 0
     assert explained.graph_count == 1
     torch._dynamo.reset()
-    assert_close(torch.compile(rope, fullgraph=True)(q, k, given), rope(q, k, given))
+    # inductor's code for three of them; the others give it the same graph but for how the positions come into it
+    backend = "inductor" if positions in {"array", "none", "table"} else "aot_eager"
+    assert_close(torch.compile(rope, fullgraph=True, backend=backend)(q, k, given), rope(q, k, given))
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")

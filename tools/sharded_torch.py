@@ -15,7 +15,6 @@ from itertools import product
 
 import torch
 import torch.distributed as dist
-from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -343,6 +342,10 @@ def gradients_of_learned_frequencies(layout):
 
 @case("seq", "batch and heads")
 def compiled(layout):
+    if dist.get_rank() or dist.get_world_size() == 2:
+        return  # once is enough, and no other rank is needed: nothing is sent
+    from torch._dynamo.backends.common import aot_autograd  # takes a second
+
     placements, whole, rope = LAYOUTS[layout], random(*UNEVEN), ROPES["partial"]
     x = put(whole, *placements)
     table = rope.table(put(torch.arange(7), *along(placements, (2,))))
@@ -497,6 +500,8 @@ def main(rank, ranks, store):
     MESHES.update({1: init_device_mesh("cpu", (ranks,)), 2: init_device_mesh("cpu", (2, ranks // 2))})
     failed = {}
     for name, run in CASES.items():
+        if ranks == 2 and name.endswith(tuple(PLANES)):
+            continue  # a plane of 2 × 1 is a line
         try:
             run()
         except Exception:  # noqa: BLE001  # told to pytest, by name
