@@ -154,7 +154,7 @@ def table(
         positions = _beside_shards(positions, frequencies, like=sharded)
         if learned is None:
             of_shard = partial(table, attention_factor=factor, dtype=dtype)
-            return Table(*_sharding.make_of_shards(lambda own: of_shard(own, frequencies), positions))
+            return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies), positions))
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32

@@ -116,8 +116,8 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     return a if a.placements == wanted else a.redistribute(placements=wanted)
 
 
-def make_of_shards(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
-    """Return ``function(x)`` shard by shard: arrays with the leading axes of x, and a last axis that is not sharded."""
+def tables_by_shard(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+    """Return ``function(shard of x)`` of each process as tensors with the leading axes of x, sharded as x is."""
     parts = function(x.to_local())
     return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
 
