@@ -6,16 +6,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-# Set before the libraries are imported. Workers that share the cores gain nothing from a second thread of NumPy or
-# torch, which waits for the first; and JAX compiles each operation of each shape, faster without its optimisations.
+# Set before the libraries are imported: workers that share the cores gain nothing from a second thread of NumPy or
+# torch, which waits for the first.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import hypothesis.configuration
@@ -180,22 +178,6 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     """Each library and device in turn."""
     yield from LIBRARIES[request.param]()
-
-
-@pytest.fixture(scope="module")
-def jax_optimised() -> Iterator[None]:
-    """Let JAX optimise what it compiles, as it does for users: for tests of accuracy."""
-    if find_spec("jax") is None:
-        yield
-        return
-    import jax
-
-    before = jax.config.jax_disable_most_optimizations
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-    jax.clear_caches()
 
 
 @pytest.fixture

@@ -436,7 +436,7 @@ def test_unscaled_first_keeps_integers(lib):
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("batch", "heads", "seq"), product([1, 2], [1, 3], [1, 6]))
+@pytest.mark.parametrize(("batch", "heads", "seq"), [*product([1, 2], [1, 3], [1, 6])])
 def test_tables_of_all_axes(lib, rng, batch, heads, seq):
     if lib.name.startswith("jax") and (batch, heads, seq).count(1) % 2:
         pytest.skip("JAX compiles each shape: in the half that is run, any two axes meet with all their lengths")

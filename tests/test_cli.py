@@ -175,7 +175,6 @@ def quick(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.usefixtures("jax_optimised")
 def test_check_reports_each_library_and_holds_its_bounds():
     done = run("check")
     assert done.returncode == 0, done.stdout + done.stderr

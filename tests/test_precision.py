@@ -10,8 +10,6 @@ pytest.importorskip("mpmath", reason="mpmath is not installed")
 import making
 import precision_table as precision
 
-pytestmark = pytest.mark.usefixtures("jax_optimised")
-
 TABLES = precision.WRITTEN.read_text(encoding="utf-8").split("\n**")
 COLUMNS = {"131 072": 2**17, "2³¹ − 1": 2**31 - 1}
 FACTOR = 1.5  # between machines, whose cosines differ; torch's float32 and float64 cosines are a factor of 2 apart

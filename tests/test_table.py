@@ -20,9 +20,6 @@ def error(lib, table, exact):
     return max(np.abs(lib.get(got).astype(np.float64) - want).max() for got, want in zip(table, exact, strict=True))
 
 
-pytestmark = pytest.mark.usefixtures("jax_optimised")
-
-
 def positions(rng, count=24):
     """Positions of all magnitudes and both signs, the ends among them."""
     random = rng.integers(-LARGEST, LARGEST, count)

@@ -8,7 +8,7 @@ from rope_any._checks import shown
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` rotates feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
-# Seen as (..., 2, pairs) or as (..., pairs, 2), features have the two members of a pair along this axis.
+# Where the two members of a pair are: (..., 2, pairs) or (..., pairs, 2).
 _MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
 

@@ -229,10 +229,11 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 # --- products ---------------------------------------------------------------------------------------------
 
 
-def _from_phases(lib: Library, positions: Array, /, *, words: list[Array], axes: int | None) -> Table:
-    """Return the float32 table of integer positions: turns times 2⁶⁴, in 64-bit integers that wrap at whole turns."""
-    phase = _sum(n * row for n, row in zip(_columns(positions, axes), words, strict=True))
-    return _of_angle(lib, lib.xp.astype(phase, lib.xp.float64) * (_TURN / 2**64), lib.xp.float32)
+def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
+    """Return the table of integer positions p, by 64-bit integers that wrap at whole turns."""
+    xp, columns = lib.xp, _columns(p, axes)
+    phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
+    return _of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 
 def _from_pieces(
