@@ -128,7 +128,7 @@ def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
 
 
 def _turns_of(f: float) -> tuple[float, float, int]:
-    """Return the first 22 bits of f / 2π, what they leave of it, and it as a fixed-point number."""
+    """Return the first 22 bits of f / 2π, what these leave, and it as a fixed-point number."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))
