@@ -13,7 +13,7 @@ from rope_any._arrays._library import Array
 
 def is_sharded(x: Array) -> bool:
     """Whether `x` is a tensor whose shards are held by several processes."""
-    return type(x).__module__.startswith("torch.distributed") and hasattr(x, "placements")
+    return hasattr(x, "placements") and type(x).__module__.startswith("torch.distributed")
 
 
 def placements(x: Array) -> Any:
