@@ -14,6 +14,7 @@ Examples
 from typing import TYPE_CHECKING
 
 from rope_any._frequencies import frequencies
+from rope_any._kept import clear_caches
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
 from rope_any._table import BentTable, Table, cos_sin
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "axes",
     "bending",
+    "clear_caches",
     "config",
     "cos_sin",
     "frequencies",

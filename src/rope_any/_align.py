@@ -1,5 +1,6 @@
 """Tokens, tables and the axes of x brought into line."""
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -71,22 +72,26 @@ def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None,
     return shard_positions(tokens, as_position_array(each, like=tokens.x, lib=tokens.lib), axes)
 
 
-def align_table(tokens: Tokens, table: Table, /) -> Table:
-    """Return a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... so that it broadcasts to ``x.shape[:-1]``."""
-    x, seq, given = tokens.x, tokens.axis, tuple(table.cos.shape[:-1])
+def alignment(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], Table] | None:
+    """
+    Return what makes a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... broadcast to ``x.shape[:-1]``.
+
+    The table has the leading axes `given`. None if there is nothing to do.
+    """
+    x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
-        return table  # as most are: the tokens are where rows are
+        return None  # as most are: the tokens are where rows are
     axes, last = _axes_along(tokens, given, "positions"), len(given) - 1
-    xp = tokens.lib.xp
+    missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
     def align(part: Array) -> Array:
         if seq < last:
             part = xp.moveaxis(part, last, seq)
-        for axis in range(min(axes) + 1, x.ndim - 1):
-            part = part if axis in axes else xp.expand_dims(part, axis=axis - min(axes))
+        for axis in missing:
+            part = xp.expand_dims(part, axis=axis - min(axes))
         return part
 
-    return Table(align(table.cos), align(table.sin))
+    return lambda table: Table(align(table.cos), align(table.sin))
 
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ MAX_FEATURES = 2**20
 
 def integer(name: str, value: object) -> int:
     """Return `value` as an int, or say that `name` must be one."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value  # as nearly all are
     if isinstance(value, bool) or not isinstance(value, Integral):
         msg = f"{name} must be an integer; got {shown(value)}"
         raise TypeError(msg)

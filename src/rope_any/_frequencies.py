@@ -1,7 +1,8 @@
 """Frequencies: how far each pair of features turns per position. Host numbers, no arrays."""
 
 import math
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from rope_any._checks import MAX_FEATURES, integer, positive, real, shown
 
@@ -17,8 +18,9 @@ _BITS = 192
 _INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
 
 
-class PreparedFrequencies(NamedTuple):
-    """Host frequencies made ready for exact products; each field but the last has one row per axis."""
+@dataclass(frozen=True, eq=False)
+class PreparedFrequencies:
+    """Host frequencies made ready for exact products; the first four fields have one row per axis."""
 
     rows: tuple[Row, ...]
     """Radians per position."""
@@ -30,6 +32,12 @@ class PreparedFrequencies(NamedTuple):
     """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
     axes: int | None
     """The length of the last axis of the positions; None for a single row, whose positions have no such axis."""
+
+    @property
+    def words(self) -> tuple[tuple[int, ...], ...]:
+        """Their fixed point in 32-bit integers, three for each row: 32 bits with the sign, the next 16, the last 16."""
+        cuts = (lambda word: word >> 32), (lambda word: word >> 16 & 0xFFFF), (lambda word: word & 0xFFFF)
+        return tuple(tuple(map(cut, row)) for row in self.fixed_point for cut in cuts)
 
 
 def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:

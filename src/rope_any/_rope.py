@@ -1,23 +1,24 @@
 """Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from rope_any._align import (
     Tokens,
-    align_table,
+    alignment,
     expand_positions,
     own_positions,
     positions_by_axis,
     query_tail,
     tokens_of,
 )
-from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library
+from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
 from rope_any._checks import attention_factor, flag, integer
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
+from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
-from rope_any._rotate import Rotation, RotationOptions, check, dispatch
+from rope_any._rotate import Plan, Rotation, check, plan_of
 from rope_any._table import BentTable, Table, check_table, table
 
 
@@ -85,6 +86,7 @@ class Rope:
     start: int = 0
     blocks: int = 1
     _prepared: PreparedFrequencies = field(init=False, compare=False)
+    _layout: tuple[Any, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
@@ -108,7 +110,8 @@ class Rope:
             "attention_factor": attention_factor(self.attention_factor),
             "start": start,
             "blocks": blocks,
-            "_prepared": prepare(frequencies),
+            "_prepared": (prepared := prepare(frequencies)),
+            "_layout": (self.pairing, start, blocks, pairs, prepared.axes),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -223,44 +226,8 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
-        q_out, k_out = _pair(out)
-        outs = {} if q_out is None or k_out is None else {"the out of q": q_out, "the out of k": k_out}
-        lib = library(q=q, k=k, **outs, **_arrays_of(positions))
-        if lib.is_sharded(q) != lib.is_sharded(k):
-            plain, sharded = ("k", "q") if lib.is_sharded(q) else ("q", "k")
-            msg = f"q and k must both be sharded or both plain tensors; got a plain {plain} and a sharded {sharded}"
-            raise TypeError(msg)
-        axis = integer("seq_axis", seq_axis)
-        of_q, of_k = tokens_of(lib, "q", q, axis), tokens_of(lib, "k", k, axis)
-        queries, keys = of_q.count, of_k.count
-        shorter = queries != keys  # of lengths that are open, both None, the same is assumed
-        if shorter and (queries is None or keys is None or queries > keys):
-            msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
-            raise ValueError(msg)
-        if isinstance(positions, Table):
-            q_table = k_table = self._checked(lib, positions)
-        elif _is_pair(positions):
-            q_table, k_table = (self._checked(lib, part) for part in positions)
-        else:
-            like = q if lib.compute_dtype(q) == lib.xp.float64 else k
-            q_table = k_table = self._table_of(of_k, positions, like=like)
-            if lib.is_sharded(q) and (shorter or _sharding.placements(q) != _sharding.placements(k)):
-                # then a process holds other tokens of q than of k
-                axes = self._prepared.axes
-                at = as_position_array(expand_positions(of_k, positions, axes), like=k, lib=lib)
-                at = query_tail(at, queries, keys, axis=-1 if axes is None else -2)
-                q_table = self._table_of(of_q, at, like=like)
-        if shorter:
-            q_table = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table))
-        options = self._options(fused=fused)
-        of_queries = Rotation(lib, *align_table(of_q, q_table), options)
-        of_keys = Rotation(lib, *align_table(of_k, k_table), options)
-        check(of_queries, q, out=q_out, name="q", apart={"k": k})
-        check(of_keys, k, out=k_out, name="k", apart={"the out of q": q_out})
-        if of_queries.cos is of_keys.cos and of_queries.sin is of_keys.sin and q.dtype == k.dtype:
-            q, k = dispatch(of_keys, (q, k), (q_out, k_out))
-            return q, k
-        return dispatch(of_queries, (q,), (q_out,))[0], dispatch(of_keys, (k,), (k_out,))[0]
+        call = _Call(("q", "k"), integer("seq_axis", seq_axis), flag("fused", fused))
+        return self._rotate(call, (q, k), positions, _pair(out))
 
     def apply(
         self,
@@ -301,19 +268,15 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
         """
-        lib = library(x=x, **({} if out is None else {"out": out}), **_arrays_of(positions))
-        tokens = tokens_of(lib, "x", x, integer("seq_axis", seq_axis))
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             msg = "inverse must be False for a BentTable, which is no rotation; got True"
             raise ValueError(msg)
-        cos, sin = align_table(tokens, self._table_of(tokens, positions, like=x))
-        if inverse and self.attention_factor != 1:
-            # (A R)⁻¹ = Rᵀ / A, and the table holds A R
-            cos, sin = cos / self.attention_factor**2, sin / self.attention_factor**2
-        rotation = Rotation(lib, cos, sin, self._options(inverse=inverse, fused=fused))
-        check(rotation, x, out=out)
-        return dispatch(rotation, (x,), (out,))[0]
+        if _is_pair(positions):
+            msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
+            raise ValueError(msg)
+        call = _Call(("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse)
+        return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
         """
@@ -403,26 +366,109 @@ class Rope:
         """
         named = {name: at for name, at in (("old", old), ("new", new)) if is_array(at)}
         lib = library(keys=keys, **({} if out is None else {"out": out}), **named)
-        tokens = tokens_of(lib, "keys", keys, integer("seq_axis", seq_axis))
-        source = self if source is None else self._require_same_layout(source)
-        places = []
+        axis, source = integer("seq_axis", seq_axis), self if source is None else self._require_same_layout(source)
+        tokens, places = tokens_of(lib, "keys", keys, axis), []
         for rope, name, at in ((self, "new", new), (source, "old", old)):
             if isinstance(at, Table) or _is_pair(at):
                 msg = f"{name} must be positions, by whose difference keys are moved; got a table"
                 raise TypeError(msg)
             places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
-        # new·W − old·W_source: the table of both, side by side on the axes of both
-        backwards = (tuple(-f for f in row) for row in source._prepared.rows)  # noqa: SLF001  # likewise
-        move, factor = prepare((*self._prepared.rows, *backwards)), self.attention_factor / source.attention_factor
+        move = moved(self._prepared, source._prepared)  # noqa: SLF001  # likewise
+        factor = self.attention_factor / source.attention_factor
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
         dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
-        rotation = Rotation(lib, *align_table(tokens, made), self._options()._replace(wide=wide))
-        check(rotation, keys, out=out, name="keys")
-        return dispatch(rotation, (keys,), (out,))[0]
+        call = _Call(("keys",), axis, wide=wide)
+        return self._rotate(call, (keys,), made, (out,), lib)[0]  # type: ignore[no-any-return]  # as keys
 
-    def _options(self, *, inverse: bool = False, fused: bool = False) -> RotationOptions:
-        return RotationOptions(self.pairing, self.start, inverse, flag("fused", fused), self.blocks)
+    def _rotate(
+        self,
+        call: "_Call",
+        xs: tuple[Array, ...],
+        positions: Positions | Table | tuple[Table, Table] | None,
+        outs: tuple[Array | None, ...],
+        lib: Library | None = None,
+    ) -> tuple[Array, ...]:
+        """Rotate arrays by the plan that is kept for arrays like these, or check them and make a new one."""
+        key = self._key(call, xs + outs, positions)
+        decided: _Decided | None = None if key is None else PLANS.get(key)
+        if decided is not None:
+            return decided.plan(xs, self._tables(decided, call, xs, positions), outs)
+        lib = lib or _one_library(call.names, xs, positions, outs)
+        tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
+        shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
+        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse))
+        tables = self._tables(decided, call, xs, positions)
+        rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
+        fits = []
+        for each, given, out in zip(tokens, tables, outs, strict=True):
+            check_table(lib, *given)
+            if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
+                msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
+                raise ValueError(msg)
+            fits.append(alignment(each, tuple(given.cos.shape[:-1])))
+            check(rotation, each.x, given, out, name=each.name)
+        plan = plan_of(rotation, dict(zip(call.names, xs, strict=True)), tables, outs, fits)
+        keep_plan(key, decided._replace(plan=plan))
+        return plan(xs, tables, outs)
+
+    def _key(self, call: "_Call", arrays: tuple[Array | None, ...], positions: object) -> tuple[Any, ...] | None:
+        """Return what the plan of a call depends on; None if none may be kept."""
+        kind: object = type(positions)
+        if kind is Table or kind is BentTable:
+            arrays += positions  # type: ignore[operator]  # a table is a tuple
+        elif kind is range:
+            kind = len(positions)  # type: ignore[arg-type]  # a range
+        elif _is_pair(positions):
+            arrays += *positions[0], *positions[1]
+        elif kind is not int and positions is not None:
+            arrays += (positions,)
+        like = signature(arrays)
+        return None if like is None else (like, kind, call, self._layout)
+
+    def _tables(
+        self,
+        decided: "_Decided",
+        call: "_Call",
+        xs: tuple[Array, ...],
+        positions: Positions | Table | tuple[Table, Table] | None,
+    ) -> tuple[Table, ...]:
+        """Return a table for each array, given or made; where there are fewer queries than keys, the last rows."""
+        if decided.as_given:
+            return (positions,) * len(xs)  # type: ignore[return-value]  # a table
+        lib, shorter, *_ = decided
+        tables: tuple[Table, ...]
+        if isinstance(positions, Table):
+            tables = (positions,) * len(xs)
+        elif _is_pair(positions):
+            tables = positions
+        else:
+            tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
+            tables = self._made(tokens, positions, like=xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1])
+        if shorter:
+            (of_q, of_k), queries, keys = tables, *(x.shape[call.axis] for x in xs)
+            tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
+        if call.inverse and self.attention_factor != 1:
+            # (A R)⁻¹ = Rᵀ / A, and the table holds A R
+            tables = tuple([Table(*(part / self.attention_factor**2 for part in given)) for given in tables])
+        return tables
+
+    def _made(self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array) -> tuple[Table, ...]:
+        """Return the tables of tokens at positions, the last ones', in the dtype of `like`."""
+        of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
+
+        def make(tokens: Tokens, at: Positions | None) -> Table:
+            each = own_positions(tokens, at, axes)
+            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib)
+
+        first, *others = tokens
+        if others and lib.is_sharded(first.x):
+            uneven = first.count != of_k.count or _sharding.placements(first.x) != _sharding.placements(of_k.x)
+            if uneven:  # then a process holds other tokens of q than of k
+                at = as_position_array(expand_positions(of_k, positions, axes), like=of_k.x, lib=lib)
+                at = query_tail(at, first.count, of_k.count, axis=-1 if axes is None else -2)
+                return make(first, at), make(of_k, positions)
+        return (make(of_k, positions),) * len(tokens)
 
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
@@ -431,32 +477,59 @@ class Rope:
             raise TypeError(msg)
 
         def layout(rope: Rope) -> str:
-            pairs = len(rope._prepared.rows[0])
-            return f"{rope.pairing} pairing of {pairs} pairs from {rope.start} in {rope.blocks} blocks"
+            pairing, start, blocks, pairs, _ = rope._layout
+            return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 
         if layout(self) != layout(source):
             msg = f"source must turn the same features together, {layout(self)}; got {layout(source)}"
             raise ValueError(msg)
         return source
 
-    def _checked(self, lib: Library, given: Table) -> Table:
-        """Return `given`; raise unless it is a table with as many pairs as this Rope."""
-        cos, sin = given
-        check_table(lib, cos, sin)
-        if cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
-            msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(cos.shape)}"
-            raise ValueError(msg)
-        return given
 
-    def _table_of(self, tokens: Tokens, positions: Positions | Table | None, /, *, like: Array) -> Table:
-        """Return the table of the tokens, in the dtype of `like`, whatever is given as their positions."""
-        if isinstance(positions, Table):
-            return self._checked(tokens.lib, positions)
-        if _is_pair(positions):
-            msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
-            raise ValueError(msg)
-        each, factor = own_positions(tokens, positions, self._prepared.axes), self.attention_factor
-        return table(each, self._prepared, attention_factor=factor, like=like, lib=tokens.lib)
+class _Call(NamedTuple):
+    """The checked options of a call."""
+
+    names: tuple[str, ...]
+    """What the caller calls the arrays that are rotated."""
+    axis: int
+    fused: bool = False
+    inverse: bool = False
+    wide: bool = False
+
+
+class _Decided(NamedTuple):
+    """What was decided for calls like one."""
+
+    lib: Library
+    shorter: bool
+    """Whether there are fewer queries than keys."""
+    as_given: bool
+    """Whether one table is used as it was given."""
+    plan: Plan = lambda *_: ()
+
+
+def _are_fewer(queries: Any, keys: Any) -> bool:
+    """Whether there are fewer queries than keys; of lengths that are open, both None, the same is assumed."""
+    fewer = queries != keys
+    if fewer and (queries is None or keys is None or queries > keys):
+        msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
+        raise ValueError(msg)
+    return bool(fewer)
+
+
+def _one_library(
+    names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
+) -> Library:
+    """Return the record of the library of all arrays of a call; raise if they cannot be used together."""
+    named = dict(zip(names, xs, strict=True))
+    written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
+    lib = library(**named, **{name: out for name, out in written.items() if out is not None}, **_arrays_of(positions))
+    sharded = [name for name, x in named.items() if lib.is_sharded(x)]
+    if len(sharded) == 1 and len(named) == 2:
+        (plain,) = named.keys() - sharded
+        msg = f"q and k must both be sharded or both plain tensors; got a plain {plain} and a sharded {sharded[0]}"
+        raise TypeError(msg)
+    return lib
 
 
 def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:

@@ -1,22 +1,24 @@
 """The rotation: one line of mathematics, and the schedules that run it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, Library, X, library
+from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
 from rope_any._arrays._memory import require_writable
 from rope_any._checks import flag, integer
+from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing, join, split, step_and_gap
-from rope_any._table import check_table
+from rope_any._table import Table, check_table
 
 
-class RotationOptions(NamedTuple):
-    """Options of a rotation: pairing, first feature, direction, compiler."""
+class Rotation(NamedTuple):
+    """How arrays of one library are to be rotated by a table; it holds no array."""
 
+    lib: Library
     pairing: Pairing
     start: int = 0
     inverse: bool = False
@@ -26,50 +28,42 @@ class RotationOptions(NamedTuple):
     wide: bool = False
     """Whether float64 is computed in whatever x is, for what is rotated again and again."""
 
-
-class Rotation(NamedTuple):
-    """A rotation of arrays of one library: by which table, and how."""
-
-    lib: Library
-    cos: Array
-    sin: Array
-    options: RotationOptions
-
-    @property
-    def pairs(self) -> int:
-        """How many pairs are rotated."""
-        return self.cos.shape[-1]  # type: ignore[no-any-return]  # of any library
-
     def dtype(self, x: Array) -> Any:
         """Return the dtype that x is rotated in."""
-        return self.lib.xp.float64 if self.options.wide else self.lib.compute_dtype(x)
+        return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
 
-    def table(self, x: Array) -> tuple[Array, Array]:
+    def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
         """Return cos and sin in the dtype that x is rotated in; sin negated to rotate backwards."""
-        dtype = self.dtype(x)
-        s = self.lib.cast(self.sin, dtype)
-        return self.lib.cast(self.cos, dtype), -s if self.options.inverse else s
+        (cos, sin), dtype = table, self.dtype(x)
+        s = self.lib.cast(sin, dtype)
+        return self.lib.cast(cos, dtype), -s if self.inverse else s
 
-    def rotary_slice(self, x: X) -> X:
+    def rotary_slice(self, x: X, table: Table) -> X:
         """Return the features of x that are rotated."""
-        start, features = self.options.start, 2 * self.pairs
-        rotary: X = x if features == x.shape[-1] else x[..., start : start + features]
+        features = 2 * table.cos.shape[-1]
+        rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
         return rotary
 
-    def copy_passthrough(self, x: Array, out: Array) -> None:
+    def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
         """Write the features of x that are not rotated into `out`."""
         if out is not x:
-            for passing in (slice(self.options.start), slice(self.options.start + 2 * self.pairs, None)):
+            for passing in (slice(self.start), slice(self.start + 2 * table.cos.shape[-1], None)):
                 if x[..., passing].shape[-1]:
                     out[..., passing] = x[..., passing]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
         """Return x with its rotary slice replaced."""
-        start, lib = self.options.start, self.lib
-        passing = x[..., :start], rotated, x[..., start + rotated.shape[-1] :]
+        passing = x[..., : self.start], rotated, x[..., self.start + rotated.shape[-1] :]
         kept = [part for part in passing if part.shape[-1]]
-        whole = rotated if len(kept) == 1 else lib.concat(kept)
-        return lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
+        whole = rotated if len(kept) == 1 else self.lib.concat(kept)
+        return self.lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
+
+
+Run: TypeAlias = Callable[[tuple[Any, ...], Table, tuple[Any, ...]], tuple[Any, ...]]
+"""``(arrays, table, outs)`` → arrays rotated by one table."""
+
+Plan: TypeAlias = Callable[[tuple[Any, ...], tuple[Table, ...], tuple[Any, ...]], tuple[Any, ...]]
+"""``(arrays, tables, outs)`` → the rotated arrays: all that was decided for arrays like these. It holds no array."""
 
 
 def rotate(
@@ -134,37 +128,39 @@ def rotate(
     >>> print(rotate(np.asarray([3.0, 4.0]), *quarter_turn, pairing="half"))
     [-4.  3.]
     """
-    options = RotationOptions(
-        as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
-    )
+    key = None
+    if type(pairing) is str and type(start) is int and type(inverse) is type(fused) is bool:
+        like = signature((x, cos, sin, out))
+        key = None if like is None else (like, pairing, start, inverse, fused)
+    if key is not None:
+        plan = PLANS.get(key)
+        if plan is not None:
+            return plan((x,), (Table(cos, sin),), (out,))[0]
+    how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check_table(lib, cos, sin)
-    rotation = Rotation(lib, cos, sin, options)
-    check(rotation, x, out=out)
-    batch, table = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
-    if not _broadcasts(table, batch):
-        msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {table}"
+    rotation, table = Rotation(lib, *how), Table(cos, sin)
+    check(rotation, x, table, out)
+    batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
+    if not _broadcasts(given, batch):
+        msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {given}"
         raise ValueError(msg)
-    return dispatch(rotation, (x,), (out,))[0]
+    plan = plan_of(rotation, {"x": x}, (table,), (out,))
+    keep_plan(key, plan)
+    return plan((x,), (table,), (out,))[0]  # type: ignore[no-any-return]  # as x
 
 
-def check(
-    rotation: Rotation, x: Array, /, *, out: Array | None, name: str = "x", apart: dict[str, Array] | None = None
-) -> None:
-    """
-    Raise unless a rotation can be applied to x, called `name`, and written into `out`.
-
-    `out` must not overlap the table, nor the arrays of `apart`.
-    """
-    lib, cos, sin, options = rotation
+def check(rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x") -> None:
+    """Raise unless x, called `name`, can be rotated by a table, and `out` is an array like it."""
+    (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:
         msg = f"{name} must have an axis of features; got a 0-d array"
         raise ValueError(msg)
-    pairs, features = rotation.pairs, x.shape[-1]
-    if pairs == 0 or options.start < 0 or options.start + 2 * pairs > features:
+    pairs, features = cos.shape[-1], x.shape[-1]
+    if pairs == 0 or start < 0 or start + 2 * pairs > features:
         msg = (
-            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={options.start} on; "
+            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={start} on; "
             f"got {features} features"
         )
         raise ValueError(msg)
@@ -179,7 +175,6 @@ def check(
         if lib.wants_gradients(x, cos, sin, out):
             msg = "out must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
             raise ValueError(msg)
-        require_writable(lib, "out", out, onto=x, onto_name=name, apart={"cos": cos, "sin": sin, **(apart or {})})
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -196,27 +191,30 @@ def _rotate_component(a: Array, b: Array, c: Array, s: Array) -> Array:
     return a * c - b * s
 
 
-def _rotate_component_into(lib: Any, out: Array, ab: tuple[Array, Array], cs: tuple[Array, Array], ac: Array) -> None:
-    """Write `_rotate_component` into `out`, with memory given for the product a·c; b is overwritten."""
-    (a, b), (c, s) = ab, cs
-    lib.multiply(a, c, out=ac)
-    lib.multiply(b, s, out=b)
-    lib.subtract(ac, b, out=out)
+def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
+    """Write `_rotate_component` of all features of x into `out`, with memory given for the two products."""
+    (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
+    # b·s beside each a·c, and a·(−s) beside each b·c
+    first, second = split(x, pairing, 0, pairs)
+    for place, b, s in zip(split(bs, pairing, 0, pairs), (second, first), signed, strict=True):
+        xp.multiply(b, s, out=place)
+    xp.multiply(x, c, out=ac)
+    xp.subtract(ac, bs, out=out)
 
 
 # --- any array: members by members ------------------------------------------------------------------------------------
 
 
-def _rotate_whole(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate both members of all pairs at once."""
-    lib, options = rotation.lib, rotation.options
-    c, s = rotation.table(x)
-    a, b = (lib.cast(part, c.dtype) for part in split(x, options.pairing, options.start, rotation.pairs))
+    lib, pairing, start, *_ = rotation
+    c, s = rotation.factors(x, table)
+    a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = _rotate_component(a, b, c, s), _rotate_component(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
     first, second = (lib.cast(member, x.dtype) for member in members)
-    return _assigned(out, rotation.with_passthrough(x, join(lib, first, second, options.pairing)))
+    return _assigned(out, rotation.with_passthrough(x, join(lib, first, second, pairing)))
 
 
 def _assigned(out: X | None, x: X) -> X:
@@ -230,223 +228,215 @@ def _assigned(out: X | None, x: X) -> X:
 # --- arrays made of parts, features paired in blocks ------------------------------------------------------------------
 
 
-def _rotate_parts(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_parts(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate part by part, each by a schedule of its own library."""
     map_parts: Any = rotation.lib.map_parts
-    rotated: X = map_parts(partial(_rotate_part, options=rotation.options), x, rotation.cos, rotation.sin, out=out)
+    rotated: X = map_parts(partial(_rotate_part, rotation=rotation), x, *table, out=out)
     return rotated
 
 
-def _rotate_part(x: Array, cos: Array, sin: Array, *, options: RotationOptions, out: Array | None = None) -> Array:
+def _rotate_part(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
     """Rotate one chunk or one shard, by the record of its own library."""
-    return dispatch(Rotation(library(x=x), cos, sin, options), (x,), (out,))[0]
+    return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
 
 
-def _rotate_feature_blocks(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_feature_blocks(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate with the blocks as an axis of their own, by a schedule below."""
-    (lib, cos, sin, options), features = rotation, 2 * rotation.pairs
+    lib, blocks = rotation.lib, rotation.blocks
 
     def cut(some: Array) -> Array:
-        return lib.reshape_last_axes(some, 1, options.blocks, some.shape[-1] // options.blocks)
+        return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
-    of_block = Rotation(lib, cut(cos), cut(sin), options._replace(start=0, blocks=1))
+    of_block, part = rotation._replace(start=0, blocks=1), Table(*map(cut, table))
 
     def rotated(target: Array | None) -> Array:
-        return dispatch(of_block, (cut(rotation.rotary_slice(x)),), (target,))[0]
+        return dispatch(of_block, (cut(rotation.rotary_slice(x, table)),), part, (target,))[0]
 
-    if out is not None and lib.supports_out(x, cos, sin, out):
-        rotation.copy_passthrough(x, out)
-        rotated(cut(rotation.rotary_slice(out)))  # which is a view
+    if out is not None and lib.supports_out(x, *table, out):
+        rotation.copy_passthrough(x, table, out)
+        rotated(cut(rotation.rotary_slice(out, table)))  # which is a view
         return out
-    return _assigned(out, rotation.with_passthrough(x, lib.reshape_last_axes(rotated(None), 2, features)))
+    whole = lib.reshape_last_axes(rotated(None), 2, 2 * table.cos.shape[-1])
+    return _assigned(out, rotation.with_passthrough(x, whole))
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-def _rotate_recorded(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_recorded(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate by another schedule, so that autograd keeps only the table (x too if the table is learned)."""
     del out  # `check` has refused one
     with_gradient: Any = rotation.lib.with_gradient
-    lib, cos, sin, options = rotation
-    rotated: X = with_gradient(partial(_forward, lib, options), partial(_vjp, lib, options), x, cos, sin)
+    rotated: X = with_gradient(partial(_forward, rotation), partial(_vjp, rotation), x, *table)
     return rotated
 
 
-def _forward(lib: Library, options: RotationOptions, x: X, cos: Array, sin: Array) -> X:
+def _forward(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
     """Return x rotated by a table, by the schedule for arrays that are not recorded."""
-    return dispatch(Rotation(lib, cos, sin, options), (x,), (None,))[0]
+    return dispatch(rotation, (x,), Table(cos, sin), (None,))[0]
 
 
 def _vjp(
-    lib: Library, options: RotationOptions, g: Array, kept: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
+    rotation: Rotation, g: Array, kept: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
     """Return the gradients of x, cos and sin that are wanted, for the gradient g of the rotated x."""
-    x, cos, sin = kept
+    (x, cos, sin), lib = kept, rotation.lib
     # of x: Rᵀ g, the rotation backwards
-    of_x = _forward(lib, options._replace(inverse=not options.inverse), g, cos, sin) if wanted[0] else None
+    of_x = _forward(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
-    rotation = Rotation(lib, cos, sin, options)
-    dtype = rotation.dtype(x)
-    both = (member for part in (g, x) for member in split(part, options.pairing, options.start, rotation.pairs))
+    dtype, pairs = rotation.dtype(x), cos.shape[-1]
+    both = (member for part in (g, x) for member in split(part, rotation.pairing, rotation.start, pairs))
     p, q, a, b = (lib.cast(member, dtype) for member in both)
     of_cos = lib.summed_to(_rotate_component(p, q, a, -b), cos) if wanted[1] else None
     of_sin = lib.summed_to(_rotate_component(q, p, a, b), sin) if wanted[2] else None
-    return of_x, of_cos, -of_sin if options.inverse and of_sin is not None else of_sin
+    return of_x, of_cos, -of_sin if rotation.inverse and of_sin is not None else of_sin
 
 
 # --- by the library's own compiler ------------------------------------------------------------------------------------
 
 
-def _rotate_by_kernel(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate in one compiled loop, which reads and writes each number once."""
-    lib, options = rotation.lib, rotation.options
+    lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
-    table = (lib.cast(part, rotation.dtype(x)) for part in (rotation.cos, rotation.sin))
-    to, source, c, s = _batch_axes_by_stride(lib, *map(rotation.rotary_slice, (result, x)), *table)
-    layout = PairLayout(*step_and_gap(options.pairing, rotation.pairs), -1 if options.inverse else 1)
+    factors = (lib.cast(part, rotation.dtype(x)) for part in table)
+    parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
+    to, source, c, s = _batch_axes_by_stride(lib, *parts, *factors)
+    layout = PairLayout(*step_and_gap(rotation.pairing, c.shape[-1]), -1 if rotation.inverse else 1)
     if write_pairs(lib, _rotate_component, to, source, table=(c, s), layout=layout):
-        rotation.copy_passthrough(x, result)
+        rotation.copy_passthrough(x, table, result)
         return result
-    eager = rotation._replace(options=options._replace(fused=False))
-    return dispatch(eager, (x,), (out,))[0]
+    return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
 
 
-def _rotate_compiled(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate both members of all pairs at once, compiled."""
-    (lib, cos, sin, options), compiler = rotation, rotation.lib.compiler
-    function = _compiled(lib, options)
+    function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
-        function(x, cos, sin, out)
+        function(x, *table, out)
         return out
-    rotated: X = function(x, cos, sin)
+    rotated: X = function(x, *table)
     return _assigned(out, rotated)
 
 
 @cache
-def _compiled(lib: Library, options: RotationOptions) -> Callable[..., Array]:
+def _compiled(rotation: Rotation) -> Callable[..., Array]:
     """Return the rotation of a whole array, compiled."""
 
     def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
-        return _rotate_whole(Rotation(lib, cos, sin, options), x, out)
+        return _rotate_whole(rotation, x, Table(cos, sin), out)
 
-    return compiled(lib, whole)
-
-
-# --- few elements: halves at full width, each feature beside the other of its pair ------------------------------------
+    return compiled(rotation.lib, whole)
 
 
-def _full_width(lib: Library, c: Array, s: Array) -> tuple[Array, Array]:
-    """Return a table for all features of a row."""
-    return lib.concat([c, c]), lib.concat([s, -s])
+# --- few elements: all at once ----------------------------------------------------------------------------------------
 
 
-def _rotate_full_width(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate full rows: x, and x with its halves swapped."""
-    lib = rotation.lib
-    swap_halves: Any = lib.host and lib.host.swap_halves
-    c, s = _full_width(lib, *rotation.table(arrays[0]))  # once for queries and keys
-    features = c.shape[-1]
+def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Run:
+    """Rotate queries and keys by one prepared table, in the fewest operations."""
+    lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
+    prepare: Any = lib.host and lib.host.few[rotation.pairing]
+    is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
+    are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
-    def rotate_one(x: X, out: X | None) -> X:
-        whole = features == x.shape[-1]
-        part = lib.cast(x if whole else rotation.rotary_slice(x), c.dtype)
-        rotated: X = _rotate_component(part, swap_halves(part), c, s)
-        if out is None and whole:
-            return lib.cast(rotated, x.dtype)  # type: ignore[no-any-return]  # of any library
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        rotated = prepare(_rotate_component, *(table if is_ready else rotation.factors(xs[0], table)))
+        if are_ready and outs[0] is None:
+            return tuple([rotated(x) for x in xs])
+        return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
+
+    def rotate_one(rotated: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
+        part = rotated(lib.cast(rotation.rotary_slice(x, table), dtype))
+        if out is None and features == x.shape[-1]:
+            return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
         result: X = lib.empty_like(x) if out is None else out
-        rotation.copy_passthrough(x, result)
-        rotation.rotary_slice(result)[...] = rotated
+        rotation.copy_passthrough(x, table, result)
+        rotation.rotary_slice(result, table)[...] = part
         return result
 
-    return tuple([rotate_one(x, out) for x, out in zip(arrays, outs, strict=True)])
+    return run
 
 
 # --- many elements: in tiles, so that what is made on the way stays in the cache --------------------------------------
 
 
-def _write_halves(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-    """Write a rotated tile of halves: swap them into scratch, then three operations in place."""
-    own, other = scratch
-    if x.dtype != own.dtype:
-        own[...] = x
-        x = own
-    pairs = x.shape[-1] // 2
-    for place, member in zip(split(other, "half", 0, pairs), reversed(split(x, "half", 0, pairs)), strict=True):
-        place[...] = member
-    _rotate_component_into(host.module, out, (x, other), table, own)
+def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+    """Rotate tile by tile: features, and features exchanged with the other of their pair, all products in scratch."""
+    pairing = rotation.pairing
+
+    def prepare(c: Array, s: Array) -> tuple[Array, ...]:
+        return join(rotation.lib, c, c, pairing), s, -s
+
+    def write(host: Any, out: Array, x: Array, factors: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
+        if x.dtype != scratch[0].dtype:
+            scratch[0][...] = x
+            x = scratch[0]
+        _rotate_into(host.module, out, x, pairing, factors=factors, products=scratch)
+
+    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=2, share=1)
 
 
-def _as_factor(lib: Library, c: Array, s: Array) -> tuple[Array, ...]:
-    """Return a table as c + s·i."""
+def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+    """Rotate tile by tile by a product of complex numbers, through scratch if x has no complex view."""
+    lib = rotation.lib
     host: Any = lib.host
-    return (host.as_complex(join(lib, c, s, "interleaved")),)
+
+    def prepare(c: Array, s: Array) -> tuple[Array, ...]:
+        return (host.as_complex(join(lib, c, s, "interleaved")),)
+
+    def write(host: Any, out: Array, x: Array, factors: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
+        (factor,), (own,) = factors, scratch
+        source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
+        if source is None:
+            own[...] = x
+            source = host.as_complex(own)
+        # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
+        host.multiply_complex(source, factor, host.as_complex(own) if target is None else target)
+        if target is None:
+            out[...] = own
+
+    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=1, share=4)
 
 
-def _write_complex(host: Any, out: Array, x: Array, table: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-    """Write a rotated tile by a product of complex numbers, through scratch if it has no complex view."""
-    (factor,), (own,) = table, scratch
-    source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
-    if source is None:
-        own[...] = x
-        source = host.as_complex(own)
-    # (a + b·i)·(c + s·i) = (a·c − b·s) + (b·c − a·(−s))·i
-    host.module.multiply(source, factor, out=host.as_complex(own) if target is None else target)
-    if target is None:
-        out[...] = own
-
-
-def _rotate_halves(rotation: Rotation, x: X, out: X | None) -> X:
-    """Rotate full rows tile by tile, all products in two scratch tiles."""
-    return _in_tiles(rotation, x, out, prepare_table=_full_width, write=_write_halves, scratch=2, share=1)
-
-
-def _rotate_neighbours(rotation: Rotation, x: X, out: X | None) -> X:
-    """Rotate tile by tile as complex numbers, through scratch if x has no complex view."""
-    return _in_tiles(rotation, x, out, prepare_table=_as_factor, write=_write_complex, scratch=1, share=4)
-
-
-def _rotate_compiled_tiles(rotation: Rotation, x: X, out: X | None) -> X:
+def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate tile by tile, compiled."""
-    options = rotation.options
-    rotated = _compiled(rotation.lib, RotationOptions(options.pairing, wide=options.wide))
+    rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
-    def write(_: Any, out: Array, x: Array, table: tuple[Array, ...], __: tuple[Array, ...]) -> None:
-        out[...] = rotated(x, *table)
+    def write(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
+        out[...] = rotated(x, *factors)
 
-    return _in_tiles(rotation, x, out, prepare_table=lambda _, c, s: (c, s), write=write, scratch=0, share=8)
+    return _in_tiles(rotation, x, table, out, prepare=lambda *factors: factors, write=write, scratch=0, share=8)
 
 
 def _in_tiles(
-    rotation: Rotation, x: X, out: X | None, /, *, prepare_table: Any, write: Any, scratch: int, share: int
+    rotation: Rotation, x: X, table: Table, out: X | None, /, *, prepare: Any, write: Any, scratch: int, share: int
 ) -> X:
     """
     Rotate x in the memory of a CPU tile by tile, into `out` or a new array.
 
-    ``prepare_table(lib, c, s)`` makes of a part of the table what ``write(host, out, x, table, scratch)`` rotates a
+    ``prepare(c, s)`` makes of a part of the table the factors that ``write(host, out, x, factors, scratch)`` rotates a
     tile by; `scratch` is how many arrays like a tile that needs, `share` how much larger than others its tiles may be.
     """
-    lib, options = rotation.lib, rotation.options
+    lib = rotation.lib
     host: Any = lib.host
     result: X = lib.empty_like(x) if out is None else out
-    rotation.copy_passthrough(x, result)
-    to, source, cos, sin = _batch_axes_by_stride(
-        lib, *map(rotation.rotary_slice, (result, x)), rotation.cos, rotation.sin
-    )
+    rotation.copy_passthrough(x, table, result)
+    parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
+    to, source, cos, sin = _batch_axes_by_stride(lib, *parts, *table)
     batch, features = tuple(source.shape[:-1]), source.shape[-1]
     most = min(share * host.tile_size(), 2**20)
     steps = _tile_shape(batch, max(most // features, 1))
     place = {"dtype": rotation.dtype(x), "device": source.device}
     memory = tuple(host.module.empty((*steps, features), **place) for _ in range(scratch))
     for part, tiles in _tiles(batch, tuple(cos.shape[:-1]), steps):
-        table = prepare_table(lib, *Rotation(lib, cos[part], sin[part], options).table(source))
+        factors = prepare(*rotation.factors(source, Table(cos[part], sin[part])))
         for tile in tiles:
             piece, own = source[tile], memory
             if piece.shape != (*steps, features):  # a last tile may be smaller
                 own = tuple(part[tuple(slice(n) for n in piece.shape)] for part in memory)
-            write(host, to[tile], piece, table, own)
+            write(host, to[tile], piece, factors, own)
     return result
 
 
@@ -495,57 +485,126 @@ class Schedule(NamedTuple):
     arrays: str
     """For the documentation: the arrays that it is for."""
     applies: Callable[..., bool]
-    """``(rotation, arrays, outs)`` → whether it can run."""
-    run: Callable[[Rotation, Any, Any], Any]
-    """``(rotation, x, out)`` → the rotated x; or of all arrays of the call, if `together`. Its docstring says how."""
+    """``(rotation, arrays, table, outs)`` → whether it can run."""
+    run: Callable[..., Any]
+    """``(rotation, x, table, out)`` → the rotated x. Its docstring says how."""
     together: bool = False
+    """Whether `run` is for all arrays of a call: ``(rotation, arrays, table)`` → a `Run`."""
 
 
-def _fuses(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
+def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
     """Whether ``fused=True`` is asked for and can be had; warn if it cannot."""
-    lib, cos, sin, options = rotation
-    if not options.fused or lib.is_traced(arrays[0]):
+    lib = rotation.lib
+    if not rotation.fused or lib.is_traced(xs[0]):
         return False
-    reason = f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(*arrays, cos, sin, *outs)
+    reason = f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(*xs, *table, *outs)
     if reason is not None:
         warn_fallback(reason)
     return reason is None
 
 
-def _in_memory(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
+def _in_memory(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
     """Whether functions with ``out=`` may write: nothing traces, transforms or records arrays in a CPU's memory."""
-    return bool(rotation.lib.supports_out(*arrays, rotation.cos, rotation.sin, *outs))
+    return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
-def _is_few_halves(rotation: Rotation, arrays: tuple[Array, ...], outs: tuple[Array | None, ...]) -> bool:
-    """Whether arrays of the half pairing are in the memory of a CPU, and none is larger than a tile."""
-    if rotation.options.pairing != "half" or not _in_memory(rotation, arrays, outs):
+def _are_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether arrays are in the memory of a CPU, and none is larger than a tile."""
+    if not _in_memory(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
-    return max([prod(x.shape) for x in arrays]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
+    return max([prod(x.shape) for x in xs]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
+
+
+def _is_complex(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether pairs in the memory of a CPU can be multiplied as complex numbers, with the same bits in any company."""
+    if rotation.pairing != "interleaved" or not _in_memory(rotation, xs, table, outs):
+        return False
+    host: Any = rotation.lib.host
+    return host.multiplies_complex(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
 _MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
 SCHEDULES = (
-    Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, _: r.lib.is_parted(xs[0]), _rotate_parts),
-    Schedule("paired in blocks of features", lambda r, *_: r.options.blocks > 1, _rotate_feature_blocks),
+    Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, *_: r.lib.is_parted(xs[0]), _rotate_parts),
+    Schedule("paired in blocks of features", lambda r, *_: r.blocks > 1, _rotate_feature_blocks),
     Schedule("`fused`: NumPy, CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
     Schedule(f"`fused`: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles),
     Schedule("`fused`: others with a compiler", _fuses, _rotate_compiled),
-    Schedule(f'`"half"`, few elements: NumPy and torch, {_MEMORY}', _is_few_halves, _rotate_full_width, together=True),
-    Schedule('`"half"`, likewise', lambda r, *of: r.options.pairing == "half" and _in_memory(r, *of), _rotate_halves),
-    Schedule('`"interleaved"`, likewise', _in_memory, _rotate_neighbours),
-    Schedule("gradients recorded: torch", lambda r, xs, _: r.lib.records_gradients(*xs, *r[1:3]), _rotate_recorded),
+    Schedule(f"few elements: NumPy and torch, {_MEMORY}", _are_few, _plan_few, together=True),
+    Schedule('many, `"interleaved"`, where complex products are exact to the bit', _is_complex, _rotate_complex),
+    Schedule("many, others", _in_memory, _rotate_swapped),
+    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_recorded),
     Schedule("all others", lambda *_: True, _rotate_whole),
 )
 """The schedules in order: the first that applies runs."""
 
 
-def dispatch(rotation: Rotation, arrays: tuple[X, ...], outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate validated arrays of one dtype by one table, with the first schedule that applies to them."""
+def plan_of(
+    rotation: Rotation,
+    named: dict[str, Array],
+    tables: tuple[Table, ...],
+    outs: tuple[Array | None, ...],
+    fits: Sequence[Callable[[Table], Table] | None] = (None,),
+    /,
+) -> Plan:
+    """
+    Decide how checked arrays are rotated, each by its table.
+
+    `fits` are what the tables are to be aligned by. What `outs` overlap is asked in each run of the plan.
+    """
+    names, xs = tuple(named), tuple(named.values())
+    writes = any(out is not None for out in outs)
+    aligned = tuple([fit(table) if fit else table for fit, table in zip(fits, tables, strict=True)])
+    first, fit = xs[0], fits[0]
+    if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
+        together = _decide(rotation, xs, aligned[0], outs)
+
+        def run(xs: tuple[Any, ...], tables: tuple[Table, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+            if writes:
+                require_apart(rotation.lib, names, xs, tables, outs)
+            return together(xs, fit(tables[0]) if fit else tables[0], outs)
+
+        return run
+    each = [_decide(rotation, (x,), table, (out,)) for x, table, out in zip(xs, aligned, outs, strict=True)]
+
+    def run_each(xs: tuple[Any, ...], tables: tuple[Table, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+        if writes:
+            require_apart(rotation.lib, names, xs, tables, outs)
+        calls = zip(each, fits, xs, tables, outs, strict=True)
+        return tuple([run((x,), fit(table) if fit else table, (out,))[0] for run, fit, x, table, out in calls])
+
+    return run_each
+
+
+def require_apart(
+    lib: Library,
+    names: tuple[str, ...],
+    xs: tuple[Array, ...],
+    tables: tuple[Table, ...],
+    outs: tuple[Array | None, ...],
+    /,
+) -> None:
+    """Raise unless each of `outs` can be written, is its x or beside it, and beside all else that is yet to be read."""
+    for i, (x, table, out) in enumerate(zip(xs, tables, outs, strict=True)):
+        if out is not None:
+            written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
+            unread = dict(zip(names[i + 1 :], xs[i + 1 :], strict=True))
+            apart = {"cos": table.cos, "sin": table.sin, **unread, **written}
+            require_writable(lib, "out", out, onto=x, onto_name=names[i], apart=apart)
+
+
+def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:
+    """Return what runs: the first schedule that applies."""
     for schedule in SCHEDULES:
-        if schedule.applies(rotation, arrays, outs):
+        if schedule.applies(rotation, xs, table, outs):
             break
     if schedule.together:
-        return schedule.run(rotation, arrays, outs)  # type: ignore[no-any-return]  # as many as arrays
-    return tuple([schedule.run(rotation, x, out) for x, out in zip(arrays, outs, strict=True)])
+        return schedule.run(rotation, xs, table)  # type: ignore[no-any-return]  # a `Run`
+    run = schedule.run
+    return lambda xs, table, outs: tuple([run(rotation, x, table, out) for x, out in zip(xs, outs, strict=True)])
+
+
+def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
+    """Rotate checked arrays of one dtype by one table."""
+    return _decide(rotation, xs, table, outs)(xs, table, outs)

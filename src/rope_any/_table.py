@@ -11,13 +11,14 @@ whole turns; the rest is small.
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array, library
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
+from rope_any._kept import constants
 from rope_any._positions import (
     Positions,
     SplitPositions,
@@ -175,10 +176,10 @@ def table(
     wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(home)
     numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
     if wraps:
-        words = _constants(lib, frequencies.fixed_point, numbers)
+        words = constants(lib, frequencies, "fixed_point", dtype=numbers.dtype, like=numbers)
         make = partial(_from_phases, lib, words=words, axes=frequencies.axes)
     else:
-        pieces = [_constants(lib, rows, numbers) for rows in (frequencies.high, frequencies.low)]
+        pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
         make = partial(_from_pieces, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
@@ -250,10 +251,12 @@ def _from_pieces(
 
 def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
     """Without float64: the top 32 bits of position x word, in 32-bit integers, then a float32 angle in two steps."""
-    xp, place = lib.xp, lib.device_kwargs(whole)
+    xp = lib.xp
     dtype = xp.float32
-    columns = _columns(whole, frequencies.axes)
-    phase = _sum(_high_product(xp, n, row, place) for n, row in zip(columns, frequencies.fixed_point, strict=True))
+    words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=whole))
+    phase = _sum(
+        _high_product(n, *word) for n, *word in zip(_columns(whole, frequencies.axes), words, words, words, strict=True)
+    )
     # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit
     # of its angle without its last digits: their float32 product is exact. What is left is small.
     step = (phase + 2**19) >> 20
@@ -267,7 +270,8 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
     near = _add_angle(c, s, small, small * small * 0.5)
     if part is None:
         return near
-    angle = _weighted(part, _constants(lib, frequencies.rows, part), frequencies.axes)
+    rows = constants(lib, frequencies, "rows", dtype=part.dtype, like=part)
+    angle = _weighted(part, rows, frequencies.axes)
     return _add_angle(*near, xp.sin(angle), 1 - xp.cos(angle))
 
 
@@ -294,10 +298,6 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
     if angle.dtype == xp.float32:  # as it is: another product would cost it digits
         return Table(xp.cos(angle), xp.sin(angle))
     return _of_turns(lib, angle * (1 / _TURN), dtype)
-
-
-def _constants(lib: Library, rows: tuple[tuple[float, ...], ...], like: Array) -> list[Array]:
-    return [lib.xp.asarray(row, dtype=like.dtype, **lib.device_kwargs(like)) for row in rows]
 
 
 def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
@@ -339,17 +339,10 @@ def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Ta
     return Table(c - (s * rise + c * fall), s + (c * rise - s * fall))
 
 
-def _high_product(xp: Any, n: Array, words: Sequence[int], place: dict[str, Any]) -> Array:
+def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
     """Return bits 32 to 63 of n x word for int32 n and 64-bit words, in int32 arithmetic."""
-    low16 = 0xFFFF
-
-    def constants(piece: Any) -> Array:
-        return xp.asarray([piece(word) for word in words], dtype=xp.int32, **place)
-
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
-    high = constants(lambda word: word >> 32)
-    middle = constants(lambda word: word >> 16 & low16)
-    low = constants(lambda word: word & low16)
+    low16 = 0xFFFF
     top, bottom = n >> 16, n & low16
     # products of two 16-bit pieces fill 32 bits: their high and low halves are taken as patterns
     outer, inner = bottom * middle, top * low

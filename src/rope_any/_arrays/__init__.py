@@ -7,6 +7,7 @@ is imported when the first array of its library is met. All other modules ask th
 
 import importlib
 import pkgutil
+import sys
 from typing import Any, TypeGuard
 
 import array_api_compat as compat
@@ -45,16 +46,33 @@ def register(record: Library) -> None:
 def find(x: object) -> Library | None:
     """Return the record of the library that `x` is an array of, or None if it is no array."""
     kind = type(x)
-    if hasattr(kind, "__torch_function__"):  # a tensor, or what passes for one
-        try:  # This statement torch.compile follows; a look into a dict it would guard, and compile anew as that grows.
-            from rope_any._arrays.torch import LIBRARY
-        except ImportError:
-            return _look_up(kind, x)
+    if is_compiling():  # a look into a dict would be guarded, and compiled anew as that grows; this import is followed
+        from rope_any._arrays.torch import LIBRARY
+
         return LIBRARY if issubclass(kind, LIBRARY.module.Tensor) else _look_up(kind, x)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     found = _look_up(kind, x)
     return None if found is None else _BY_TYPE.setdefault(kind, found)  # only types of arrays are kept
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile follows this call: what is kept between calls is then neither read nor written."""
+    torch: Any = sys.modules.get("torch")
+    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
+    """
+    Return what is decided once for arrays like these depends on: their dtypes, devices, shapes and strides.
+
+    It is None where nothing may be kept: the arrays are not all of the library's own class, or something traces,
+    transforms or records them, which is asked for anew in each call.
+    """
+    if is_compiling():
+        return None
+    record = _BY_TYPE.get(type(arrays[0]))
+    return None if record is None else record.signature(arrays)
 
 
 def _look_up(kind: type, x: object) -> Library | None:

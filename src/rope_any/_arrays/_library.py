@@ -44,8 +44,12 @@ class HostMemory(NamedTuple):
     """How many elements to rotate at a time: what the caches of the cores hold."""
     as_complex: Callable[[Array], Array | None]
     """The pairs of adjacent features as complex numbers in the same memory; None if they cannot be seen so."""
-    swap_halves: Callable[[Array], Array]
-    """A new array: the second half of the features, then the first."""
+    multiplies_complex: Callable[[int], bool]
+    """Whether a complex number in a row of so many has a product of the same bits, whatever else is multiplied."""
+    multiply_complex: Callable[[Array, Array, Array], None]
+    """``(x, factor, out)``: such products, written into `out`."""
+    few: dict[str, Callable[..., Callable[[Array], Array]]]
+    """By pairing: ``(formula, c, s)`` → a function that rotates all features of a small array, in few operations."""
 
 
 _MADE_OF_XP: Any = None  # the default of a field that `Library.__post_init__` gives
@@ -123,6 +127,12 @@ class Library:
     """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
     # --- what is being done to arrays, which their type does not tell ---
+    signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _none
+    """What a decision for arrays depends on, or None: see `signature` of this folder."""
+    keeps_constants: Callable[[], bool] = lambda: False
+    """Whether what is made now is plain, so that later calls may use it: nothing traces, transforms or imitates."""
+    is_capturing: Callable[[Array], bool] = _no
+    """Whether a graph of calls is being captured where x is, into which no host data can be copied."""
     is_traced: Callable[[Array], bool] = _no
     """Whether a compiler traces x in which integers must not overflow."""
     wants_gradients: Callable[..., bool] = _no

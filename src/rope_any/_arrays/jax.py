@@ -6,6 +6,15 @@ import jax
 import jax.numpy as xp
 import numpy as np
 
+try:  # JAX tells nobody else whether it traces
+    from jax._src.core import trace_state_clean
+except ImportError:
+
+    def trace_state_clean() -> bool:
+        """Return False, by which nothing is kept."""
+        return False
+
+
 from rope_any._arrays._library import Array, Compiler, Library
 
 
@@ -27,6 +36,7 @@ LIBRARY = Library(
     placement=_placement,
     device_kwargs=_device_kwargs,
     has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
+    keeps_constants=trace_state_clean,
     compiler=Compiler(lambda *_: None, compile=jax.jit),
     module=jax,
     devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},

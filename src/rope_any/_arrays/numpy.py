@@ -1,9 +1,13 @@
 """NumPy: the memory of a CPU, functions that take ``out=``, and Numba as the compiler."""
 
+from collections.abc import Callable
+from typing import Any
+
 import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _numba
+from rope_any._arrays._compilers import Formula
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 
 
@@ -13,6 +17,18 @@ def _refusal(x: Array) -> str | None:
     if isinstance(x, np.matrix):
         return "an array (NumPy, CuPy, PyTorch, JAX, ...); got matrix, whose axes are always two"
     return None
+
+
+def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
+    facts: list[Any] = []
+    for x in arrays:
+        if x is None:
+            facts.append(None)
+        elif type(x) is np.ndarray:
+            facts.append((x.dtype, x.shape, x.strides))
+        else:
+            return None
+    return tuple(facts)
 
 
 def _span(x: Array) -> tuple[int, int] | None:
@@ -30,9 +46,29 @@ def _as_complex(x: Array) -> Array | None:
     return x.view("complex64" if x.itemsize == 4 else "complex128")
 
 
-def _swap_halves(x: Array) -> Array:
-    middle = x.shape[-1] // 2
-    return np.concatenate((x[..., middle:], x[..., :middle]), axis=-1)
+_SIGNS = {"f": np.asarray([[1], [-1]], dtype=np.float32), "d": np.asarray([[1], [-1]], dtype=np.float64)}
+
+
+def _few_halves(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+    c, s = c[..., None, :], s[..., None, :] * _SIGNS[s.dtype.char]  # (..., 2, pairs)
+
+    def rotated(x: Array) -> Array:
+        members = x.reshape(*x.shape[:-1], 2, c.shape[-1])
+        return formula(members, members[..., ::-1, :], c, s).reshape(x.shape)
+
+    return rotated
+
+
+def _few_neighbours(_: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+    factor = np.empty(c.shape, np.result_type(c, np.complex64))
+    factor.real, factor.imag = c, s
+
+    def rotated(x: Array) -> Array:
+        rows = x if x.flags.c_contiguous else x.copy()  # whatever it is, its features are then adjacent
+        product = rows.view(factor.dtype) * factor
+        return product.view(x.dtype)
+
+    return rotated
 
 
 LIBRARY = Library(
@@ -54,8 +90,12 @@ LIBRARY = Library(
         strides=lambda x: x.strides,
         tile_size=lambda: 2**15,
         as_complex=_as_complex,
-        swap_halves=_swap_halves,
+        multiplies_complex=lambda _: True,  # its loops end with the vectors that they begin with
+        multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
+        few={"half": _few_halves, "interleaved": _few_neighbours},
     ),
+    signature=_signature,
+    keeps_constants=lambda: True,
     compiler=Compiler(_numba.refusal, write_pairs=_numba.write_pairs),
     module=np,
     put=lambda data, _: data,

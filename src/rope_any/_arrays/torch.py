@@ -1,6 +1,7 @@
 """PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the rule of differentiation."""
 
 import inspect
+import platform
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +11,16 @@ import torch
 from torch.autograd import forward_ad
 
 from rope_any._arrays import _memory, _sharding
+from rope_any._arrays._compilers import Formula
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is not in the list of its module
+_transforms: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
+_dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
+_function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
 
 
 def _refusal(x: Array) -> str | None:
@@ -63,7 +69,37 @@ def _is_transformed(*tensors: Array | None) -> bool:
     except RuntimeError:  # a wrapper has no memory of its own
         return True
     dual = forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
-    return bool(dual or _is_tracing() or torch._C._are_functorch_transforms_active())  # noqa: SLF001  # likewise
+    return bool(dual or _is_tracing() or _transforms())
+
+
+def _is_watched() -> bool:
+    """Whether a compiler, a tracer, a transformation or a mode sees what is done to tensors of the class itself."""
+    return bool(
+        torch.compiler.is_compiling()
+        or _transforms()
+        or _is_tracing()
+        or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
+        or _dispatch_modes()
+        or _function_modes()
+    )
+
+
+def _signature(tensors: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
+    if _is_watched():
+        return None
+    recording = torch.is_grad_enabled()
+    facts: list[Any] = []
+    try:
+        for x in tensors:
+            if x is None:
+                facts.append(None)
+            elif type(x) not in _PLAIN or x.layout is not _STRIDED or (recording and x.requires_grad):
+                return None
+            else:
+                facts.append((x.dtype, x.device, x.shape, x.stride()))
+    except RuntimeError:  # a nested tensor has no strides
+        return None
+    return tuple(facts)
 
 
 def _wants_gradients(*tensors: Array) -> bool:
@@ -114,6 +150,54 @@ def _as_complex(x: Array) -> Array | None:
     if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
         return None
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
+def _multiplies_complex(pairs: int) -> bool:
+    # What is left of a loop behind its last whole vectors is multiplied by other code, which rounds once less. Rows of
+    # sixteen leave nothing: two of the largest vectors, which a loop takes at a time.
+    return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
+
+
+def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
+    # Threads that share a loop cut it where they like: here, behind whole vectors or not at all.
+    count, shared_from = x.numel(), 2**15
+    threads = min(torch.get_num_threads(), -(-count // shared_from))
+    if count >= shared_from and count % (16 * threads):
+        axis = max(range(x.ndim - 1), key=lambda axis: x.shape[axis])
+        whole = factor.expand(x.shape)
+        for part in zip(*(array.tensor_split(2, axis) for array in (x, whole, out)), strict=True):
+            _multiply_complex(*part)
+    else:
+        torch.mul(x, factor, out=out)
+
+
+def _few_halves(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+    c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
+
+    def rotated(x: Array) -> Array:
+        return formula(x, x.roll(x.shape[-1] // 2, -1), c, s)
+
+    return rotated
+
+
+def _few_neighbours(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+    if _multiplies_complex(c.shape[-1]):
+        factor = torch.complex(c, s)
+
+        def rotated(x: Array) -> Array:
+            seen: Any = _as_complex(x)
+            seen = _as_complex(x.clone(memory_format=torch.contiguous_format)) if seen is None else seen
+            _multiply_complex(seen, factor, result := torch.empty_like(seen))
+            return result.view(x.dtype)
+
+        return rotated
+    c, s = c[..., None], torch.stack((s, -s), -1)
+
+    def rotated_members(x: Array) -> Array:
+        members = x.unflatten(-1, (-1, 2))
+        return formula(members, members.flip(-1), c, s).flatten(-2)
+
+    return rotated_members
 
 
 def _initialise_trig(x: Array) -> None:
@@ -211,6 +295,9 @@ LIBRARY = Library(
     wants_gradients=_wants_gradients,
     records_gradients=_records_gradients,
     supports_out=_supports_out,
+    signature=_signature,
+    keeps_constants=lambda: not _is_watched(),
+    is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,
     is_parted=_is_sharded,
     map_parts=_sharding.map_shards,
@@ -227,7 +314,9 @@ LIBRARY = Library(
         strides=lambda x: tuple(x.stride()),
         tile_size=lambda: 2**16 * min(torch.get_num_threads(), 8),  # of many cores, still a few MiB
         as_complex=_as_complex,
-        swap_halves=lambda x: x.roll(x.shape[-1] // 2, -1),
+        multiplies_complex=_multiplies_complex,
+        multiply_complex=_multiply_complex,
+        few={"half": _few_halves, "interleaved": _few_neighbours},
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_with_gradient,

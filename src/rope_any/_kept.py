@@ -1,0 +1,82 @@
+"""What is kept between calls: plans, which are decisions, and constants, which are frequencies on a device."""
+
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from rope_any._arrays import Array, Library, is_compiling
+from rope_any._frequencies import PreparedFrequencies, prepare
+
+_MOST_PLANS = 1024
+PLANS: dict[tuple[Any, ...], Any] = {}
+"""What was decided for the arrays of a call, by all that it depends on; to be filled by `keep_plan`."""
+_CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[tuple[Any, ...], list[Array]]] = WeakKeyDictionary()
+_MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
+_MOVES = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
+    """Keep a plan, which may hold no array and nothing that depends on what is in one; a key of None keeps nothing."""
+    if key is None:
+        return
+    if len(PLANS) >= _MOST_PLANS:
+        PLANS.clear()  # which takes less than to keep account of what was used last
+    PLANS[key] = plan
+
+
+def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
+    """
+    Return the rows of a field of prepared frequencies as arrays beside `like`, made once.
+
+    They are kept as long as the frequencies, for a captured graph of a GPU goes on reading their memory. While
+    something traces or transforms they are neither kept nor read.
+    """
+
+    def make() -> list[Array]:
+        place = lib.device_kwargs(like)
+        return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
+
+    if not lib.keeps_constants():
+        return make()
+    key = (lib, field, lib.placement(like), dtype)
+    found = _CONSTANTS.get(prepared, {}).get(key)
+    if found is None:
+        if lib.is_capturing(like):
+            msg = (
+                "the frequencies must be on the device before a graph is captured: call once before, with the same Rope"
+            )
+            raise RuntimeError(msg)
+        with _LOCK:
+            found = _CONSTANTS.setdefault(prepared, {}).setdefault(key, make())
+    return found
+
+
+def moved(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
+    """Return frequencies and, side by side with them, those of `source` turned backwards; made once."""
+    if not is_compiling() and prepared in _MOVES and source in _MOVES[prepared]:
+        return _MOVES[prepared][source]
+    made = prepare((*prepared.rows, *(tuple(-f for f in row) for row in source.rows)))
+    if is_compiling():
+        return made
+    with _LOCK:
+        return _MOVES.setdefault(prepared, WeakKeyDictionary()).setdefault(source, made)
+
+
+def clear_caches() -> None:
+    """
+    Forget what is kept between calls.
+
+    Plans (what was decided for arrays of some shapes, at most 1024 of them) and constants (the frequencies of each
+    `Rope` on each device, which live as long as the `Rope`) are made anew when they are needed. A graph of CUDA that
+    was captured before must not be replayed after.
+
+    Examples
+    --------
+    >>> import rope_any as ra
+    >>> ra.clear_caches()
+    """
+    with _LOCK:
+        PLANS.clear()
+        _CONSTANTS.clear()
+        _MOVES.clear()
