@@ -4,8 +4,6 @@ import re
 import sys
 import threading
 import warnings
-from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,22 @@ import pytest
 
 import rope_any as ra
 from rope_any import _rotate
-from rope_any._arrays import _compilers, find
+from rope_any._arrays import _compilers, _numba, find
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
 F = ra.frequencies(12)
 TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6, "float64": 1e-15}
+
+
+@pytest.fixture
+def without_numba(monkeypatch):
+    """Go on as if Numba were not installed."""
+    monkeypatch.setitem(sys.modules, "numba", None)
+    _numba._why_not_imported.cache_clear()
+    yield
+    monkeypatch.undo()
+    _numba._why_not_imported.cache_clear()
+    ra.clear_caches()
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +34,7 @@ def nothing_told(monkeypatch):
     """Let each test be warned anew, and forget what the compilers of others have refused."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
     _rotate._compiled.cache_clear()
+    ra.clear_caches()
 
 
 def what_the_docs_say():
@@ -55,7 +65,7 @@ def close(lib, got, want, dtype):
 def test_what_is_compiled_and_what_falls_back(lib, rng, pairing, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
-    if lib.name in ("numpy", "dask"):
+    if lib.name in {"numpy", "dask"} or lib.name.startswith("torch"):
         pytest.importorskip("numba", reason="numba is not installed")
     name = next(name for name in what_the_docs_say() if lib.name.startswith(name))
     rope = ra.Rope(F, pairing=pairing, start=2)
@@ -101,44 +111,37 @@ VIEWS = {
 }
 
 
-@cache
-def compiled_once(*which):
-    """Compile as ever, but keep what is compiled from test to test, as a program that runs on does."""
-    return COMPILED(*which)
+@pytest.mark.parametrize("inverse", [False, True], ids=["forward", "inverse"])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_fused_equals_eager(library, shape, view, pairing, inverse):
+    pytest.importorskip("numba", reason="numba is not installed")
+    check_fused(library, shape, view, pairing=pairing, inverse=inverse, start=1)
 
 
-COMPILED = _rotate._compiled.__wrapped__
+@pytest.mark.usefixtures("without_numba")
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize(("shape", "view"), [("five axes", "part of a wider row"), ("heads", "every other feature")])
+def test_without_numba_torch_compiles(shape, view, pairing):
+    check_fused("torch", shape, view, pairing=pairing, start=1)
 
 
-def combinations():
-    """
-    Yield all combinations for NumPy and a quarter of them for torch, which compiles each for seconds.
-
-    In that quarter every shape and every view has both pairings in both directions.
-    """
-    for (i, shape), (j, view), pairing, inverse in product(enumerate(SHAPES), enumerate(VIEWS), (0, 1), (0, 1)):
-        options = {"pairing": ("half", "interleaved")[pairing], "inverse": bool(inverse), "start": 1}
-        name = f"{shape}-{view}-{options['pairing']}-{'inverse' if inverse else 'forward'}"
-        yield pytest.param("numpy", shape, view, options, id=f"numpy-{name}")
-        if pairing == (i + j) % 2 and inverse == (i // 2 + j // 2) % 2:
-            yield pytest.param("torch", shape, view, options, id=f"torch-{name}")
-
-
-@pytest.mark.parametrize(("library", "shape", "view", "options"), [*combinations()])
-def test_fused_equals_eager(library, shape, view, options, monkeypatch):
-    if library == "torch":
-        torch = pytest.importorskip("torch", reason="torch is not installed")
-    else:
-        pytest.importorskip("numba", reason="numba is not installed")
-    monkeypatch.setattr(_rotate, "_compiled", compiled_once)
-    rng = np.random.default_rng(0)
-    put = np.asarray if library == "numpy" else torch.from_numpy
-    batch, tokens = SHAPES[shape]
+def check_fused(library, shape, view, **options):
+    """Compare a compiled rotation with an eager one, and see that nothing was warned of."""
+    put = np.asarray if library == "numpy" else pytest.importorskip("torch", reason="torch is not installed").from_numpy
+    rng, (batch, tokens) = np.random.default_rng(0), SHAPES[shape]
     x = VIEWS[view](rng.uniform(-1, 1, (*batch, 16)).astype(np.float32))
     table = ra.cos_sin(rng.integers(0, 9999, tokens), F, dtype=np.float64)  # of another dtype than x
     x, cos, sin = (put(part) for part in (x, *table))
     got = ra.rotate(x, cos, sin, **options, fused=True)
     np.testing.assert_allclose(got, ra.rotate(x, cos, sin, **options), rtol=0, atol=1e-6)
+    out = put(np.zeros(x.shape, dtype=np.float32))
+    assert ra.rotate(x, cos, sin, **options, fused=True, out=out) is out
+    np.testing.assert_array_equal(out, got)
+    assert ra.rotate(x, cos, sin, **options, fused=True, out=x) is x
+    np.testing.assert_array_equal(x, got)
 
 
 def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
@@ -148,17 +151,12 @@ def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
         ra.Rope(F, pairing="half").apply(np.ones((2, 16)), fused="yes")
 
 
-def test_without_numba_the_way_to_it_is_told(monkeypatch):
-    from rope_any._arrays import _numba
-
-    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not there
-    _numba._why_not_imported.cache_clear()
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba_the_way_to_it_is_told():
     x = np.ones((2, 12))
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.Rope(F, pairing="half").apply(x, fused=True)
     np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
-    monkeypatch.undo()
-    _numba._why_not_imported.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", ">f4", "float64"])
@@ -169,7 +167,7 @@ def test_tables_of_any_dtype(rng, dtype):
     table = [part.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype) for part in ra.cos_sin(np.arange(4), F)]
     got, told = watched(lambda: ra.rotate(x, *table, pairing="half", fused=True))
     np.testing.assert_allclose(got, ra.rotate(x, *table, pairing="half"), rtol=0, atol=1e-6)
-    assert bool(told) == (dtype == ">f4")
+    assert not told
 
 
 def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monkeypatch, rng):
@@ -177,11 +175,12 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
         raise NotImplementedError
 
     pytest.importorskip("numba", reason="numba is not installed")
-    numpy = find(np.ones(1))
-    monkeypatch.setitem(vars(numpy), "compiler", numpy.compiler._replace(write_pairs=failing))
+    from rope_any._arrays import _loop
+
+    monkeypatch.setattr(_loop, "loop", failing)
     rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
     want = rope.apply(x)
-    with pytest.warns(RuntimeWarning, match="compiler of numpy failed .NotImplementedError"):
+    with pytest.warns(RuntimeWarning, match="Numba failed .NotImplementedError"):
         rope.apply(x, out=x, fused=True)
     np.testing.assert_array_equal(x, want)
 
@@ -189,17 +188,18 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
 def test_a_negative_bit_is_seen(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(F, pairing="half")
-    x = torch.tensor(rng.uniform(-1, 1, (3, 12)) + 1j).conj().imag.float()
-    x = torch.complex(torch.zeros(3, 12), x).conj().imag
+    x = torch._neg_view(torch.tensor(rng.uniform(-1, 1, (3, 12))))
     assert x.is_neg()
     with pytest.warns(RuntimeWarning, match="negative bit"):
         got = rope.apply(x, fused=True)
-    torch.testing.assert_close(got, rope.apply(x.clone()), rtol=0, atol=1e-6)
+    assert torch.equal(got, rope.apply(x.clone()))
+    every_other = torch.complex(x, x).conj().imag
+    assert every_other.is_neg() and torch.equal(rope.apply(every_other, fused=True), rope.apply(-x))
 
 
 def test_the_warning_points_at_the_call(rng):
     with pytest.warns(RuntimeWarning) as caught:
-        ra.Rope(F, pairing="half").apply(rng.uniform(-1, 1, (3, 12)).astype(np.float16), fused=True)
+        ra.Rope(F, pairing="half").apply(rng.uniform(-1, 1, (3, 12)).astype(">f4"), fused=True)
     assert caught[0].filename == __file__
 
 
@@ -217,6 +217,7 @@ def test_a_call_under_a_transformation_stops_no_later_one(rng):
         torch.testing.assert_close(got, x @ rope.apply(x).T)
 
 
+@pytest.mark.usefixtures("without_numba")
 def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
 

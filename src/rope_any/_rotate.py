@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
 from rope_any._arrays._memory import require_writable
+from rope_any._arrays._numba import Rows, launcher
 from rope_any._checks import flag, integer
+from rope_any._formula import rotate_component
 from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing, join, split, step_and_gap
 from rope_any._table import Table, check_table
@@ -186,13 +188,8 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 # --- the formula ------------------------------------------------------------------------------------------------------
 
 
-def _rotate_component(a: Array, b: Array, c: Array, s: Array) -> Array:
-    """Return the rotated component a of each pair (a, b)."""
-    return a * c - b * s
-
-
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write `_rotate_component` of all features of x into `out`, with memory given for the two products."""
+    """Write `rotate_component` of all features of x into `out`, with memory given for the two products."""
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
     # b·s beside each a·c, and a·(−s) beside each b·c
     first, second = split(x, pairing, 0, pairs)
@@ -211,7 +208,7 @@ def _rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     c, s = rotation.factors(x, table)
     a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
-    members = _rotate_component(a, b, c, s), _rotate_component(b, a, c, -s)
+    members = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
     # Each goes back to its dtype before they are joined: compilers write down what is joined.
     first, second = (lib.cast(member, x.dtype) for member in members)
     return _assigned(out, rotation.with_passthrough(x, join(lib, first, second, pairing)))
@@ -289,12 +286,75 @@ def _vjp(
     dtype, pairs = rotation.dtype(x), cos.shape[-1]
     both = (member for part in (g, x) for member in split(part, rotation.pairing, rotation.start, pairs))
     p, q, a, b = (lib.cast(member, dtype) for member in both)
-    of_cos = lib.summed_to(_rotate_component(p, q, a, -b), cos) if wanted[1] else None
-    of_sin = lib.summed_to(_rotate_component(q, p, a, b), sin) if wanted[2] else None
+    of_cos = lib.summed_to(rotate_component(p, q, a, -b), cos) if wanted[1] else None
+    of_sin = lib.summed_to(rotate_component(q, p, a, b), sin) if wanted[2] else None
     return of_x, of_cos, -of_sin if rotation.inverse and of_sin is not None else of_sin
 
 
 # --- by the library's own compiler ------------------------------------------------------------------------------------
+
+
+def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:
+    """Rotate queries and keys in one loop over their memory, which reads and writes each number once."""
+    lib, dtype, eager = rotation.lib, rotation.dtype(xs[0]), rotation._replace(fused=False)
+    host: Any = lib.host
+    results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+    factors = [host.contiguous(part, dtype) for part in table]
+    if any(prod(x.shape) == 0 for x in xs):
+        return partial(dispatch, eager)
+    if any(host.strides(part)[-1] != part.itemsize for part in (*xs, *results)):
+        return partial(_rotate_copies, rotation)  # the features of one are not side by side
+    try:
+        launch = _launcher(rotation, xs, results, factors)
+    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        warn_fallback(f"Numba failed ({type(error).__name__})")
+        return partial(dispatch, eager)
+    is_ready = all(made is part for made, part in zip(factors, table, strict=True))
+    is_partial, writes = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), any(out is not None for out in outs)
+
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        if writes and not all(map(host.may_write, outs)):
+            return dispatch(eager, xs, table, outs)  # which says why
+        cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
+        results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+        found = host.addresses((*xs, *results, cos, sin))
+        if found is None or not launch(found):
+            warn_fallback("the loop needs aligned numbers that stand in memory as they are, without a negative bit")
+            return dispatch(eager, xs, table, outs)
+        if writes or is_partial:
+            for x, result in zip(xs, results, strict=True):
+                host.written(result)
+                rotation.copy_passthrough(x, table, result)
+        return tuple(results)
+
+    return run
+
+
+def _launcher(
+    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array]
+) -> Callable[[Sequence[int]], bool]:
+    """Return the loop over arrays, with what it is to know of them."""
+    lib, pairing, start, inverse, *_ = rotation
+    host: Any = lib.host
+
+    def steps(part: Array, axes: int) -> tuple[int, ...]:
+        own = [0 if n == 1 else step for n, step in zip(part.shape[:-1], host.strides(part), strict=False)]
+        return (0,) * (axes - len(own)) + tuple(own)  # along axes that it has not, or one of, it does not move
+
+    rows = [
+        Rows(tuple(x.shape[:-1]), *(steps(part, x.ndim - 1) for part in (x, result, *factors)))
+        for x, result in zip(xs, results, strict=True)
+    ]
+    kind, sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
+    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads)
+
+
+def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+    """Rotate copies of arrays whose features are not side by side in memory; write what comes out where it belongs."""
+    host: Any = rotation.lib.host
+    copies = tuple([host.contiguous(x, x.dtype) for x in xs])
+    rotated = dispatch(rotation, copies, table, (None,) * len(xs))
+    return tuple([_assigned(out, x) for x, out in zip(rotated, outs, strict=True)])
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
@@ -305,7 +365,7 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
     parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
     to, source, c, s = _batch_axes_by_stride(lib, *parts, *factors)
     layout = PairLayout(*step_and_gap(rotation.pairing, c.shape[-1]), -1 if rotation.inverse else 1)
-    if write_pairs(lib, _rotate_component, to, source, table=(c, s), layout=layout):
+    if write_pairs(lib, to, source, table=(c, s), layout=layout):
         rotation.copy_passthrough(x, table, result)
         return result
     return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
@@ -334,7 +394,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 # --- few elements: all at once ----------------------------------------------------------------------------------------
 
 
-def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Run:
+def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Run:
     """Rotate queries and keys by one prepared table, in the fewest operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     prepare: Any = lib.host and lib.host.few[rotation.pairing]
@@ -342,7 +402,7 @@ def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table) -> Run:
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        rotated = prepare(_rotate_component, *(table if is_ready else rotation.factors(xs[0], table)))
+        rotated = prepare(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple([rotated(x) for x in xs])
         return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
@@ -489,7 +549,7 @@ class Schedule(NamedTuple):
     run: Callable[..., Any]
     """``(rotation, x, table, out)`` → the rotated x. Its docstring says how."""
     together: bool = False
-    """Whether `run` is for all arrays of a call: ``(rotation, arrays, table)`` → a `Run`."""
+    """Whether `run` is for all arrays of a call: ``(rotation, arrays, table, outs)`` → a `Run`."""
 
 
 def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
@@ -524,17 +584,28 @@ def _is_complex(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: t
     return host.multiplies_complex(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
+def _loops(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether ``fused=True`` is asked for in the memory of a CPU, and Numba compiles a loop for it."""
+    if not rotation.fused or not _in_memory(rotation, xs, table, outs):
+        return False
+    host: Any = rotation.lib.host
+    return all(host.why_no_loop(x) is None for x in xs)
+
+
 _MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
 SCHEDULES = (
     Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, *_: r.lib.is_parted(xs[0]), _rotate_parts),
     Schedule("paired in blocks of features", lambda r, *_: r.blocks > 1, _rotate_feature_blocks),
-    Schedule("`fused`: NumPy, CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
-    Schedule(f"`fused`: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles),
+    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_recorded),
+    Schedule(f"`fused`, with Numba: NumPy and torch, {_MEMORY}", _loops, _plan_loop, together=True),
+    Schedule("`fused`: CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
+    Schedule(
+        f"`fused`, without Numba: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles
+    ),
     Schedule("`fused`: others with a compiler", _fuses, _rotate_compiled),
     Schedule(f"few elements: NumPy and torch, {_MEMORY}", _are_few, _plan_few, together=True),
     Schedule('many, `"interleaved"`, where complex products are exact to the bit', _is_complex, _rotate_complex),
     Schedule("many, others", _in_memory, _rotate_swapped),
-    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_recorded),
     Schedule("all others", lambda *_: True, _rotate_whole),
 )
 """The schedules in order: the first that applies runs."""
@@ -585,12 +656,12 @@ def require_apart(
     outs: tuple[Array | None, ...],
     /,
 ) -> None:
-    """Raise unless each of `outs` can be written, is its x or beside it, and beside all else that is yet to be read."""
+    """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
     for i, (x, table, out) in enumerate(zip(xs, tables, outs, strict=True)):
         if out is not None:
             written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
-            unread = dict(zip(names[i + 1 :], xs[i + 1 :], strict=True))
-            apart = {"cos": table.cos, "sin": table.sin, **unread, **written}
+            read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
+            apart = {"cos": table.cos, "sin": table.sin, **read, **written}
             require_writable(lib, "out", out, onto=x, onto_name=names[i], apart=apart)
 
 
@@ -600,7 +671,7 @@ def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple
         if schedule.applies(rotation, xs, table, outs):
             break
     if schedule.together:
-        return schedule.run(rotation, xs, table)  # type: ignore[no-any-return]  # a `Run`
+        return schedule.run(rotation, xs, table, outs)  # type: ignore[no-any-return]  # a `Run`
     run = schedule.run
     return lambda xs, table, outs: tuple([run(rotation, x, table, out) for x, out in zip(xs, outs, strict=True)])
 

@@ -58,8 +58,8 @@ def find(x: object) -> Library | None:
 
 def is_compiling() -> bool:
     """Whether torch.compile follows this call: what is kept between calls is then neither read nor written."""
-    torch: Any = sys.modules.get("torch")
-    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+    compiler: Any = sys.modules.get("torch.compiler")
+    return hasattr(compiler, "is_compiling") and compiler.is_compiling()
 
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:

@@ -3,12 +3,9 @@
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from rope_any._arrays._library import Array, Library
-
-Formula: TypeAlias = Callable[[Any, Any, Any, Any], Any]
-"""``(a, b, c, s)`` → one rotated feature: the line of mathematics, of arrays or of numbers."""
 
 
 class PairLayout(NamedTuple):
@@ -53,17 +50,15 @@ def compiled(lib: Library, function: Callable[..., Array]) -> Callable[..., Arra
     return call
 
 
-def write_pairs(
-    lib: Library, formula: Formula, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout
-) -> bool:
+def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
     """
-    Write ``formula(a, b, c, s)`` and ``formula(b, a, c, −s)`` for all pairs (a, b) of x into those of `out`.
+    Write the rotated pairs of x into those of `out`.
 
     Return whether it was done. If the compiler fails nothing is written, and a warning given.
     """
     compiler: Any = lib.compiler
     try:
-        compiler.write_pairs(formula, out, x, table, layout)
+        compiler.write_pairs(out, x, table, layout)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
         warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
         return False

@@ -30,7 +30,7 @@ class Compiler(NamedTuple):
     takes_out: bool = False
     """Whether functions that `compile` returns write into the arrays that they are given."""
     write_pairs: Callable[..., None] | None = None
-    """``(formula, out, x, table, layout)`` writes the rotated pairs of x into `out`: see `_compilers.write_pairs`."""
+    """``(out, x, table, layout)`` writes the rotated pairs of x into `out`: see `_compilers.write_pairs`."""
 
 
 class HostMemory(NamedTuple):
@@ -39,7 +39,7 @@ class HostMemory(NamedTuple):
     module: Any
     """The library's own namespace: ``multiply(a, b, out=c)``."""
     strides: Callable[[Array], tuple[int, ...]]
-    """The steps in memory along the axes."""
+    """The steps in memory along the axes, in bytes."""
     tile_size: Callable[[], int]
     """How many elements to rotate at a time: what the caches of the cores hold."""
     as_complex: Callable[[Array], Array | None]
@@ -48,8 +48,22 @@ class HostMemory(NamedTuple):
     """Whether a complex number in a row of so many has a product of the same bits, whatever else is multiplied."""
     multiply_complex: Callable[[Array, Array, Array], None]
     """``(x, factor, out)``: such products, written into `out`."""
-    few: dict[str, Callable[..., Callable[[Array], Array]]]
-    """By pairing: ``(formula, c, s)`` → a function that rotates all features of a small array, in few operations."""
+    few: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]
+    """By pairing: ``(c, s)`` → a function that rotates all features of a small array, in few operations."""
+    contiguous: Callable[[Array, Any], Array]
+    """``(x, dtype)`` → x itself if it is dense, in order and of the dtype; else a copy that is."""
+
+    # For loops over addresses, which go past the library
+    why_no_loop: Callable[[Array], str | None]
+    """Why none can be compiled for arrays like x, or None."""
+    addresses: Callable[[tuple[Array, ...]], list[int] | None]
+    """Where the first elements are; None if one has no memory, or what is there is not to be read as it stands."""
+    may_write: Callable[[Array], bool]
+    """Whether a loop may write into x now."""
+    written: Callable[[Array], None]
+    """Tell the library that a loop has written into x."""
+    threads: Callable[[], int]
+    """How many threads rotate large arrays."""
 
 
 _MADE_OF_XP: Any = None  # the default of a field that `Library.__post_init__` gives

@@ -1,24 +1,31 @@
-"""Numba, which compiles the formula into one loop over arrays of NumPy."""
+"""Numba's loop for arrays in the memory of a CPU, of whatever library: where they lie, and threads that share them."""
 
+import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
 
-import numpy as np
+from rope_any._arrays._library import FLOATING
 
-from rope_any._arrays._compilers import Formula, PairLayout
-from rope_any._arrays._library import Array
+_TABLE_BYTES = 2**18  # of a table that stay in a cache of one core while they rotate head after head
+_MOST_ROWS = 512  # of a unit, so that threads have enough of them to share
+_SHARED_FROM = 2**17  # numbers: to start threads for fewer takes longer than to rotate them
 
 
-def refusal(x: Array, *others: Array | None) -> str | None:
-    """Return why Numba cannot compile for arrays of NumPy, or None."""
+def refusal(*dtypes: str) -> str | None:
+    """Return why Numba cannot compile for numbers of these dtypes, by name, or None."""
     if trouble := _why_not_imported():
-        return f"NumPy is compiled by Numba, {trouble}"
-    if x.dtype.name not in {"float32", "float64"}:
-        return f"Numba does not compile {x.dtype.name} on a CPU"
-    plain = all(part is None or (part.dtype.isnative and part.flags.aligned) for part in (x, *others))
-    return None if plain else "Numba needs numbers that are aligned and in the machine's byte order"
+        return f"it needs Numba, {trouble}"
+    from rope_any._arrays._loop import has_half_precision
+
+    known = FLOATING if has_half_precision() else FLOATING[1:]
+    other = next((dtype for dtype in dtypes if dtype not in known), None)
+    return None if other is None else f"Numba does not compile {other} on this machine"
 
 
 @cache
@@ -32,44 +39,145 @@ def _why_not_imported() -> str | None:
     return None
 
 
-_LOCK = threading.Lock()  # Numba's own threads are not to be started from two threads
+class Rows(NamedTuple):
+    """Rows of an array and where they are written and rotated by: the length of each batch axis, and steps in bytes."""
+
+    shape: tuple[int, ...]
+    x: tuple[int, ...]
+    out: tuple[int, ...]
+    cos: tuple[int, ...]
+    sin: tuple[int, ...]
 
 
-def write_pairs(formula: Formula, out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
-    """Write the rotated pairs of x into `out`: see `_compilers.write_pairs`."""
-    # (..., batch, heads, seq, features) without axes of one, and what there is of `...` one by one
-    kept = [axis for axis, n in enumerate(x.shape[:-1]) if n != 1]
-    missing = (1,) * (3 - len(kept))
-    out, x, cos, sin = (
-        part.reshape((*missing, *(part.shape[axis] for axis in kept), part.shape[-1]))
-        for part in map(np.asarray, (out, x, *table))
-    )
-    kernel, number = _kernel(formula, layout.step), x.dtype.type
+class _Job(NamedTuple):
+    """What the loop is called with for the rows of one array, or of a part of it."""
+
+    layout: tuple[Any, ...]
+    units: int
+    offsets: tuple[int, ...]
+    """In bytes, from the addresses of x, out, cos and sin."""
+
+
+def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one place
+    kind: tuple[str, str, bool],
+    pairs: int,
+    first: int,
+    sizes: tuple[int, int],
+    rows: Sequence[Rows],
+    threads: Callable[[], int],
+) -> Callable[[Sequence[int]], bool]:
+    """
+    Return a function that rotates the rows of arrays, all that is known beforehand decided.
+
+    It takes the addresses of the arrays, of those that are written, of cos and of sin, and returns whether they are
+    aligned. `kind` is the dtype of x, the pairing, and whether to rotate backwards. In bytes, `first` is how far into a
+    row of x the first rotated feature is, and `sizes` are those of a number of x and of the table.
+    """
+    from rope_any._arrays import _loop
+
+    dtype, pairing, inverse = kind
+    loop, direction, (size, wide) = _loop.loop(dtype, pairing), -1.0 if inverse else 1.0, sizes
+    zero: float = 0.0 if dtype in {"float32", "float64"} else 0
+    count, jobs = len(rows), [_jobs(each, pairs, sizes) for each in rows]
+    are_many = 2 * pairs * sum(prod(each.shape) for each in rows) >= _SHARED_FROM
+
+    def launch(found: Sequence[int]) -> bool:
+        cos, sin = found[-2:]
+        if (cos | sin) % wide or any([address % size for address in found]):  # noqa: C419  # a generator takes longer
+            return False
+        workers, calls = threads() if are_many else 1, []
+        for i, parts in enumerate(jobs):
+            x, out = found[i] + first, found[count + i] + first
+            for layout, units, (to_x, to_out, to_cos, to_sin) in parts:
+                call = zero, direction, layout, x + to_x, out + to_out, cos + to_cos, sin + to_sin
+                if workers == 1:
+                    loop(*call, 0, units, pairs)
+                    continue
+                step = max(-(-units // (4 * workers)), 1)
+                calls += [(*call, begin, min(begin + step, units), pairs) for begin in range(0, units, step)]
+        if calls:
+            _share(loop, calls, workers)
+        return True
+
+    return launch
+
+
+def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> list[_Job]:
+    """Return the calls of the loop for some rows: it knows three axes, and more are gone through here."""
+    if 0 in rows.shape:
+        return []
+    # The axes in the order of x in memory, those of one left out, and those joined that are one in all four.
+    axes = sorted((axis for axis in zip(*rows, strict=True) if axis[0] != 1), key=lambda axis: -abs(axis[1]))
+    joined: list[tuple[int, ...]] = []
+    for n, *steps in axes:
+        if joined and all(outer == n * step for outer, step in zip(joined[-1][1:], steps, strict=True)):
+            joined[-1] = (joined[-1][0] * n, *steps)
+        else:
+            joined.append((n, *steps))
+    first, second, last = ([(1, 0, 0, 0, 0)] * 3 + joined)[-3:]
+    size, wide = sizes
+    fitting = max(_TABLE_BYTES // (2 * pairs * wide), 1) if last[3] or last[4] else _MOST_ROWS
+    tile = min(last[0], _MOST_ROWS, fitting)
+    layout = ((second[0], last[0], tile, size, wide), *zip(first[1:], second[1:], last[1:], strict=True))
+    units = first[0] * second[0] * -(-last[0] // tile)
+    outer = joined[:-3]
+    return [
+        _Job(
+            layout,
+            units,
+            tuple(sum(i * axis[part] for i, axis in zip(index, outer, strict=True)) for part in range(1, 5)),
+        )
+        for index in product(*(range(axis[0]) for axis in outer))
+    ]
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def threads() -> int:
+    """Return how many threads rotate large arrays: ``OMP_NUM_THREADS``, or as many as there are processors for it."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _share(loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], count: int) -> None:
+    """Make calls of the loop in this thread and others, each taking the next as it is done with one."""
+    left = deque(calls)
+
+    def work() -> None:
+        while True:
+            try:
+                call = left.popleft()
+            except IndexError:
+                return
+            loop(*call)
+
+    others = [_pool(count).submit(work) for _ in range(min(count, len(calls)) - 1)]
+    work()
+    for other in others:
+        other.result()
+
+
+def _pool(count: int) -> ThreadPoolExecutor:
+    """Return threads that wait for work, as many as are asked for or more."""
     with _LOCK:
-        for outer in np.ndindex(x.shape[:-4]):
-            part = tuple(0 if n == 1 else i for i, n in zip(outer, cos.shape[:-4], strict=True))
-            kernel((out[outer], x[outer]), (cos[part], sin[part]), layout.gap, number(layout.direction))
+        if not _POOLS or _POOLS[-1][0] < count:
+            _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))
+        return _POOLS[-1][1]
 
 
-@cache
-def _kernel(formula: Formula, step: int) -> Callable[..., None]:
-    """Return a loop over all pairs of ``(batch, heads, seq, features)``, over rows in parallel."""
-    import numba
+_POOLS: list[tuple[int, ThreadPoolExecutor]] = []
+_LOCK = threading.Lock()
 
-    inlined: Any = numba.njit(formula, inline="always")
 
-    def kernel(arrays: tuple[Array, Array], table: tuple[Array, Array], gap: int, direction: float) -> None:
-        (out, x), (cos, sin) = arrays, table
-        batch, heads, seq, _ = x.shape
-        for row in numba.prange(batch * heads * seq):
-            i, j, k = row // seq // heads, row // seq % heads, row % seq
-            u, v, w = i % cos.shape[0], j % cos.shape[1], k % cos.shape[2]  # an axis of one is for all
-            for pair in range(cos.shape[3]):
-                a, b = x[i, j, k, step * pair], x[i, j, k, step * pair + gap]
-                c, s = cos[u, v, w, pair], direction * sin[u, v, w, pair]
-                first, second = inlined(a, b, c, s), inlined(b, a, c, -s)
-                out[i, j, k, step * pair] = first
-                out[i, j, k, step * pair + gap] = second
+def _forget_threads() -> None:
+    """Forget the threads of the parent, which a forked process does not have."""
+    global _LOCK  # noqa: PLW0603  # it may be held by a thread that is not there
+    _LOCK = threading.Lock()
+    _POOLS.clear()
 
-    fast: Any = numba.njit(kernel, parallel=True)
-    return fast  # type: ignore[no-any-return]  # a callable of Numba's
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -8,8 +8,9 @@ import array_api_compat.cupy
 import cupy
 
 from rope_any._arrays import _memory
-from rope_any._arrays._compilers import Formula, PairLayout
+from rope_any._arrays._compilers import PairLayout
 from rope_any._arrays._library import Array, Compiler, Library
+from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.cupy  # typed in part
 
@@ -30,21 +31,21 @@ def _why_not_compiled(x: Array, *_: Array | None) -> str | None:
     return "cupy.fuse does not compile bfloat16" if x.dtype.name == "bfloat16" else None
 
 
-def _write_pairs(formula: Formula, out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
+def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
     end = x.shape[-1] - layout.gap
     members = [part[..., start : start + end : layout.step] for part in (x, out) for start in (0, layout.gap)]
-    kernel = _kernel(formula, "float64" if x.dtype.name == "float64" else "float32", layout.direction)
+    kernel = _kernel("float64" if x.dtype.name == "float64" else "float32", layout.direction)
     kernel(*members, *table)
 
 
 @cache
-def _kernel(formula: Formula, dtype: str, direction: int) -> Callable[..., None]:
+def _kernel(dtype: str, direction: int) -> Callable[..., None]:
     """Return one kernel for all pairs; both members of a pair are read before either is written."""
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
         a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
         s = s if direction == 1 else -s
-        first, second = formula(a, b, c, s), formula(b, a, c, -s)
+        first, second = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
         to_a[...] = first
         to_b[...] = second
 

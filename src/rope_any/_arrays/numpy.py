@@ -1,5 +1,7 @@
 """NumPy: the memory of a CPU, functions that take ``out=``, and Numba as the compiler."""
 
+import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +9,8 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from rope_any._arrays import _numba
-from rope_any._arrays._compilers import Formula
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
+from rope_any._formula import rotate_component
 
 
 def _refusal(x: Array) -> str | None:
@@ -46,20 +48,23 @@ def _as_complex(x: Array) -> Array | None:
     return x.view("complex64" if x.itemsize == 4 else "complex128")
 
 
-_SIGNS = {"f": np.asarray([[1], [-1]], dtype=np.float32), "d": np.asarray([[1], [-1]], dtype=np.float64)}
+_SIGNS: dict[str, Array] = {
+    "f": np.asarray([[1], [-1]], dtype=np.float32),
+    "d": np.asarray([[1], [-1]], dtype=np.float64),
+}
 
 
-def _few_halves(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = c[..., None, :], s[..., None, :] * _SIGNS[s.dtype.char]  # (..., 2, pairs)
 
     def rotated(x: Array) -> Array:
         members = x.reshape(*x.shape[:-1], 2, c.shape[-1])
-        return formula(members, members[..., ::-1, :], c, s).reshape(x.shape)
+        return rotate_component(members, members[..., ::-1, :], c, s).reshape(x.shape)
 
     return rotated
 
 
-def _few_neighbours(_: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
     factor = np.empty(c.shape, np.result_type(c, np.complex64))
     factor.real, factor.imag = c, s
 
@@ -69,6 +74,26 @@ def _few_neighbours(_: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
         return product.view(x.dtype)
 
     return rotated
+
+
+def _why_no_loop(x: Array, *_: Array | None) -> str | None:
+    if not x.dtype.isnative:
+        return "Numba needs numbers in the machine's byte order"
+    return _numba.refusal(x.dtype.name)
+
+
+# Of what an array is made of, the address of its data stands first.
+_DATA, _pointer = object.__basicsize__, ctypes.c_void_p.from_address
+
+
+def _addresses(arrays: tuple[Array, ...]) -> list[int] | None:
+    return [_pointer(id(x) + _DATA).value or 0 for x in arrays]  # a tenth of the time that `ctypes.data` takes
+
+
+if sys.implementation.name != "cpython" or _addresses((_SIGNS["f"],)) != [_SIGNS["f"].ctypes.data]:
+
+    def _addresses(arrays: tuple[Array, ...]) -> list[int] | None:
+        return [x.ctypes.data for x in arrays]
 
 
 LIBRARY = Library(
@@ -93,10 +118,16 @@ LIBRARY = Library(
         multiplies_complex=lambda _: True,  # its loops end with the vectors that they begin with
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
         few={"half": _few_halves, "interleaved": _few_neighbours},
+        contiguous=np.ascontiguousarray,
+        why_no_loop=_why_no_loop,
+        addresses=_addresses,
+        may_write=lambda _: True,
+        written=lambda _: None,
+        threads=_numba.threads,
     ),
     signature=_signature,
     keeps_constants=lambda: True,
-    compiler=Compiler(_numba.refusal, write_pairs=_numba.write_pairs),
+    compiler=Compiler(_why_no_loop),
     module=np,
     put=lambda data, _: data,
     get=lambda x: x,

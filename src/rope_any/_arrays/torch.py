@@ -10,9 +10,9 @@ import array_api_compat.torch
 import torch
 from torch.autograd import forward_ad
 
-from rope_any._arrays import _memory, _sharding
-from rope_any._arrays._compilers import Formula
+from rope_any._arrays import _memory, _numba, _sharding
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
+from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
 _is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is not in the list of its module
@@ -73,10 +73,9 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether a compiler, a tracer, a transformation or a mode sees what is done to tensors of the class itself."""
+    """Whether a tracer, a transformation or a mode sees what is done to tensors of the class itself."""
     return bool(
-        torch.compiler.is_compiling()
-        or _transforms()
+        _transforms()
         or _is_tracing()
         or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
         or _dispatch_modes()
@@ -133,6 +132,21 @@ def _address(x: Array) -> int | None:
         return None
 
 
+def _plain_addresses(tensors: tuple[Array, ...]) -> list[int] | None:
+    found = []
+    for x in tensors:
+        address = x.data_ptr()
+        if not address or x.is_neg() or x._is_zerotensor():  # noqa: SLF001  # nothing public tells
+            return None  # it has no memory, or its numbers are not those that stand there
+        found.append(address)
+    return found
+
+
+def _written(x: Array) -> None:
+    if not x.is_inference():  # which counts no versions
+        torch.autograd.graph.increment_version(x)
+
+
 def _span(x: Array) -> tuple[int, int] | None:
     start = _address(x)
     return None if start is None or not x.is_contiguous() else (start, start + x.numel() * x.element_size())
@@ -171,16 +185,16 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
         torch.mul(x, factor, out=out)
 
 
-def _few_halves(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
     def rotated(x: Array) -> Array:
-        return formula(x, x.roll(x.shape[-1] // 2, -1), c, s)
+        return rotate_component(x, x.roll(x.shape[-1] // 2, -1), c, s)
 
     return rotated
 
 
-def _few_neighbours(formula: Formula, c: Array, s: Array) -> Callable[[Array], Array]:
+def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
     if _multiplies_complex(c.shape[-1]):
         factor = torch.complex(c, s)
 
@@ -195,7 +209,7 @@ def _few_neighbours(formula: Formula, c: Array, s: Array) -> Callable[[Array], A
 
     def rotated_members(x: Array) -> Array:
         members = x.unflatten(-1, (-1, 2))
-        return formula(members, members.flip(-1), c, s).flatten(-2)
+        return rotate_component(members, members.flip(-1), c, s).flatten(-2)
 
     return rotated_members
 
@@ -296,7 +310,7 @@ LIBRARY = Library(
     records_gradients=_records_gradients,
     supports_out=_supports_out,
     signature=_signature,
-    keeps_constants=lambda: not _is_watched(),
+    keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_watched()),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,
     is_parted=_is_sharded,
@@ -311,12 +325,18 @@ LIBRARY = Library(
     addresses=_addresses,
     host=HostMemory(
         module=torch,
-        strides=lambda x: tuple(x.stride()),
+        strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         tile_size=lambda: 2**16 * min(torch.get_num_threads(), 8),  # of many cores, still a few MiB
         as_complex=_as_complex,
         multiplies_complex=_multiplies_complex,
         multiply_complex=_multiply_complex,
         few={"half": _few_halves, "interleaved": _few_neighbours},
+        contiguous=lambda x, dtype: x.to(dtype).contiguous(),
+        why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
+        addresses=_plain_addresses,
+        may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
+        written=_written,
+        threads=torch.get_num_threads,
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_with_gradient,
