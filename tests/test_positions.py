@@ -255,7 +255,8 @@ def test_shards_at_random(ranks, size, zigzag):
 
 def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
-    whole, turned = lib.get(ROPE.table(range(16), like=x).cos), lib.get(ROPE.apply(x))
+    everywhere = lib(np.arange(16), "int32")
+    whole, turned = lib.get(ROPE.table(everywhere, like=x).cos), lib.get(ROPE.apply(x, everywhere))
     for rank in range(4):
         p = positions.shard(16, 4, rank, zigzag=True, like=x)
         held = dealt(16, 4, zigzag=True)[rank]

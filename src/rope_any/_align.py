@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array
-from rope_any._checks import require_known, shown
+from rope_any._checks import integer, require_known, shown
 from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
 from rope_any._table import Table
 
@@ -43,6 +43,10 @@ def expand_positions(
     if tokens.count is None:
         msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
         raise ValueError(msg)
+    lib = tokens.lib
+    if axes is None and lib.host is not None and lib.keeps_constants() and not is_array(number):
+        first = integer(name, number)
+        return range(first, first + tokens.count)
     along = consecutive(number, tokens.count, like=tokens.x, name=name, lib=tokens.lib)
     return along if axes is None else tokens.lib.xp.stack([along] * axes, axis=-1)
 

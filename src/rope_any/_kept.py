@@ -1,16 +1,17 @@
 """What is kept between calls: plans, which are decisions, and constants, which are frequencies on a device."""
 
 import threading
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rope_any._arrays import Array, Library, is_compiling
+from rope_any._arrays import Array, Library, X, is_compiling
 from rope_any._frequencies import PreparedFrequencies, prepare
 
 _MOST_PLANS = 1024
 PLANS: dict[tuple[Any, ...], Any] = {}
 """What was decided for the arrays of a call, by all that it depends on; to be filled by `keep_plan`."""
-_CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[tuple[Any, ...], list[Array]]] = WeakKeyDictionary()
+_CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[Hashable, Any]] = WeakKeyDictionary()
 _MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
 _MOVES = WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -25,6 +26,16 @@ def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
     PLANS[key] = plan
 
 
+def kept(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) -> X:
+    """Return what `make` makes of prepared frequencies: made once, and kept as long as these."""
+    found = _CONSTANTS.get(prepared)
+    if found is None or key not in found:
+        made = make()
+        with _LOCK:
+            return _CONSTANTS.setdefault(prepared, {}).setdefault(key, made)  # type: ignore[no-any-return]  # an X
+    return found[key]  # type: ignore[no-any-return]  # likewise
+
+
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
     """
     Return the rows of a field of prepared frequencies as arrays beside `like`, made once.
@@ -34,22 +45,15 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     """
 
     def make() -> list[Array]:
+        if lib.is_capturing(like):
+            msg = "frequencies must be on the device before a graph is captured: call once before, with the same Rope"
+            raise RuntimeError(msg)
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
     if not lib.keeps_constants():
         return make()
-    key = (lib, field, lib.placement(like), dtype)
-    found = _CONSTANTS.get(prepared, {}).get(key)
-    if found is None:
-        if lib.is_capturing(like):
-            msg = (
-                "the frequencies must be on the device before a graph is captured: call once before, with the same Rope"
-            )
-            raise RuntimeError(msg)
-        with _LOCK:
-            found = _CONSTANTS.setdefault(prepared, {}).setdefault(key, make())
-    return found
+    return kept(prepared, (lib, field, lib.placement(like), dtype), make)
 
 
 def moved(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:

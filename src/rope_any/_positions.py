@@ -58,7 +58,7 @@ def consecutive(
     dtype = xp.int64 if wide else xp.int32
     if not given:
         first = integer(name, start)
-        _require_fit(wide, first, first + max(length - 1, 0), name=name)
+        require_fit(first, first + max(length - 1, 0), wide=wide, name=name)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not lib.is_integer(start):
         msg = f"{name} must be an integer where they are one number; got {lib.dtype_name(start.dtype)}"
@@ -150,13 +150,13 @@ def _from_host(
     xp, place = lib.xp, lib.device_kwargs(home)
     whole = xp.int64 if wide else xp.int32
     if isinstance(positions, range):
-        _require_fit(wide, *positions[:1], *positions[-1:], name=name)
+        require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
     if not isinstance(positions, Integral | Sequence):
         msg = f"{name} {_WANTED}; got {type(positions).__name__}"
         raise TypeError(msg)
     numbers, shape = _leaves(positions, name)
-    _require_fit(wide, *((min(numbers), max(numbers)) if numbers else ()), name=name)
+    require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
@@ -199,7 +199,8 @@ def _is_plain(number: object) -> bool:
     return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
 
 
-def _require_fit(wide: bool, *positions: float, name: str = "positions") -> None:  # noqa: FBT001  # one private fact
+def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
+    """Raise unless numbers can be told apart as positions: in float64 if it is `wide`, else in 32-bit integers."""
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:

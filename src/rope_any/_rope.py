@@ -19,7 +19,7 @@ from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import Plan, Rotation, check, plan_of
-from rope_any._table import BentTable, Table, check_table, table
+from rope_any._table import BentTable, Table, adds_angles, check_table, table, table_of_range
 
 
 @dataclass(frozen=True, repr=False)
@@ -397,20 +397,28 @@ class Rope:
         lib = lib or _one_library(call.names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
-        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse))
+        like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
+        adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
+        adds = adds and adds_angles(lib, like, range(1), self._prepared)
+        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
         fits = []
         for each, given, out in zip(tokens, tables, outs, strict=True):
-            check_table(lib, *given)
-            if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
-                msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
-                raise ValueError(msg)
+            if isinstance(positions, tuple):
+                self._check_given(lib, given)
             fits.append(alignment(each, tuple(given.cos.shape[:-1])))
             check(rotation, each.x, given, out, name=each.name)
         plan = plan_of(rotation, dict(zip(call.names, xs, strict=True)), tables, outs, fits)
         keep_plan(key, decided._replace(plan=plan))
         return plan(xs, tables, outs)
+
+    def _check_given(self, lib: Library, given: Table) -> None:
+        """Raise unless a table has as many pairs as this Rope."""
+        check_table(lib, *given)
+        if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
+            msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
+            raise ValueError(msg)
 
     def _key(self, call: "_Call", arrays: tuple[Array | None, ...], positions: object) -> tuple[Any, ...] | None:
         """Return what the plan of a call depends on; None if none may be kept."""
@@ -436,10 +444,14 @@ class Rope:
         """Return a table for each array, given or made; where there are fewer queries than keys, the last rows."""
         if decided.as_given:
             return (positions,) * len(xs)  # type: ignore[return-value]  # a table
-        lib, shorter, *_ = decided
+        lib, shorter, _, adds, _ = decided
         tables: tuple[Table, ...]
         if isinstance(positions, Table):
             tables = (positions,) * len(xs)
+        elif adds:
+            first = 0 if positions is None else integer("positions", positions)
+            along = range(first, first + xs[-1].shape[call.axis])
+            tables = (table_of_range(lib, along, self._prepared, self.attention_factor),) * len(xs)
         elif _is_pair(positions):
             tables = positions
         else:
@@ -505,6 +517,8 @@ class _Decided(NamedTuple):
     """Whether there are fewer queries than keys."""
     as_given: bool
     """Whether one table is used as it was given."""
+    adds_angles: bool
+    """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU."""
     plan: Plan = lambda *_: ()
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rope_any._arrays import Array, Library, _sharding, is_array, library
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
-from rope_any._kept import constants
+from rope_any._kept import constants, kept
 from rope_any._positions import (
     Positions,
     SplitPositions,
@@ -28,6 +28,7 @@ from rope_any._positions import (
     by_axis,
     read_positions,
     reference_array,
+    require_fit,
 )
 
 _TURN = 2 * math.pi
@@ -159,6 +160,13 @@ def table(
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
+    if (
+        isinstance(positions, range)
+        and learned is None
+        and dtype == xp.float32
+        and adds_angles(lib, home, positions, frequencies)
+    ):
+        return table_of_range(lib, positions, frequencies, factor)
     lib.initialise_trig(home)
 
     def finished(made: Table) -> Table:
@@ -182,6 +190,28 @@ def table(
         pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
         make = partial(_from_pieces, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
+
+
+def adds_angles(lib: Library, like: Array, positions: range, frequencies: PreparedFrequencies) -> bool:
+    """Whether a table can be made by `table_of_range`: of consecutive positions on one axis, in the memory of a CPU."""
+    return (
+        positions.step == 1
+        and frequencies.axes is None
+        and lib.host is not None
+        and lib.keeps_constants()
+        and lib.host.holds(like)
+    )
+
+
+def table_of_range(lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float) -> Table:
+    """Return the float32 table of consecutive positions, by sums of angles."""
+    from rope_any._arrays import _angles
+
+    host: Any = lib.host
+    require_fit(*positions[:1], *positions[-1:], wide=True)
+    angles = kept(frequencies, "angles", lambda: _angles.angles(frequencies.fixed_point[0]))
+    cos, sin = map(host.adopt, _angles.table_of_range(angles, positions.start, len(positions)))
+    return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:

@@ -38,6 +38,8 @@ class HostMemory(NamedTuple):
 
     module: Any
     """The library's own namespace: ``multiply(a, b, out=c)``."""
+    holds: Callable[[Array], bool]
+    """Whether x is in that memory."""
     strides: Callable[[Array], tuple[int, ...]]
     """The steps in memory along the axes, in bytes."""
     tile_size: Callable[[], int]
@@ -52,6 +54,9 @@ class HostMemory(NamedTuple):
     """By pairing: ``(c, s)`` → a function that rotates all features of a small array, in few operations."""
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is dense, in order and of the dtype; else a copy that is."""
+
+    adopt: Callable[[Any], Array]
+    """An array of NumPy → one of the library, in the same memory."""
 
     # For loops over addresses, which go past the library
     why_no_loop: Callable[[Array], str | None]

@@ -112,6 +112,7 @@ LIBRARY = Library(
     addresses=np.asarray,
     host=HostMemory(
         module=np,
+        holds=lambda _: True,
         strides=lambda x: x.strides,
         tile_size=lambda: 2**15,
         as_complex=_as_complex,
@@ -119,6 +120,7 @@ LIBRARY = Library(
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=np.ascontiguousarray,
+        adopt=lambda x: x,
         why_no_loop=_why_no_loop,
         addresses=_addresses,
         may_write=lambda _: True,
