@@ -180,6 +180,11 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     yield from LIBRARIES[request.param]()
 
 
+# For tests of what is alike in both modes of JAX, such as where tokens and pairs stand: JAX compiles each operation for
+# each shape, so it runs them in its own mode, of 32 bits, alone. Dtypes, tables and positions are tested in both.
+one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers, the same in each run."""

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -253,6 +254,7 @@ def test_shards_at_random(ranks, size, zigzag):
     assert np.concatenate(parts)[back].tolist() == list(range(length))
 
 
+@one_jax
 def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
     whole, turned = lib.get(ROPE.table(range(16), like=x).cos), lib.get(ROPE.apply(x))
@@ -278,6 +280,7 @@ def test_unrotated(lib, like):
     same(lib, positions.unrotated(lib(batch, "int32")), batch)
 
 
+@one_jax
 def test_unrotated_tokens_come_out_as_they_went_in(lib, rng):
     x = lib(rng.standard_normal((2, 4, 11, 16)), "float32")
     rope = ra.Rope(((*F, *[0.0] * 4), (*[0.0] * 4, *F)), pairing="half")

@@ -3,6 +3,7 @@
 import numpy as np
 import oracle
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 
@@ -43,6 +44,7 @@ def test_every_dtype(lib, rng, dtype, pairing):
     assert (lib.get(x) == before).all()
 
 
+@one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(("features", "start"), [(17, 0), (17, 1), (24, 8), (40, 3), (16, 0)])
 def test_only_some_features_turn(lib, rng, features, start, pairing):
@@ -53,6 +55,7 @@ def test_only_some_features_turn(lib, rng, features, start, pairing):
     assert (lib.get(got)[:, passing] == x[:, passing]).all()
 
 
+@one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_inverse_undoes(lib, rng, pairing):
     x, (cos, sin) = draw(rng, (4, 16)).astype(np.float32), table(lib, np.asarray([5, 6, 700, -8]))
@@ -61,6 +64,7 @@ def test_inverse_undoes(lib, rng, pairing):
     check(lib, ra.rotate(turned, cos, sin, pairing=pairing, inverse=True), lib(x), x, "float32")
 
 
+@one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(
     ("shape", "rows"),
