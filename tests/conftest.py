@@ -56,6 +56,10 @@ class Library:
         numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
         return getattr(self.xp, name, numpy)
 
+    def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function as it is; for JAX compiled whole, as each operation takes as long to compile by itself."""
+        return self.compile(function) if self.compile and self.name.startswith("jax") else function
+
     @property
     def has_float64(self) -> bool:
         """Whether tables are made with float64 here."""

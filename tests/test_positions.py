@@ -414,9 +414,9 @@ def test_compiled_once_for_all_lengths(lib):
     # of torch the graph, without inductor's code, whose numbers are those of the test above
     compiled = lib.compile(of_length, **({"backend": "aot_eager"} if lib.name.startswith("torch") else {}))
     for n in (4, 6, 10):
-        x = lib(np.ones(n), "float32")
-        for one, other in zip(of_length(x), compiled(x), strict=True):
-            np.testing.assert_allclose(lib.get(one), lib.get(other), rtol=1e-6)
+        x = np.ones(n, dtype=np.float32)
+        for one, other in zip(of_length(x), compiled(lib(x)), strict=True):
+            np.testing.assert_allclose(lib.get(other), one, rtol=1e-6)
 
 
 def test_lengths_that_dask_does_not_know():
