@@ -495,11 +495,12 @@ def refused(name):
             raise AssertionError(name)
 
 
-def run_all(rank, ranks, store, told):
-    """Run all cases as one rank, and put what failed into the queue `told`."""
+def run_all(rank, ranks, folder):
+    """Run all cases as one rank, and write what failed into a file of the folder."""
     torch.set_num_threads(1)
     patience = dt.timedelta(seconds=120)
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, timeout=patience)
+    store = dist.FileStore(str(folder / f"store of {ranks}"), ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=patience)
     MESHES.update({1: init_device_mesh("cpu", (ranks,)), 2: init_device_mesh("cpu", (2, ranks // 2))})
     failed = {}
     for name, run in CASES.items():
@@ -511,24 +512,28 @@ def run_all(rank, ranks, store, told):
             failed[name] = traceback.format_exc()
     dist.barrier()
     dist.destroy_process_group()
-    told.put(failed)
+    told(folder, ranks, rank).write_text(json.dumps(failed), encoding="utf-8")
+
+
+def told(folder, ranks, rank):
+    """Return the file in which a rank says what failed; through a pipe, many failures would wait for a reader."""
+    return folder / f"{rank} of {ranks}.json"
 
 
 def main(folder, *groups):
     """Run all cases in groups of ranks, which are forked where that can be: torch is imported once for all of them."""
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
-    failed = {}
+    failed, folder = {}, Path(folder)
     for ranks in map(int, groups):
-        told, store = context.SimpleQueue(), str(Path(folder) / f"store of {ranks}")
-        processes = [context.Process(target=run_all, args=(rank, ranks, store, told)) for rank in range(ranks)]
+        processes = [context.Process(target=run_all, args=(rank, ranks, folder)) for rank in range(ranks)]
         for process in processes:
             process.start()
         for process in processes:
             process.join()
         if any(process.exitcode for process in processes):
             sys.exit("a rank has died")
-        failed[ranks] = [told.get() for _ in processes]
+        failed[ranks] = [json.loads(told(folder, ranks, rank).read_text(encoding="utf-8")) for rank in range(ranks)]
     print(json.dumps(failed))
 
 
