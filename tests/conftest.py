@@ -56,6 +56,10 @@ class Library:
         numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
         return getattr(self.xp, name, numpy)
 
+    def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function as it is; for JAX compiled whole, as each operation takes as long to compile by itself."""
+        return self.compile(function) if self.compile and self.name.startswith("jax") else function
+
     @property
     def has_float64(self) -> bool:
         """Whether tables are made with float64 here."""
@@ -178,6 +182,11 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     """Each library and device in turn."""
     yield from LIBRARIES[request.param]()
+
+
+# For tests of what is alike in both modes of JAX, such as where tokens and pairs stand: JAX compiles each operation for
+# each shape, so it runs them in its own mode, of 32 bits, alone. Dtypes, tables and positions are tested in both.
+one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
 
 
 @pytest.fixture

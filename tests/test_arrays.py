@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 from rope_any import _align, _arrays, _positions, _rope, _rotate, _table
@@ -83,6 +84,7 @@ def test_tracers_are_arrays_of_their_library():
     assert seen == [record] * 4
 
 
+@one_jax
 def test_the_record_is_looked_up_once_in_a_call(lib, monkeypatch):
     if lib.name == "dask":
         pytest.skip("each chunk is of a library of its own")

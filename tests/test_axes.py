@@ -6,6 +6,7 @@ import random
 import numpy as np
 import oracle
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def test_alternating_picks_every_nth(pairs, data):
     assert axis_of(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
 
 
+@one_jax
 def test_the_same_position_on_all_axes_is_one_axis(lib, rng):
     x, p = lib(rng.uniform(-2, 2, (2, 5, 16)), "float32"), [3, 1, 4, 1, 5]
     plain = lib.get(ra.Rope(F, pairing="half").apply(x, p))
@@ -111,6 +113,7 @@ def test_gradients_reach_the_frequencies_of_heads(rng):
 # --- blocks ---------------------------------------------------------------------------------------------
 
 
+@one_jax
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("sizes", [(24, 0, 3), (30, 0, 3), (30, 5, 3), (18, 1, 2)])
 def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, sizes):

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 from rope_any import bending, positions, scaling
@@ -245,6 +246,7 @@ def test_temperature_of_ministral_3(captured, rng):
 # --- xPos ---------------------------------------------------------------------------------------------------
 
 
+@one_jax
 def test_xpos_scores_depend_on_the_distance_alone(lib, rope, rng):
     x, y = (lib(np.repeat(rng.uniform(-2, 2, (1, 16)), 2, 0).astype(np.float32)) for _ in "xy")
     p, further = np.asarray([3, 103]), np.asarray([3, 103]) + 40_000
@@ -259,6 +261,7 @@ def test_xpos_scores_depend_on_the_distance_alone(lib, rope, rng):
     assert_close(want[0, 0], want[1, 1], atol=1e-5)
 
 
+@one_jax
 def test_xpos_keys_in_a_cache_stay_valid(lib, qk):
     q, k = map(lib, qk)
     whole_q, whole_k = HALF(q, k, bending.xpos(HALF.table(lib(P, "int32")), lib(P, "int32"), centre=100))
@@ -270,6 +273,7 @@ def test_xpos_keys_in_a_cache_stay_valid(lib, qk):
         assert_close(lib.get(new_k), lib.get(whole_k)[:, :, i : i + 1])
 
 
+@one_jax
 def test_a_pair_of_tables_and_a_short_q(lib, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
@@ -318,6 +322,7 @@ def test_xpos_leaves_float32_where_the_notes_say():
 # --- FoPE ---------------------------------------------------------------------------------------------------
 
 
+@one_jax
 def test_fope_of_the_identity_is_plain(lib, rope, qk):
     x = lib(qk[0])
     eye = lib(np.broadcast_to(np.eye(N), (3, N, N)).copy(), "float32")
@@ -328,6 +333,7 @@ def test_fope_of_the_identity_is_plain(lib, rope, qk):
         assert_close(lib.get(rope.apply(x, bent)), want)
 
 
+@one_jax
 def test_fope_padding_passes_through_or_adds(lib, qk):
     x = lib(qk[0])
     eye = lib(np.eye(KEPT), "float32")
@@ -365,6 +371,7 @@ def test_temperature_steps_are_exact_and_padding_keeps_its_size(lib):
         np.testing.assert_allclose(scale_of(lib, bent)[:, 0], 1 + 2 * np.log1p([0, 0, 1, 1, 2, 0]), rtol=3e-7)
 
 
+@one_jax
 def test_temperature_leaves_keys_alone(lib, rope, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
@@ -376,6 +383,7 @@ def test_temperature_leaves_keys_alone(lib, rope, qk):
     assert (np.abs(lib.get(got_q)[:, :, 2:]) > np.abs(want_q[:, :, 2:]) * 1.06).all()
 
 
+@one_jax
 def test_temperature_of_features_that_pass_through(lib, rng):
     x = rng.uniform(-2, 2, (6, 24)).astype(np.float32)
     p = lib(P, "int32")
@@ -388,6 +396,7 @@ def test_temperature_of_features_that_pass_through(lib, rng):
     assert_close(whole[:, 16:], x[:, 16:] * (1 + 0.1 * np.log1p(P // 4))[:, None])
 
 
+@one_jax
 def test_schemes_compose(lib, qk):
     p = lib(P, "int32")
     for_q, _ = bending.xpos(HALF.table(p), p, centre=4)
@@ -436,6 +445,7 @@ def test_unscaled_first_keeps_integers(lib):
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
+@one_jax
 @pytest.mark.parametrize(("batch", "heads", "seq"), [*product([1, 2], [1, 3], [1, 6])])
 def test_tables_of_all_axes(lib, rng, batch, heads, seq):
     if lib.name.startswith("jax") and (batch, heads, seq).count(1) % 2:

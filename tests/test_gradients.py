@@ -50,9 +50,10 @@ def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pai
 
 @jit_script
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
-@pytest.mark.parametrize("table", [(2,), (2, 2, 2)])
+@pytest.mark.parametrize("table", [(2,), (2, 2)])
 def test_every_entry_of_the_jacobians(table, pairing):
-    check_gradients(arrays(table, x=(2, 2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
+    # two pairs between features that pass; a table that is summed over the batch, and one that is not
+    check_gradients(arrays(table, x=(2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
 
 
 def kept(function):
@@ -108,7 +109,9 @@ def test_one_graph_with_gradients(learned, pairing):
     assert torch._dynamo.explain(turn)(*given).graph_break_count == 0
     torch._dynamo.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
-    got = torch.autograd.grad(torch.compile(turn, fullgraph=True)(*given), wanted, g)
+    # inductor's code for each pairing once and for each kind of table once; the other two have the same graphs
+    backend = "inductor" if learned == (pairing == "half") else "aot_eager"
+    got = torch.autograd.grad(torch.compile(turn, fullgraph=True, backend=backend)(*given), wanted, g)
     for a, b in zip(got, torch.autograd.grad(turn(*given), wanted, g), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -253,6 +254,7 @@ def test_shards_at_random(ranks, size, zigzag):
     assert np.concatenate(parts)[back].tolist() == list(range(length))
 
 
+@one_jax
 def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
     everywhere = lib(np.arange(16), "int32")
@@ -279,6 +281,7 @@ def test_unrotated(lib, like):
     same(lib, positions.unrotated(lib(batch, "int32")), batch)
 
 
+@one_jax
 def test_unrotated_tokens_come_out_as_they_went_in(lib, rng):
     x = lib(rng.standard_normal((2, 4, 11, 16)), "float32")
     rope = ra.Rope(((*F, *[0.0] * 4), (*[0.0] * 4, *F)), pairing="half")
@@ -412,9 +415,9 @@ def test_compiled_once_for_all_lengths(lib):
     # of torch the graph, without inductor's code, whose numbers are those of the test above
     compiled = lib.compile(of_length, **({"backend": "aot_eager"} if lib.name.startswith("torch") else {}))
     for n in (4, 6, 10):
-        x = lib(np.ones(n), "float32")
-        for one, other in zip(of_length(x), compiled(x), strict=True):
-            np.testing.assert_allclose(lib.get(one), lib.get(other), rtol=1e-6)
+        x = np.ones(n, dtype=np.float32)
+        for one, other in zip(of_length(x), compiled(lib(x)), strict=True):
+            np.testing.assert_allclose(lib.get(other), one, rtol=1e-6)
 
 
 def test_lengths_that_dask_does_not_know():

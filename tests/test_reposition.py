@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import DTYPES
+from conftest import DTYPES, one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,16 +50,19 @@ def test_positions_are_those_of_any_call(lib, keys):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
 
 
+@one_jax
 @pytest.mark.parametrize("batch", [2, 3])
 def test_places_of_batches_and_of_heads_meet_at_their_first_axes(lib, rng, batch):
     x, rows = rng.uniform(-2, 2, (batch, 3, 6, 20)), rng.integers(0, 99, (batch, 6))
     of_heads = rng.integers(0, 99, (batch, 3, 6))
     for old, new in ((rows, of_heads), (of_heads, rows), (rows, range(6))):
         k = lib(ROPE.apply(x, old), "float32")
-        got = ROPE.reposition(k, np.asarray(old).tolist(), np.asarray(new).tolist())
+        places = np.asarray(old).tolist(), np.asarray(new).tolist()
+        got = lib.quick(lambda k, places=places: ROPE.reposition(k, *places))(k)
         np.testing.assert_allclose(lib.get(got), ROPE.apply(x, new), rtol=0, atol=2e-6)
 
 
+@one_jax
 def test_any_axis_of_tokens(lib, keys):
     got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
     want = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
@@ -75,6 +78,7 @@ def test_from_one_recipe_to_another(lib, keys, rope, source):
     np.testing.assert_allclose(got, want, rtol=0, atol=3e-6)
 
 
+@one_jax
 def test_blocks_that_are_paired_on_their_own(lib, keys):
     rope = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
     got, want = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])

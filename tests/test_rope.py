@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import oracle
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 
@@ -81,39 +83,38 @@ def test_small_integer_offsets_do_not_wrap(lib, rng):
     assert_close(lib, ROPE.apply(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
 
 
+@one_jax
 @pytest.mark.parametrize("seq_axis", [-2, -3, 0, 1, 2])
 def test_tokens_along_any_axis(lib, rng, seq_axis):
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
     n = x.shape[seq_axis]
-    assert_close(lib, ROPE.apply(lib(x), 5, seq_axis=seq_axis), turned(x, range(5, 5 + n), seq_axis))
+    apply = lib.quick(partial(ROPE.apply, seq_axis=seq_axis))
+    of_number = lib.quick(partial(ROPE.apply, positions=5, seq_axis=seq_axis))
+    assert_close(lib, of_number(lib(x)), turned(x, range(5, 5 + n), seq_axis))
     # the batch is the first other axis: with tokens in front it is the second
     batch = 3 if seq_axis == 0 else 2
     p = rng.integers(-99, 99, (batch, n))
     want = turned(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
-    assert_close(
-        lib,
-        ROPE.apply(lib(x), lib(p, "int32"), seq_axis=seq_axis),
-        want if seq_axis else np.swapaxes(want, 0, 1),
-    )
-    assert_close(
-        lib,
-        ROPE.apply(lib(x), ROPE.table(lib(p, "int32")), seq_axis=seq_axis),
-        want if seq_axis else np.swapaxes(want, 0, 1),
-    )
+    want = want if seq_axis else np.swapaxes(want, 0, 1)
+    assert_close(lib, apply(lib(x), lib(p, "int32")), want)
+    assert_close(lib, apply(lib(x), lib.quick(ROPE.table)(lib(p, "int32"))), want)
 
 
+@one_jax
 def test_packed_tokens(lib, rng):
     x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
     p = [0, 1, 2, 0, 1, 0, 1]  # three documents
     assert_close(lib, ROPE.apply(lib(x), p, seq_axis=-3), turned(x, p, 0))
 
 
+@one_jax
 def test_one_axis_positions_are_of_tokens_even_where_the_batch_has_that_length(lib, rng):
     x = rng.uniform(-2, 2, (6, 2, 6, 8)).astype(np.float32)
     p = [3, 1, 4, 1, 5, 9]
     assert_close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
 
 
+@one_jax
 def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
     q, k = qk
     for n in (1, 2, 5, 0):
@@ -130,6 +131,7 @@ def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
                 )
 
 
+@one_jax
 def test_q_and_k_of_different_numbers_of_axes(lib, rng):
     # the same seq_axis, counted from the end, is another axis of each
     q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
@@ -139,6 +141,7 @@ def test_q_and_k_of_different_numbers_of_axes(lib, rng):
         assert_close(lib, got, turned(want, range(9, 15)))
 
 
+@one_jax
 def test_decoding_token_by_token_is_prefill(lib, qk):
     q, k = map(lib, qk)
     all_q, all_k = ROPE(q, k, 1000)
@@ -188,6 +191,7 @@ def test_float64_arrays_get_float64_tables(lib, rng):
         np.testing.assert_allclose(lib.get(ROPE(k64, q32, positions)[0]), want, atol=3e-15, rtol=0)
 
 
+@one_jax
 def test_attention_factor_and_its_true_inverse(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", attention_factor=1.5)
     x = rng.uniform(-2, 2, (5, 8)).astype(np.float32)
@@ -198,6 +202,7 @@ def test_attention_factor_and_its_true_inverse(lib, rng):
     assert_close(lib, rope.apply(y, rope.table([30, 31, 32, 33, 34], like=y), inverse=True), x)
 
 
+@one_jax
 def test_partial_and_start(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", start=3)
     x = rng.uniform(-2, 2, (5, 12)).astype(np.float32)

@@ -130,13 +130,26 @@ def browser():
         opened.close()
 
 
-@pytest.fixture
-def opened(browser, request):
-    """Return a page of the browser, of a width, and the list that its faults go to."""
-    width, height = WIDTHS[getattr(request, "param", "desktop")]
-    with browser.new_context(viewport={"width": width, "height": height}) as context:
+@pytest.fixture(scope="module")
+def window(browser):
+    """Open the one window of all tests: to open it takes longer than most of them."""
+    with browser.new_context() as context:
         page = context.new_page()
         yield page, noted(page)
+
+
+@pytest.fixture
+def opened(window, request):
+    """Return an empty page, of a width, and the list that its faults go to."""
+    page, faults = window
+    page.goto("about:blank")
+    page.set_viewport_size(sized(getattr(request, "param", "desktop")))
+    faults.clear()
+    return page, faults
+
+
+def sized(name):
+    return dict(zip(("width", "height"), WIDTHS[name], strict=True))
 
 
 def noted(page):
@@ -204,8 +217,7 @@ def test_the_site_is_built(site):
     ("opened", "sizes"), [("phone", ["phone"]), ("desktop", ["desktop", "laptop"])], indirect=["opened"]
 )
 def test_every_page(site, opened, sizes):
-    windows = [dict(zip(("width", "height"), WIDTHS[size], strict=True)) for size in sizes]
-    visits = visited(*opened, site, *windows)
+    visits = visited(*opened, site, *map(sized, sizes))
     assert {file.name: seen.faults for file, seen in visits.items() if seen.faults} == {}
     assert sorted(astray(visits, site)) == []
 

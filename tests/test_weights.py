@@ -15,6 +15,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -155,6 +156,7 @@ def test_it_compiles_and_stays_lazy(lib, rng):
         np.testing.assert_array_equal(lib.get(lib.compile(both)(w)), lib.get(both(w)))
 
 
+@one_jax
 def test_scores_are_those_of_the_other_pairing(lib, rng):
     """Grouped queries, a partial rotation from a start on, and a bias."""
     head_dim, start, pairs, hidden = 12, 2, 4, 16
