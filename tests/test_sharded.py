@@ -68,7 +68,6 @@ def devices():
         "sharded_jax",
         XLA_FLAGS="--xla_force_host_platform_device_count=8",
         JAX_PLATFORMS="cpu",
-        JAX_DISABLE_MOST_OPTIMIZATIONS="1",
     )
 
 
