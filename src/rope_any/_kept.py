@@ -1,5 +1,6 @@
 """What is kept between calls: plans, which are decisions, and constants, which are frequencies on a device."""
 
+import os
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -45,26 +46,43 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     """
 
     def make() -> list[Array]:
-        if lib.is_capturing(like):
-            msg = "frequencies must be on the device before a graph is captured: call once before, with the same Rope"
-            raise RuntimeError(msg)
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
+    def make_to_keep() -> list[Array]:
+        if lib.is_capturing(like):
+            msg = "frequencies must be on the device before a graph is captured: call once before, with the same Rope"
+            raise RuntimeError(msg)
+        with lib.anywhere():
+            return make()
+
     if not lib.keeps_constants():
         return make()
-    return kept(prepared, (lib, field, lib.placement(like), dtype), make)
+    return kept(prepared, (lib, field, lib.placement(like), dtype), make_to_keep)
 
 
 def moved(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
     """Return frequencies and, side by side with them, those of `source` turned backwards; made once."""
-    if not is_compiling() and prepared in _MOVES and source in _MOVES[prepared]:
-        return _MOVES[prepared][source]
+    compiling = is_compiling()
+    moves = None if compiling else _MOVES.get(prepared)
+    found = None if moves is None else moves.get(source)
+    if found is not None:
+        return found
     made = prepare((*prepared.rows, *(tuple(-f for f in row) for row in source.rows)))
-    if is_compiling():
+    if compiling:
         return made
     with _LOCK:
         return _MOVES.setdefault(prepared, WeakKeyDictionary()).setdefault(source, made)
+
+
+def _renew_lock() -> None:
+    """Forget a lock that another thread of the parent may have held, which a forked process does not have."""
+    global _LOCK  # noqa: PLW0603  # there is one
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def clear_caches() -> None:

@@ -426,9 +426,9 @@ class Rope:
         if kind is Table or kind is BentTable:
             arrays += positions  # type: ignore[operator]  # a table is a tuple
         elif kind is range:
-            kind = len(positions)  # type: ignore[arg-type]  # a range
+            kind = range, positions.stop - positions.start, positions.step  # type: ignore[attr-defined]  # a range
         elif _is_pair(positions):
-            arrays += *positions[0], *positions[1]
+            kind, arrays = positions[0] is positions[1], (*arrays, *positions[0], *positions[1])
         elif kind is not int and positions is not None:
             arrays += (positions,)
         like = signature(arrays)

@@ -373,12 +373,23 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate both members of all pairs at once, compiled."""
+    if _is_refused(rotation, x, table, out):
+        return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
         return out
     rotated: X = function(x, *table)
     return _assigned(out, rotated)
+
+
+def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
+    """Whether the compiler refuses these arrays, for what a plan does not know; warn if it does."""
+    compiler: Any = rotation.lib.compiler
+    reason = compiler.refusal(x, *table, out)
+    if reason is not None:
+        warn_fallback(reason)
+    return reason is not None
 
 
 @cache
@@ -462,6 +473,8 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate tile by tile, compiled."""
+    if _is_refused(rotation, x, table, out):
+        return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def write(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
@@ -557,10 +570,10 @@ def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
-    reason = f"{lib.name} has no compiler" if lib.compiler is None else lib.compiler.refusal(*xs, *table, *outs)
-    if reason is not None:
-        warn_fallback(reason)
-    return reason is None
+    if lib.compiler is None:
+        warn_fallback(f"{lib.name} has no compiler")
+        return False
+    return not any(_is_refused(rotation, x, table, out) for x, out in zip(xs, outs, strict=True))
 
 
 def _in_memory(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
@@ -657,12 +670,14 @@ def require_apart(
     /,
 ) -> None:
     """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
-    for i, (x, table, out) in enumerate(zip(xs, tables, outs, strict=True)):
+    factors = [("cos", tables[0].cos), ("sin", tables[0].sin)]
+    if tables[-1] is not tables[0]:
+        factors += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]
+    for i, (x, out) in enumerate(zip(xs, outs, strict=True)):
         if out is not None:
             written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
             read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
-            apart = {"cos": table.cos, "sin": table.sin, **read, **written}
-            require_writable(lib, "out", out, onto=x, onto_name=names[i], apart=apart)
+            require_writable(lib, "out", out, onto=x, onto_name=names[i], apart={**dict(factors), **read, **written})
 
 
 def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:

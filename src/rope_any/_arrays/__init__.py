@@ -72,7 +72,8 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     if is_compiling():
         return None
     record = _BY_TYPE.get(type(arrays[0]))
-    return None if record is None else record.signature(arrays)
+    facts = None if record is None else record.signature(arrays)
+    return None if facts is None else (record, facts)
 
 
 def _look_up(kind: type, x: object) -> Library | None:

@@ -5,6 +5,7 @@ The default of a field is the answer of the array API standard, so that a librar
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -150,6 +151,8 @@ class Library:
     """What a decision for arrays depends on, or None: see `signature` of this folder."""
     keeps_constants: Callable[[], bool] = lambda: False
     """Whether what is made now is plain, so that later calls may use it: nothing traces, transforms or imitates."""
+    anywhere: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """A context in which what is made may be used outside of the modes of today: gradients may pass it."""
     is_capturing: Callable[[Array], bool] = _no
     """Whether a graph of calls is being captured where x is, into which no host data can be copied."""
     is_traced: Callable[[Array], bool] = _no

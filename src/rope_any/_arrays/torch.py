@@ -158,8 +158,11 @@ def _addresses(x: Array) -> Any:
 
 
 def _as_complex(x: Array) -> Array | None:
-    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
+    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0 or x._is_zerotensor():  # noqa: SLF001  # nothing public tells
         return None
+    if x.numel() and not x.data_ptr():
+        msg = "a tensor must have memory; got one whose storage was freed"
+        raise RuntimeError(msg)  # torch multiplies complex numbers at no address, and crashes
     aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
     if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
         return None
@@ -311,6 +314,7 @@ LIBRARY = Library(
     supports_out=_supports_out,
     signature=_signature,
     keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_watched()),
+    anywhere=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,
     is_parted=_is_sharded,
