@@ -1,6 +1,8 @@
 """``fused=True``: compiled where the table in the docs says so, eager with one warning elsewhere, and never wrong."""
 
+import os
 import re
+import subprocess
 import sys
 import threading
 import warnings
@@ -282,3 +284,137 @@ def test_numba_is_called_from_many_threads(rng):
     assert len(results) == 8
     for result in results:
         np.testing.assert_allclose(result, rope.apply(x), rtol=0, atol=1e-15)
+
+
+# --- the loop for the memory of a CPU ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def put(request):
+    """Return what makes an array in the memory of a CPU of data."""
+    pytest.importorskip("numba", reason="numba is not installed")
+    if request.param == "numpy":
+        return np.asarray
+    return pytest.importorskip("torch", reason="torch is not installed").from_numpy
+
+
+@pytest.mark.parametrize("layout", ["heads", "tokens first", "one head", "six axes"])
+def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
+    shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
+    x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
+    rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
+    monkeypatch.setattr(_numba, "_share", lambda *of, share=_numba._share: shares.append(len(of[1])) or share(*of))
+    lib, got = find(x), []
+    for threads in (1, 2, 5):
+        monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
+        ra.clear_caches()
+        got.append(rope.apply(x, 7, fused=True, seq_axis=seq_axis))
+    assert len(shares) == 2 and all(calls > 5 for calls in shares)
+    for other in got[1:]:
+        np.testing.assert_array_equal(other, got[0])
+    np.testing.assert_allclose(got[0], rope.apply(x, 7, seq_axis=seq_axis), rtol=0, atol=1e-6)
+
+
+def test_how_many_threads_numpy_gets(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert find(np.ones(1)).host.threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert find(np.ones(1)).host.threads() >= 1
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_all_numbers_of_half_precision_are_read_and_written_as_torch_does(dtype, pairing, rng):
+    pytest.importorskip("numba", reason="numba is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    x = bits[torch.tensor(rng.permutation(2**16))].view(getattr(torch, dtype)).reshape(512, 128)
+    table = ra.Rope(ra.frequencies(128), pairing=pairing).table(torch.arange(512))
+    got, want = (ra.rotate(x, *table, pairing=pairing, fused=fused) for fused in (True, False))
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+def test_no_width_or_shape_compiles_anything_more(put, rng):
+    from rope_any._arrays import _loop
+
+    for pairs, shape in ((1, (3,)), (5, (2, 3)), (32, (2, 3, 4)), (64, ()), (300, (2, 1, 2)), (16, (1, 2, 3, 1, 4))):
+        x, table = put(rng.standard_normal((*shape, 2 * pairs))), ra.Rope(ra.frequencies(2 * pairs), pairing="half")
+        cos, sin = table.table(0, like=x)
+        np.testing.assert_allclose(
+            ra.rotate(x, cos, sin, pairing="half", fused=True), ra.rotate(x, cos, sin, pairing="half"), atol=1e-15
+        )
+    assert _loop.loop.cache_info().currsize <= 8  # four dtypes, two pairings
+
+
+def test_torch_is_told_of_what_is_written(rng):
+    pytest.importorskip("numba", reason="numba is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rope, x = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (3, 12)))
+    weight = torch.ones(12, dtype=x.dtype, requires_grad=True)
+    product, before = (x * weight).sum(), x._version
+    rope.apply(x, 5, out=x, fused=True)
+    assert x._version > before
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_gradients_come_back_by_the_loop(rng, monkeypatch):
+    pytest.importorskip("numba", reason="numba is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    loops, plan = [], _rotate.launcher
+    monkeypatch.setattr(_rotate, "launcher", lambda kind, *rest: loops.append(kind) or plan(kind, *rest))
+    x = torch.tensor(rng.uniform(-1, 1, (3, 12)), requires_grad=True)
+    rope = ra.Rope(F, pairing="half")
+    (gradient,) = torch.autograd.grad(rope.apply(x, 5, fused=True).sum(), x)
+    assert [inverse for _, _, inverse in loops] == [False, True]
+    torch.testing.assert_close(gradient, rope.apply(torch.ones_like(x), 5, inverse=True), rtol=0, atol=1e-15)
+
+
+_PROCESS = """
+import os, sys
+import numpy as np
+import rope_any as ra
+rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.random.default_rng(0).standard_normal((8, 400, 128))
+want = rope.apply(x, 5)
+assert np.array_equal(rope.apply(x, 5, fused=True), want)
+if "fork" in sys.argv:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(rope.apply(x, 5, fused=True), want) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def run_alone(*words, **environment):
+    """Return what a process that calls the loop printed."""
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _PROCESS, *words]
+    variables = {**os.environ, "OMP_NUM_THREADS": "3", **environment}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
+    pytest.importorskip("numba", reason="numba is not installed")
+    first, second = (run_alone(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
+    kept = re.findall(r"data saved to '(.*_rotate_halves_\w+-\d+.*)'", first)
+    assert len(kept) == 1 and "data loaded" not in first
+    assert "data loaded" in second and "data saved" not in second
+    from rope_any._arrays import _loop
+
+    assert _loop._VERSION in kept[0]  # a changed formula has another name
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_where_nothing_can_be_written_the_loop_is_compiled_all_the_same():
+    pytest.importorskip("numba", reason="numba is not installed")
+    run_alone(NUMBA_CACHE_DIR=f"{os.devnull}/nowhere")
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_has_threads_of_its_own():
+    pytest.importorskip("numba", reason="numba is not installed")
+    run_alone("fork")
