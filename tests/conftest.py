@@ -14,6 +14,8 @@ from typing import Any
 # torch, which waits for the first.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# torch's compiler tries the vectors that the processor says it has, for eight seconds; here it takes its word.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 import hypothesis
 import hypothesis.configuration

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def assert_columns(got, formula, options, p, get=np.asarray):
         np.testing.assert_array_equal(get(field), np.reshape(want[:, column], np.shape(p)))
 
 
+@one_jax
 @pytest.mark.parametrize("shape", [(8,), (2, 4), (8, 1)])
 def test_maps_are_the_formulas(lib, mapped, shape):
     function, options, formula = mapped
@@ -138,6 +140,7 @@ def check(lib, arrays, got, relative):
     np.testing.assert_allclose(attend(got, v), attend(want, v), rtol=0, atol=atol)
 
 
+@one_jax
 @pytest.mark.parametrize(("group", "window"), [(3, 4), (4, 10), (1, 5), (2, 0), (5, 40)])
 def test_self_extend_is_its_matrix(lib, turn, arrays, group, window):
     p = lib(HERE, "int32")

@@ -105,6 +105,7 @@ def arrays(lib, dtype, qk):
     return tuple(lib(x, dtype) for x in qk)
 
 
+@one_jax
 def test_xpos_is_the_papers_matrix(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         tables = bending.xpos(rope.table(given, like=arrays[0]), given, centre=4)
@@ -113,6 +114,7 @@ def test_xpos_is_the_papers_matrix(lib, rope, arrays):
     check_against(lib, rope, arrays, other, paper_xpos(range(6), rope.pairing, -2, 32.0, 1.5))
 
 
+@one_jax
 @pytest.mark.parametrize("padding", [0.0, 1.0])
 def test_fope_is_the_papers_sum(lib, arrays, coefficients, padding):
     by_head, like = paper_fope(P, "half", coefficients, padding), arrays[0]
@@ -408,6 +410,7 @@ def test_schemes_compose(lib, qk):
 # --- LongRoPE's first tokens ----------------------------------------------------------------------------------
 
 
+@one_jax
 def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
     x = lib(qk[0])
     slow = scaling.longrope(

@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import oracle
 import pytest
+from conftest import one_jax
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -265,6 +266,7 @@ def test_decay_goes_to_the_length_that_is_asked_for():
 # --- table ------------------------------------------------------------------------------------------------------------
 
 
+@one_jax
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_table_of_any_library_is_its_image(lib, dtype):
     if dtype not in lib.dtypes:
@@ -383,6 +385,7 @@ def test_errors_of_a_float64_table_have_its_bound():
     assert "1e−15" in bound.get_label() and (ours.get_ydata() <= bound.get_ydata()).all()
 
 
+@one_jax
 def test_errors_on_any_library(lib):
     rope = ra.Rope(ra.axes.chunked(F[::4], [2, 2]), pairing="half")
     _, ours, _ = plot.errors(rope, longest=2**31 - 1, like=lib([0.0], "float32")).lines

@@ -42,6 +42,7 @@ def like(lib):
 PACKS = [[3, 2, 4], [1], [0, 3, 0, 0, 2, 0], [5, 0], [0], []]
 
 
+@one_jax
 @pytest.mark.parametrize("lengths", PACKS)
 def test_packed(lib, like, lengths):
     ends, wanted = cumulated(lengths), [i for n in lengths for i in range(n)]
@@ -99,6 +100,7 @@ def counted(mask):
     return rows
 
 
+@one_jax
 def test_padded(lib):
     mask = [[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]
     for dtype in ("bool", *lib.integers):
@@ -168,6 +170,7 @@ GRIDS = {
 }
 
 
+@one_jax
 @pytest.mark.parametrize("name", GRIDS)
 def test_grid(lib, like, name):
     axes, options = GRIDS[name]
@@ -234,6 +237,7 @@ def dealt(length, ranks, *, zigzag):
 SHARDS = [(12, 3), (8, 4), (10, 1)]
 
 
+@one_jax
 @pytest.mark.parametrize("zigzag", [True, False])
 @pytest.mark.parametrize(("length", "ranks"), SHARDS)
 def test_shards(lib, like, length, ranks, zigzag):
@@ -270,6 +274,7 @@ def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
 # --- unrotated ----------------------------------------------------------------------------------------------
 
 
+@one_jax
 def test_unrotated(lib, like):
     same(lib, positions.unrotated([5, 6], before=1, after=2, like=like), [0, 5, 6, 0, 0])
     same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), after=1), [[5, 6, 0], [7, 8, 0]])

@@ -5,6 +5,7 @@ from types import MethodType, SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def numbered(spans, start=0, *, time_advances=True):
 # --- against plain Python -----------------------------------------------------------------------------------
 
 
+@one_jax
 @pytest.mark.parametrize("time_advances", [True, False])
 @pytest.mark.parametrize("start", [0, 7, -3])
 def test_streams_are_numbered(lib, start, time_advances):

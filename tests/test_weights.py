@@ -73,6 +73,7 @@ def bits(rng, shape, dtype):
     return host.view(dtype)[..., 0]
 
 
+@one_jax
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_to_the_bit_on_every_library(lib, rng, axis):
     order = expected(6, "half", "interleaved")

@@ -29,6 +29,12 @@ def _device_kwargs(x: Array) -> dict[str, Any]:
     return {"device": next(iter(place))} if len(place) == 1 else {}
 
 
+def _has_mesh() -> bool:
+    """Whether new arrays belong to a mesh, so that they cannot be used outside of it."""
+    mesh = getattr(jax.sharding, "get_abstract_mesh", None)
+    return mesh is not None and not mesh().empty
+
+
 LIBRARY = Library(
     name="jax",
     types=("jax.Array", "jax.ArrayImpl", "jax.Tracer"),
@@ -36,7 +42,7 @@ LIBRARY = Library(
     placement=_placement,
     device_kwargs=_device_kwargs,
     has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
-    keeps_constants=trace_state_clean,
+    keeps_constants=lambda: trace_state_clean() and not _has_mesh(),
     compiler=Compiler(lambda *_: None, compile=jax.jit),
     module=jax,
     devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},
