@@ -273,17 +273,19 @@ def test_gradients_pass_through(rng):
 
 def test_numba_is_called_from_many_threads(rng):
     pytest.importorskip("numba", reason="numba is not installed")
-    rope = ra.Rope(F, pairing="half")
-    x = rng.uniform(-1, 1, (4, 100, 12))
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(rope.apply(x, fused=True))) for _ in range(8)]
+    rope = ra.Rope(ra.frequencies(512), pairing="half")  # wide rows, so that memory that is not their own would show
+    x = rng.uniform(-1, 1, (2, 40, 512))
+    want, results = rope.apply(x), []
+
+    def call():
+        results.extend(np.array_equal(rope.apply(x, fused=True), want) for _ in range(40))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(results) == 8
-    for result in results:
-        np.testing.assert_allclose(result, rope.apply(x), rtol=0, atol=1e-15)
+    assert results == [True] * 320
 
 
 # --- the loop for the memory of a CPU ---------------------------------------------------------------------------------
@@ -369,6 +371,41 @@ def test_gradients_come_back_by_the_loop(rng, monkeypatch):
     (gradient,) = torch.autograd.grad(rope.apply(x, 5, fused=True).sum(), x)
     assert [inverse for _, _, inverse in loops] == [False, True]
     torch.testing.assert_close(gradient, rope.apply(torch.ones_like(x), 5, inverse=True), rtol=0, atol=1e-15)
+
+
+def test_a_mode_sees_what_is_done(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    proxy = pytest.importorskip("torch.fx.experimental.proxy_tensor", reason="torch has no make_fx")
+    rope, (x, y) = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (2, 3, 12)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        graph = proxy.make_fx(lambda x: rope.apply(x, 5, fused=True), tracing_mode="real")(x)
+    torch.testing.assert_close(graph(y), rope.apply(y, 5), rtol=0, atol=1e-15)
+
+
+_AT_THE_END = """
+import threading
+import numpy as np
+import rope_any as ra
+rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.ones((8, 400, 128))
+want = rope.apply(x, 5)
+
+def late():
+    threading.main_thread().join()
+    print(np.array_equal(rope.apply(x, 5, fused=True), want))
+
+threading.Thread(target=late).start()
+"""
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_a_thread_that_outlives_the_first_one_does_it_alone():
+    pytest.importorskip("numba", reason="numba is not installed")
+    command = [sys.executable, "-c", _AT_THE_END]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=300
+    )
+    assert run.stdout == "True\n"
 
 
 _PROCESS = """

@@ -1359,3 +1359,75 @@ def test_many_tokens_have_the_same_bits_in_any_number_of_threads(dtype, pairing,
     for rope, whole in zip(ropes, results[0], strict=True):
         pieces = torch.cat([rope.apply(piece, 7 + 77 * i) for i, piece in enumerate(x.split(77, dim=1))], dim=1)
         assert bits(pieces) == whole
+
+
+# --- what a reader of the plans found ---------------------------------------------------------------------------------
+
+
+def test_an_attention_factor_is_no_part_of_another_plan(put):
+    """A table of one row for all tokens is divided where there is a factor, and taken as it is where there is none."""
+    with_factor, without = (ra.Rope(F, pairing="half", attention_factor=factor) for factor in (2.0, 1.0))
+    x = put(data(1, 1, 4096, 32))
+    rows = without.table(range(5, 6), like=x)
+    wide = ra.Table(*(find(x).xp.broadcast_to(part, (4096, 16)) for part in rows))
+    for fused in (False, True):
+        with_factor.apply(x, wide, inverse=True, fused=fused)
+        got = without.apply(x, wide, inverse=True, fused=fused)
+        want = without.apply(x, [5] * 4096, inverse=True)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=1e-6)
+
+
+def test_gradients_in_batches_after_a_plan(torch):
+    class Rotate(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return ROPE.apply(x, 5)
+
+        @staticmethod
+        def backward(_, gradient):
+            return ROPE.apply(gradient, 5, inverse=True)
+
+    x = torch.tensor(data(6, 32), requires_grad=True)
+    ROPE.apply(x.detach(), 5, inverse=True)
+    y = Rotate.apply(x)
+    many = torch.eye(y.numel()).reshape(-1, *y.shape)[:4]
+    (got,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
+    want = torch.stack([ROPE.apply(row, 5, inverse=True) for row in many])
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+def test_a_default_device_stops_no_plan(torch):
+    x = torch.tensor(data(6, 32))
+    ROPE.apply(x, 5)
+    kept = dict(PLANS)
+    torch.set_default_device("cpu")
+    try:
+        torch.testing.assert_close(ROPE.apply(x, 5), ROPE.apply(x, [5, 6, 7, 8, 9, 10]), rtol=0, atol=1e-6)
+    finally:
+        torch.set_default_device(None)
+    assert kept.keys() <= PLANS.keys()
+
+
+def test_one_wide_row_is_shared_by_threads(torch):
+    threads, c = torch.get_num_threads(), torch.ones(1, 32784)
+    torch.set_num_threads(2)
+    try:
+        got = ra.rotate(torch.ones(1, 65568), c, c, pairing="interleaved")
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(got, torch.tensor([0.0, 2.0]).repeat(1, 32784))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_pair_alone_and_in_company(put, dtype):
+    x, rope = data(200, 2).astype(dtype), ra.Rope((0.7,), pairing="interleaved")
+    table = rope.table(range(200), like=put(x))
+    whole = np.asarray(ra.rotate(put(x), *table, pairing="interleaved"))
+    for i in range(200):
+        alone = ra.rotate(put(x[i : i + 1]), *(part[i : i + 1] for part in table), pairing="interleaved")
+        assert np.array_equal(np.asarray(alone)[0], whole[i])
+
+
+def test_no_tokens_have_positions_that_can_be_told(put):
+    with pytest.raises(ValueError, match="positions must not exceed"):
+        ROPE.apply(put(data(1, 2, 0, 32)), 2**60)

@@ -86,7 +86,7 @@ class Rope:
     start: int = 0
     blocks: int = 1
     _prepared: PreparedFrequencies = field(init=False, compare=False)
-    _layout: tuple[Any, ...] = field(init=False, compare=False)
+    _layout: tuple[Any, ...] = field(init=False, compare=False)  # all that a plan depends on
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
@@ -111,7 +111,7 @@ class Rope:
             "start": start,
             "blocks": blocks,
             "_prepared": (prepared := prepare(frequencies)),
-            "_layout": (self.pairing, start, blocks, pairs, prepared.axes),
+            "_layout": (self.pairing, start, blocks, pairs, prepared.axes, self.attention_factor == 1),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -489,7 +489,7 @@ class Rope:
             raise TypeError(msg)
 
         def layout(rope: Rope) -> str:
-            pairing, start, blocks, pairs, _ = rope._layout
+            pairing, start, blocks, pairs, *_ = rope._layout
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 
         if layout(self) != layout(source):

@@ -599,8 +599,8 @@ def _is_complex(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: t
 
 def _loops(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
     """Whether ``fused=True`` is asked for in the memory of a CPU, and Numba compiles a loop for it."""
-    if not rotation.fused or not _in_memory(rotation, xs, table, outs):
-        return False
+    if not rotation.fused or not rotation.lib.keeps_constants() or not _in_memory(rotation, xs, table, outs):
+        return False  # a mode would not see what the loop does
     host: Any = rotation.lib.host
     return all(host.why_no_loop(x) is None for x in xs)
 

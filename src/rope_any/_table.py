@@ -208,7 +208,7 @@ def table_of_range(lib: Library, positions: range, frequencies: PreparedFrequenc
     from rope_any._arrays import _angles
 
     host: Any = lib.host
-    require_fit(*positions[:1], *positions[-1:], wide=True)
+    require_fit(positions.start, max(positions.start, positions.stop - 1), wide=True)
     angles = kept(frequencies, "angles", lambda: _angles.angles(frequencies.fixed_point[0]))
     cos, sin = map(host.adopt, _angles.table_of_range(angles, positions.start, len(positions)))
     return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)

@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import njit, typeof, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rope_any._formula import rotate_component
@@ -104,6 +104,25 @@ def _upper_half(builder: Any, number: Any) -> Any:
     return builder.trunc(result, ir.IntType(16))
 
 
+_MOST_PAIRS = 256  # that are rotated at a time
+
+
+_allocate: Any = cgutils.alloca_once  # typed in part, as are the functions below
+
+
+def _own(_: Any) -> Any:
+    """Return the address of memory for that many pairs, on the stack of the loop, which lives as long as it runs."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature, arguments
+        memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * _MOST_PAIRS))
+        return builder.ptrtoint(memory, context.get_value_type(types.intp))
+
+    return types.intp(), generate
+
+
+_own_memory: Any = intrinsic(_own)
+
 # A row goes through memory of the loop's own: so x may be `out`, and LLVM knows that no number written is read again.
 _read_given, _write_own = _read("given", "own"), _write("own", "given")
 _read_own, _write_out = _read("own, full", "out"), _write("out", "own, full")
@@ -148,8 +167,7 @@ def _rotate_rows(
     """Rotate units of rows: tiles of the last axis, as long as their rows of the table stay in the cache."""
     (middle, inner, tile, size, wide), (x0, x1, x2), (o0, o1, o2), (c0, c1, c2), (s0, s1, s2) = layout
     tiles, gap = -(-inner // tile), pairs if step == 1 else 1
-    memory = np.empty(2 * min(pairs, _MOST_PAIRS), np.float64)
-    own = memory.ctypes.data
+    own = _own_memory()
     for unit in range(begin, end):
         rest, j = divmod(unit, middle)
         i, t = divmod(rest, tiles)

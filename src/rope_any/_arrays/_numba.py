@@ -4,7 +4,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from itertools import product
 from math import prod
@@ -154,7 +155,10 @@ def _share(loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], count: i
                 return
             loop(*call)
 
-    others = [_pool(count).submit(work) for _ in range(min(count, len(calls)) - 1)]
+    others: list[Future[None]] = []
+    with suppress(RuntimeError):  # at the end of a program no thread can be started: then this one does it all
+        for _ in range(min(count, len(calls)) - 1):
+            others.append(_pool(count).submit(work))  # noqa: PERF401  # those that could be started are to be waited for
     work()
     for other in others:
         other.result()

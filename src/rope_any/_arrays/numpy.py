@@ -65,6 +65,8 @@ def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
+    if c.shape[-1] == 1:  # one pair is two halves
+        return _few_halves(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))
     factor.real, factor.imag = c, s
 
@@ -116,7 +118,7 @@ LIBRARY = Library(
         strides=lambda x: x.strides,
         tile_size=lambda: 2**15,
         as_complex=_as_complex,
-        multiplies_complex=lambda _: True,  # its loops end with the vectors that they begin with
+        multiplies_complex=lambda pairs: pairs > 1,  # for one its loops differ; others end as they begin
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=np.ascontiguousarray,

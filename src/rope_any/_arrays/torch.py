@@ -9,6 +9,7 @@ from typing import Any
 import array_api_compat.torch
 import torch
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext  # of set_default_device, which does nothing to tensors that are there
 
 from rope_any._arrays import _memory, _numba, _sharding
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
@@ -19,6 +20,7 @@ _is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is n
 _transforms: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
 _function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
+_function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 
@@ -79,7 +81,7 @@ def _is_watched() -> bool:
         or _is_tracing()
         or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
         or _dispatch_modes()
-        or _function_modes()
+        or any(type(_function_mode_at(i)) is not DeviceContext for i in range(_function_modes()))
     )
 
 
@@ -94,9 +96,11 @@ def _signature(tensors: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
                 facts.append(None)
             elif type(x) not in _PLAIN or x.layout is not _STRIDED or (recording and x.requires_grad):
                 return None
+            elif not x.data_ptr() and x.numel():
+                return None  # a zero without memory, or what is left of a freed tensor
             else:
                 facts.append((x.dtype, x.device, x.shape, x.stride()))
-    except RuntimeError:  # a nested tensor has no strides
+    except RuntimeError:  # a nested tensor has no strides, and a wrapper of a transformation no memory
         return None
     return tuple(facts)
 
@@ -135,7 +139,7 @@ def _address(x: Array) -> int | None:
 def _plain_addresses(tensors: tuple[Array, ...]) -> list[int] | None:
     found = []
     for x in tensors:
-        address = x.data_ptr()
+        address = _address(x)
         if not address or x.is_neg() or x._is_zerotensor():  # noqa: SLF001  # nothing public tells
             return None  # it has no memory, or its numbers are not those that stand there
         found.append(address)
@@ -180,9 +184,9 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
     count, shared_from = x.numel(), 2**15
     threads = min(torch.get_num_threads(), -(-count // shared_from))
     if count >= shared_from and count % (16 * threads):
-        axis = max(range(x.ndim - 1), key=lambda axis: x.shape[axis])
-        whole = factor.expand(x.shape)
-        for part in zip(*(array.tensor_split(2, axis) for array in (x, whole, out)), strict=True):
+        whole, axis = factor.expand(x.shape), max(range(x.ndim), key=lambda axis: x.shape[axis])
+        middle = x.shape[axis] // 2 // 16 * 16 if axis == x.ndim - 1 else x.shape[axis] // 2
+        for part in zip(*(array.tensor_split((middle,), axis) for array in (x, whole, out)), strict=True):
             _multiply_complex(*part)
     else:
         torch.mul(x, factor, out=out)
