@@ -58,6 +58,10 @@ class Library:
         numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
         return getattr(self.xp, name, numpy)
 
+    def trace(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function compiled; for torch into a graph that is run as it is, without code made for it."""
+        return self.compile(function, **({"backend": "aot_eager"} if self.name.startswith("torch") else {}))
+
     def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function as it is; for JAX compiled whole, as each operation takes as long to compile by itself."""
         return self.compile(function) if self.compile and self.name.startswith("jax") else function

@@ -64,7 +64,7 @@ def test_maps_are_the_formulas(lib, mapped, shape):
 def test_maps_run_compiled(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    compiled = lib.compile(lambda p: [tuple(function(p, **options)) for function, options, _ in MAPS.values()])
+    compiled = lib.trace(lambda p: [tuple(function(p, **options)) for function, options, _ in MAPS.values()])
     for got, (_, options, formula) in zip(compiled(lib(P, "int32")), MAPS.values(), strict=True):
         assert_columns(got, formula, options, P, lib.get)
 

@@ -83,7 +83,7 @@ def test_streams_are_constants_of_a_compiled_function(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     x = lib(np.arange(3), "int32")
-    got = lib.compile(lambda x: positions.mrope(STREAM, like=x)[:3, ...] + x[:, None])(x)
+    got = lib.trace(lambda x: positions.mrope(STREAM, like=x)[:3, ...] + x[:, None])(x)
     np.testing.assert_array_equal(lib.get(got), np.asarray(numbered(STREAM)[0][:3]) + np.arange(3)[:, None])
 
 

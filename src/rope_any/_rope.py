@@ -19,7 +19,7 @@ from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import Plan, Rotation, check, plan_of
-from rope_any._table import BentTable, Table, adds_angles, check_table, table, table_of_range
+from rope_any._table import BentTable, Table, can_add_angles, check_table, consecutive_table, table
 
 
 @dataclass(frozen=True, repr=False)
@@ -389,7 +389,11 @@ class Rope:
         outs: tuple[Array | None, ...],
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
-        """Rotate arrays by the plan that is kept for arrays like these, or check them and make a new one."""
+        """
+        Rotate arrays by the plan that is kept for arrays like these, or check them, and make and keep a new plan.
+
+        What a key doesn't tell (overlap of what is written, memory) is asked by the plan in each run.
+        """
         key = self._key(call, xs + outs, positions)
         decided: _Decided | None = None if key is None else PLANS.get(key)
         if decided is not None:
@@ -399,7 +403,7 @@ class Rope:
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
         like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and adds_angles(lib, like, range(1), self._prepared)
+        adds = adds and can_add_angles(lib, like, range(1), self._prepared)
         decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
@@ -451,7 +455,7 @@ class Rope:
         elif adds:
             first = 0 if positions is None else integer("positions", positions)
             along = range(first, first + xs[-1].shape[call.axis])
-            tables = (table_of_range(lib, along, self._prepared, self.attention_factor),) * len(xs)
+            tables = (consecutive_table(lib, along, self._prepared, self.attention_factor),) * len(xs)
         elif _is_pair(positions):
             tables = positions
         else:

@@ -100,9 +100,9 @@ def rotate(
     out : array, optional
         Where to write: x itself (in place), or an array like x that does not overlap it.
     fused : bool, optional
-        Let the library's own compiler make one loop of it: torch.compile, jax.jit, mlx.compile, cupy.fuse, and Numba
-        for NumPy (extra ``numba``). The first call with a dtype takes the time to compile, seconds on torch. What
-        cannot be compiled runs as without, with a RuntimeWarning once.
+        Let a compiler make one loop of it: Numba (extra ``numba``) for NumPy and torch on a CPU, else the library's
+        own: torch.compile, jax.jit, mlx.compile, cupy.fuse. The first call with a dtype takes seconds to compile.
+        What cannot be compiled runs as without, with a RuntimeWarning once.
 
     Returns
     -------
@@ -295,15 +295,16 @@ def _vjp(
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:
-    """Rotate queries and keys in one loop over their memory, which reads and writes each number once."""
+    """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their numbers once."""
+    # The arrays made here are for their steps in memory alone: those of each run have the same.
     lib, dtype, eager = rotation.lib, rotation.dtype(xs[0]), rotation._replace(fused=False)
     host: Any = lib.host
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
     factors = [host.contiguous(part, dtype) for part in table]
     if any(prod(x.shape) == 0 for x in xs):
         return partial(dispatch, eager)
-    if any(host.strides(part)[-1] != part.itemsize for part in (*xs, *results)):
-        return partial(_rotate_copies, rotation)  # the features of one are not side by side
+    if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
+        return partial(_rotate_copies, rotation)
     try:
         launch = _launcher(rotation, xs, results, factors)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
@@ -314,7 +315,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
-            return dispatch(eager, xs, table, outs)  # which says why
+            return dispatch(eager, xs, table, outs)  # which raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
         found = host.addresses((*xs, *results, cos, sin))
@@ -333,13 +334,18 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array]
 ) -> Callable[[Sequence[int]], bool]:
-    """Return the loop over arrays, with what it is to know of them."""
+    """
+    Return the function that calls the loop for arrays that lie in memory as these do.
+
+    It takes the addresses of the xs, of the results, of cos and of sin, and returns whether they are aligned; if not,
+    nothing is written.
+    """
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
     def steps(part: Array, axes: int) -> tuple[int, ...]:
         own = [0 if n == 1 else step for n, step in zip(part.shape[:-1], host.strides(part), strict=False)]
-        return (0,) * (axes - len(own)) + tuple(own)  # along axes that it has not, or one of, it does not move
+        return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
     rows = [
         Rows(tuple(x.shape[:-1]), *(steps(part, x.ndim - 1) for part in (x, result, *factors)))
@@ -349,8 +355,14 @@ def _launcher(
     return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads)
 
 
+def _has_plain_rows(host: Any, x: Array) -> bool:
+    """Whether the features of x are side by side, and all of its rows aligned if the first is."""
+    steps, size = host.strides(x), x.itemsize
+    return steps[-1] == size and not any(step % size for step in steps)
+
+
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate copies of arrays whose features are not side by side in memory; write what comes out where it belongs."""
+    """Rotate copies of arrays whose rows the loop cannot take; write what comes out where it belongs."""
     host: Any = rotation.lib.host
     copies = tuple([host.contiguous(x, x.dtype) for x in xs])
     rotated = dispatch(rotation, copies, table, (None,) * len(xs))
@@ -406,7 +418,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 
 
 def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Run:
-    """Rotate queries and keys by one prepared table, in the fewest operations."""
+    """Rotate all arrays of a call by one prepared table, in the fewest operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     prepare: Any = lib.host and lib.host.few[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse

@@ -164,9 +164,9 @@ def table(
         isinstance(positions, range)
         and learned is None
         and dtype == xp.float32
-        and adds_angles(lib, home, positions, frequencies)
+        and can_add_angles(lib, home, positions, frequencies)
     ):
-        return table_of_range(lib, positions, frequencies, factor)
+        return consecutive_table(lib, positions, frequencies, factor)
     lib.initialise_trig(home)
 
     def finished(made: Table) -> Table:
@@ -192,8 +192,8 @@ def table(
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
 
-def adds_angles(lib: Library, like: Array, positions: range, frequencies: PreparedFrequencies) -> bool:
-    """Whether a table can be made by `table_of_range`: of consecutive positions on one axis, in the memory of a CPU."""
+def can_add_angles(lib: Library, like: Array, positions: range, frequencies: PreparedFrequencies) -> bool:
+    """Whether `consecutive_table` can be called: for consecutive positions on one axis, in the memory of a CPU."""
     return (
         positions.step == 1
         and frequencies.axes is None
@@ -203,14 +203,14 @@ def adds_angles(lib: Library, like: Array, positions: range, frequencies: Prepar
     )
 
 
-def table_of_range(lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float) -> Table:
+def consecutive_table(lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float) -> Table:
     """Return the float32 table of consecutive positions, by sums of angles."""
     from rope_any._arrays import _angles
 
     host: Any = lib.host
     require_fit(positions.start, max(positions.start, positions.stop - 1), wide=True)
-    angles = kept(frequencies, "angles", lambda: _angles.angles(frequencies.fixed_point[0]))
-    cos, sin = map(host.adopt, _angles.table_of_range(angles, positions.start, len(positions)))
+    angles = kept(frequencies, "angles", lambda: _angles.prepare(frequencies.fixed_point[0]))
+    cos, sin = map(host.adopt, _angles.cos_sin_of_range(angles, positions.start, len(positions)))
     return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
 
 

@@ -57,7 +57,7 @@ def find(x: object) -> Library | None:
 
 
 def is_compiling() -> bool:
-    """Whether torch.compile follows this call: what is kept between calls is then neither read nor written."""
+    """Whether torch.compile is tracing now. Callers then neither read nor write what is kept between calls."""
     compiler: Any = sys.modules.get("torch.compiler")
     return hasattr(compiler, "is_compiling") and compiler.is_compiling()
 

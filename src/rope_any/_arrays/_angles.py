@@ -25,20 +25,20 @@ class Angles(NamedTuple):
     """The first 64 positions' cosines and sines, as complex numbers."""
 
 
-def angles(words: tuple[int, ...]) -> Angles:
+def prepare(words: tuple[int, ...]) -> Angles:
     """Return frequencies, given in units of 2⁻⁶⁴ turns per position, made ready."""
     row = np.asarray(words, dtype=np.int64)
     return Angles(row, _unit_circle(row, np.arange(_ROWS)))
 
 
-def table_of_range(given: Angles, first: int, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def cos_sin_of_range(angles: Angles, first: int, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return cosines and sines of the positions from `first` on, each ``(count, pairs)``."""
-    words, fine = given
+    words, fine = angles
     cos, sin = np.empty((count, len(words)), dtype=np.float32), np.empty((count, len(words)), dtype=np.float32)
-    start, last, done = first // _ROWS, (first + count - 1) // _ROWS, 0
-    for i in range(start, last + 1, _TILE):
-        coarse = _unit_circle(words, np.arange(i, min(i + _TILE, last + 1)) * _ROWS)
-        skipped = first % _ROWS if i == start else 0
+    begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
+    for i in range(begin, end, _TILE):
+        coarse = _unit_circle(words, np.arange(i, min(i + _TILE, end)) * _ROWS)
+        skipped = first % _ROWS if i == begin else 0
         if len(coarse) == 1:
             rows = coarse * fine[skipped : skipped + count - done]
         else:

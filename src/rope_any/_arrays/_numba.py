@@ -104,14 +104,20 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
 
 
 def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> list[_Job]:
-    """Return the calls of the loop for some rows: it knows three axes, and more are gone through here."""
+    """
+    Return the calls of the loop that rotate the rows of one array of so many pairs.
+
+    The loop goes through three batch axes; if there are more, there is a call for each index of the outer ones. `sizes`
+    are those of a number of x and of the table, in bytes.
+    """
     if 0 in rows.shape:
         return []
-    # The axes in the order of x in memory, those of one left out, and those joined that are one in all four.
+    # The axes in the order of x in memory, without those of length 1; neighbours that x, out, cos and sin could all
+    # have as one axis are joined.
     axes = sorted((axis for axis in zip(*rows, strict=True) if axis[0] != 1), key=lambda axis: -abs(axis[1]))
     joined: list[tuple[int, ...]] = []
     for n, *steps in axes:
-        if joined and all(outer == n * step for outer, step in zip(joined[-1][1:], steps, strict=True)):
+        if joined and all(before == n * step for before, step in zip(joined[-1][1:], steps, strict=True)):
             joined[-1] = (joined[-1][0] * n, *steps)
         else:
             joined.append((n, *steps))
@@ -136,7 +142,7 @@ def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> list[_Job]:
 
 
 def threads() -> int:
-    """Return how many threads rotate large arrays: ``OMP_NUM_THREADS``, or as many as there are processors for it."""
+    """Return how many threads rotate large arrays of NumPy: ``OMP_NUM_THREADS``, or all processors of this process."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
