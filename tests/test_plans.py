@@ -1364,6 +1364,7 @@ def test_many_tokens_have_the_same_bits_in_any_number_of_threads(dtype, pairing,
 # --- what a reader of the plans found ---------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 def test_an_attention_factor_is_no_part_of_another_plan(put):
     """A table of one row for all tokens is divided where there is a factor, and taken as it is where there is none."""
     with_factor, without = (ra.Rope(F, pairing="half", attention_factor=factor) for factor in (2.0, 1.0))
