@@ -317,6 +317,16 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     np.testing.assert_allclose(got[0], rope.apply(x, 7, seq_axis=seq_axis), rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_of_records_that_are_not_aligned(count, rng):
+    pytest.importorskip("numba", reason="numba is not installed")
+    x = np.zeros(count, dtype=[("tag", "u1"), ("row", "f4", (12,))])["row"]
+    x[...] = rng.uniform(-1, 1, (count, 12))
+    rope = ra.Rope(F, pairing="half")
+    np.testing.assert_array_equal(rope.apply(x, 5, fused=True), rope.apply(x, 5))
+
+
 def test_how_many_threads_numpy_gets(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert find(np.ones(1)).host.threads() == 3

@@ -63,7 +63,6 @@ JAX = importlib.util.find_spec("jax") and hasattr(importlib.import_module("jax.s
 
 @pytest.fixture(scope="module")
 def devices():
-    # code that isn't optimized is made sooner, and is sharded alike
     return failures(
         "sharded_jax",
         XLA_FLAGS="--xla_force_host_platform_device_count=8",

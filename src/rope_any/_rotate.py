@@ -358,7 +358,7 @@ def _launcher(
 def _has_plain_rows(host: Any, x: Array) -> bool:
     """Whether the features of x are side by side, and all of its rows aligned if the first is."""
     steps, size = host.strides(x), x.itemsize
-    return steps[-1] == size and not any(step % size for step in steps)
+    return steps[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, steps, strict=True))
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
