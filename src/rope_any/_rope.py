@@ -226,8 +226,9 @@ class Rope:
         TypeError, ValueError
             As `rotate`; or if the positions don't fit the tokens, or q is longer than k.
         """
-        call = _Call(("q", "k"), integer("seq_axis", seq_axis), flag("fused", fused))
-        return self._rotate(call, (q, k), positions, _pair(out))
+        if type(seq_axis) is not int or type(fused) is not bool:
+            seq_axis, fused = integer("seq_axis", seq_axis), flag("fused", fused)
+        return self._rotate((("q", "k"), seq_axis, fused, False, False), (q, k), positions, _pair(out))
 
     def apply(
         self,
@@ -275,7 +276,7 @@ class Rope:
         if _is_pair(positions):
             msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
             raise ValueError(msg)
-        call = _Call(("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse)
+        call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
         return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
 
     def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
@@ -378,12 +379,12 @@ class Rope:
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
         dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)
         made = table(stack_axes(lib, *places), move, attention_factor=factor, dtype=dtype, like=keys, lib=lib)
-        call = _Call(("keys",), axis, wide=wide)
+        call = ("keys",), axis, False, False, wide
         return self._rotate(call, (keys,), made, (out,), lib)[0]  # type: ignore[no-any-return]  # as keys
 
     def _rotate(
         self,
-        call: "_Call",
+        call: tuple[tuple[str, ...], int, bool, bool, bool],
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
@@ -392,12 +393,29 @@ class Rope:
         """
         Rotate arrays by the plan that is kept for arrays like these, or check them, and make and keep a new plan.
 
-        What a key doesn't tell (overlap of what is written, memory) is asked by the plan in each run.
+        `call` is a `_Call` as a plain tuple, which is made faster. What a key doesn't tell (overlap of what is written,
+        memory) is asked by the plan in each run.
         """
-        key = self._key(call, xs + outs, positions)
+        key = self._key(call, xs if outs[0] is None else xs + outs, positions)
         decided: _Decided | None = None if key is None else PLANS.get(key)
-        if decided is not None:
-            return decided.plan(xs, self._tables(decided, call, xs, positions), outs)
+        if decided is None:
+            decided, tables = self._decide(_Call._make(call), xs, positions, outs, lib)
+            keep_plan(key, decided)
+        elif decided.as_given:
+            return decided.plan(xs, positions, outs)
+        else:
+            tables = self._tables(decided, _Call._make(call), xs, positions)
+        return decided.plan(xs, tables, outs)
+
+    def _decide(
+        self,
+        call: "_Call",
+        xs: tuple[Array, ...],
+        positions: Positions | Table | tuple[Table, Table] | None,
+        outs: tuple[Array | None, ...],
+        lib: Library | None,
+    ) -> tuple["_Decided", Table | tuple[Table, Table]]:
+        """Check arrays; return what is decided for arrays like these, and their table or tables."""
         lib = lib or _one_library(call.names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
@@ -407,15 +425,15 @@ class Rope:
         decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
+        each_table = _for_both(tables)[: len(xs)]
         fits = []
-        for each, given, out in zip(tokens, tables, outs, strict=True):
+        for each, given, out in zip(tokens, each_table, outs, strict=True):
             if isinstance(positions, tuple):
                 self._check_given(lib, given)
             fits.append(alignment(each, tuple(given.cos.shape[:-1])))
             check(rotation, each.x, given, out, name=each.name)
-        plan = plan_of(rotation, dict(zip(call.names, xs, strict=True)), tables, outs, fits)
-        keep_plan(key, decided._replace(plan=plan))
-        return plan(xs, tables, outs)
+        plan = plan_of(rotation, dict(zip(call.names, xs, strict=True)), each_table, outs, fits)
+        return decided._replace(plan=plan), tables
 
     def _check_given(self, lib: Library, given: Table) -> None:
         """Raise unless a table has as many pairs as this Rope."""
@@ -424,14 +442,16 @@ class Rope:
             msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
             raise ValueError(msg)
 
-    def _key(self, call: "_Call", arrays: tuple[Array | None, ...], positions: object) -> tuple[Any, ...] | None:
+    def _key(
+        self, call: tuple[Any, ...], arrays: tuple[Array | None, ...], positions: object
+    ) -> tuple[Any, ...] | None:
         """Return what the plan of a call depends on; None if none may be kept."""
         kind: object = type(positions)
         if kind is Table or kind is BentTable:
             arrays += positions  # type: ignore[operator]  # a table is a tuple
         elif kind is range:
             kind = range, positions.stop - positions.start, positions.step  # type: ignore[attr-defined]  # a range
-        elif _is_pair(positions):
+        elif kind is tuple and _is_pair(positions):
             kind, arrays = positions[0] is positions[1], (*arrays, *positions[0], *positions[1])
         elif kind is not int and positions is not None:
             arrays += (positions,)
@@ -444,33 +464,33 @@ class Rope:
         call: "_Call",
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
-    ) -> tuple[Table, ...]:
-        """Return a table for each array, given or made; where there are fewer queries than keys, the last rows."""
-        if decided.as_given:
-            return (positions,) * len(xs)  # type: ignore[return-value]  # a table
+    ) -> Table | tuple[Table, Table]:
+        """Return the table of all arrays, given or made, or a pair; of fewer queries than keys the last rows."""
         lib, shorter, _, adds, _ = decided
-        tables: tuple[Table, ...]
+        tables: Table | tuple[Table, Table]
         if isinstance(positions, Table):
-            tables = (positions,) * len(xs)
+            tables = positions
         elif adds:
             first = 0 if positions is None else integer("positions", positions)
             along = range(first, first + xs[-1].shape[call.axis])
-            tables = (consecutive_table(lib, along, self._prepared, self.attention_factor),) * len(xs)
+            tables = consecutive_table(lib, along, self._prepared, self.attention_factor)
         elif _is_pair(positions):
-            tables = positions
+            tables = positions[0] if positions[0] is positions[1] else positions
         else:
             tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
             tables = self._made(tokens, positions, like=xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1])
         if shorter:
-            (of_q, of_k), queries, keys = tables, *(x.shape[call.axis] for x in xs)
+            (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[call.axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
         if call.inverse and self.attention_factor != 1:
-            # (A R)⁻¹ = Rᵀ / A, and the table holds A R
-            tables = tuple([Table(*(part / self.attention_factor**2 for part in given)) for given in tables])
+            # (A R)⁻¹ = Rᵀ / A, and the table holds A R; there is one array, and one table
+            tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
         return tables
 
-    def _made(self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array) -> tuple[Table, ...]:
-        """Return the tables of tokens at positions, the last ones', in the dtype of `like`."""
+    def _made(
+        self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array
+    ) -> Table | tuple[Table, Table]:
+        """Return the table of tokens at positions, the last ones', in the dtype of `like`; a pair if tokens differ."""
         of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def make(tokens: Tokens, at: Positions | None) -> Table:
@@ -484,7 +504,7 @@ class Rope:
                 at = as_position_array(expand_positions(of_k, positions, axes), like=of_k.x, lib=lib)
                 at = query_tail(at, first.count, of_k.count, axis=-1 if axes is None else -2)
                 return make(first, at), make(of_k, positions)
-        return (make(of_k, positions),) * len(tokens)
+        return make(of_k, positions)
 
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
@@ -524,6 +544,11 @@ class _Decided(NamedTuple):
     adds_angles: bool
     """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU."""
     plan: Plan = lambda *_: ()
+
+
+def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
+    """Return the tables of queries and of keys."""
+    return (tables, tables) if isinstance(tables, Table) else tables
 
 
 def _are_fewer(queries: Any, keys: Any) -> bool:

@@ -61,11 +61,11 @@ class Rotation(NamedTuple):
         return self.lib.cast(whole, x.dtype)  # type: ignore[no-any-return]  # joining forgets the byte order
 
 
-Run: TypeAlias = Callable[[tuple[Any, ...], Table, tuple[Any, ...]], tuple[Any, ...]]
-"""``(arrays, table, outs)`` → arrays rotated by one table."""
-
-Plan: TypeAlias = Callable[[tuple[Any, ...], tuple[Table, ...], tuple[Any, ...]], tuple[Any, ...]]
-"""``(arrays, tables, outs)`` → the rotated arrays: all that was decided for arrays like these. It holds no array."""
+Plan: TypeAlias = Callable[[tuple[Any, ...], Any, tuple[Any, ...]], tuple[Any, ...]]
+"""
+``(arrays, table, outs)`` → the rotated arrays, by one table or by a pair of them: all that was decided for arrays like
+these. It holds none of them.
+"""
 
 
 def rotate(
@@ -137,7 +137,7 @@ def rotate(
     if key is not None:
         plan = PLANS.get(key)
         if plan is not None:
-            return plan((x,), (Table(cos, sin),), (out,))[0]
+            return plan((x,), Table(cos, sin), (out,))[0]
     how = as_pairing(pairing), integer("start", start), flag("inverse", inverse), flag("fused", fused)
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check_table(lib, cos, sin)
@@ -149,7 +149,7 @@ def rotate(
         raise ValueError(msg)
     plan = plan_of(rotation, {"x": x}, (table,), (out,))
     keep_plan(key, plan)
-    return plan((x,), (table,), (out,))[0]  # type: ignore[no-any-return]  # as x
+    return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
 
 
 def check(rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x") -> None:
@@ -294,7 +294,7 @@ def _vjp(
 # --- by the library's own compiler ------------------------------------------------------------------------------------
 
 
-def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:
+def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their numbers once."""
     # The arrays made here are for their steps in memory alone: those of each run have the same.
     lib, dtype, eager = rotation.lib, rotation.dtype(xs[0]), rotation._replace(fused=False)
@@ -302,6 +302,9 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
     factors = [host.contiguous(part, dtype) for part in table]
     if any(prod(x.shape) == 0 for x in xs):
+        return partial(dispatch, eager)
+    if not all(map(host.is_readable, (*xs, *results, *factors))):
+        warn_fallback("the loop needs numbers that stand in memory as they are, without a negative bit")
         return partial(dispatch, eager)
     if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
         return partial(_rotate_copies, rotation)
@@ -312,34 +315,29 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         return partial(dispatch, eager)
     is_ready = all(made is part for made, part in zip(factors, table, strict=True))
     is_partial, writes = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), any(out is not None for out in outs)
+    address, new = host.address, lib.empty_like
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # which raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
-        results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
-        found = host.addresses((*xs, *results, cos, sin))
-        if found is None or not launch(found):
-            warn_fallback("the loop needs aligned numbers that stand in memory as they are, without a negative bit")
+        results: Any = outs if writes else tuple(map(new, xs))
+        if not launch(*map(address, (xs[0], xs[-1], results[0], results[-1], cos, sin))):
+            warn_fallback("the loop needs aligned numbers")
             return dispatch(eager, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
                 host.written(result)
                 rotation.copy_passthrough(x, table, result)
-        return tuple(results)
+        return results  # type: ignore[no-any-return]  # like xs
 
     return run
 
 
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array]
-) -> Callable[[Sequence[int]], bool]:
-    """
-    Return the function that calls the loop for arrays that lie in memory as these do.
-
-    It takes the addresses of the xs, of the results, of cos and of sin, and returns whether they are aligned; if not,
-    nothing is written.
-    """
+) -> Callable[..., int]:
+    """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
@@ -352,7 +350,7 @@ def _launcher(
         for x, result in zip(xs, results, strict=True)
     ]
     kind, sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
-    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads)
+    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads, host.behind)
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
@@ -417,7 +415,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 # --- few elements: all at once ----------------------------------------------------------------------------------------
 
 
-def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Run:
+def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
     """Rotate all arrays of a call by one prepared table, in the fewest operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     prepare: Any = lib.host and lib.host.few[rotation.pairing]
@@ -427,7 +425,7 @@ def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         rotated = prepare(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
-            return tuple([rotated(x) for x in xs])
+            return tuple(map(rotated, xs))
         return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
     def rotate_one(rotated: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
@@ -574,7 +572,7 @@ class Schedule(NamedTuple):
     run: Callable[..., Any]
     """``(rotation, x, table, out)`` → the rotated x. Its docstring says how."""
     together: bool = False
-    """Whether `run` is for all arrays of a call: ``(rotation, arrays, table, outs)`` → a `Run`."""
+    """Whether `run` is for all arrays of a call: ``(rotation, arrays, table, outs)`` → a `Plan`."""
 
 
 def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
@@ -656,18 +654,19 @@ def plan_of(
     if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
         together = _decide(rotation, xs, aligned[0], outs)
 
-        def run(xs: tuple[Any, ...], tables: tuple[Table, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+        def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             if writes:
-                require_apart(rotation.lib, names, xs, tables, outs)
-            return together(xs, fit(tables[0]) if fit else tables[0], outs)
+                require_apart(rotation.lib, names, xs, (table,), outs)
+            return together(xs, fit(table) if fit else table, outs)
 
-        return run
+        return run if writes or fit else together
     each = [_decide(rotation, (x,), table, (out,)) for x, table, out in zip(xs, aligned, outs, strict=True)]
 
-    def run_each(xs: tuple[Any, ...], tables: tuple[Table, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+        of_each: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
-            require_apart(rotation.lib, names, xs, tables, outs)
-        calls = zip(each, fits, xs, tables, outs, strict=True)
+            require_apart(rotation.lib, names, xs, of_each, outs)
+        calls = zip(each, fits, xs, of_each, outs, strict=True)
         return tuple([run((x,), fit(table) if fit else table, (out,))[0] for run, fit, x, table, out in calls])
 
     return run_each
@@ -692,13 +691,13 @@ def require_apart(
             require_writable(lib, "out", out, onto=x, onto_name=names[i], apart={**dict(factors), **read, **written})
 
 
-def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Run:
+def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Return what runs: the first schedule that applies."""
     for schedule in SCHEDULES:
         if schedule.applies(rotation, xs, table, outs):
             break
     if schedule.together:
-        return schedule.run(rotation, xs, table, outs)  # type: ignore[no-any-return]  # a `Run`
+        return schedule.run(rotation, xs, table, outs)  # type: ignore[no-any-return]  # a `Plan`
     run = schedule.run
     return lambda xs, table, outs: tuple([run(rotation, x, table, out) for x, out in zip(xs, outs, strict=True)])
 

@@ -69,10 +69,9 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     It is None where nothing may be kept: the arrays are not all of the library's own class, or something traces,
     transforms or records them, which is asked for anew in each call.
     """
-    if is_compiling():
+    if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
-    record = _BY_TYPE.get(type(arrays[0]))
-    facts = None if record is None else record.signature(arrays)
+    facts = record.signature(arrays)
     return None if facts is None else (record, facts)
 
 

@@ -62,8 +62,11 @@ class HostMemory(NamedTuple):
     # For loops over addresses, which go past the library
     why_no_loop: Callable[[Array], str | None]
     """Why none can be compiled for arrays like x, or None."""
-    addresses: Callable[[tuple[Array, ...]], list[int] | None]
-    """Where the first elements are; None if one has no memory, or what is there is not to be read as it stands."""
+    is_readable: Callable[[Array], bool]
+    """Whether the elements stand in memory as they are to be read. It is part of the `signature`."""
+    address: Callable[[Array], int]
+    """Where the first element is, or if `behind` is not 0 an object that holds the address so many bytes behind it."""
+    behind: int
     may_write: Callable[[Array], bool]
     """Whether a loop may write into x now."""
     written: Callable[[Array], None]

@@ -12,7 +12,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import njit, typeof, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -107,6 +107,23 @@ def _upper_half(builder: Any, number: Any) -> Any:
 _MOST_PAIRS = 256  # that are rotated at a time
 
 
+def _load_word(_: Any, base: Any, index: Any) -> Any:
+    """Return the 64-bit integer of an index behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        base, index = arguments
+        return builder.load(builder.gep(builder.inttoptr(base, ir.IntType(64).as_pointer()), [index]))
+
+    return types.int64(base, index), generate
+
+
+_word: Any = intrinsic(_load_word)
+
+# A plan is 64-bit integers in memory: a header of these, and behind it as many for each of its jobs.
+_BEHIND, _SIZE, _WIDE, _PAIRS, _COUNT = range(5)
+HEADER, JOB = 5, 22
+
 _allocate: Any = cgutils.alloca_once  # typed in part, as are the functions below
 
 
@@ -127,7 +144,6 @@ _own_memory: Any = intrinsic(_own)
 _read_given, _write_own = _read("given", "own"), _write("own", "given")
 _read_own, _write_out = _read("own, full", "out"), _write("out", "own, full")
 _formula = njit(rotate_component, inline="always")
-_MOST_PAIRS = 256  # that are rotated at a time
 
 
 # In what Numba compiles all that differs from call to call is an argument of its own, and has its place.
@@ -151,12 +167,12 @@ def _rotate_row(
 
 
 @njit(forceinline=True)
-def _rotate_rows(
+def _rotate_jobs(
     kind: Any,
     direction: Any,
-    layout: Any,
-    x: int,
-    out: int,
+    plan: int,
+    xs: Any,
+    outs: Any,
     cos: int,
     sin: int,
     begin: int,
@@ -164,45 +180,85 @@ def _rotate_rows(
     pairs: int,
     step: int,
 ) -> None:
-    """Rotate units of rows: tiles of the last axis, as long as their rows of the table stay in the cache."""
-    (middle, inner, tile, size, wide), (x0, x1, x2), (o0, o1, o2), (c0, c1, c2), (s0, s1, s2) = layout
-    tiles, gap = -(-inner // tile), pairs if step == 1 else 1
-    own = _own_memory()
-    for unit in range(begin, end):
-        rest, j = divmod(unit, middle)
-        i, t = divmod(rest, tiles)
-        for k in range(t * tile, min((t + 1) * tile, inner)):
-            from_x, to = x + i * x0 + j * x1 + k * x2, out + i * o0 + j * o1 + k * o2
-            row_cos, row_sin = cos + i * c0 + j * c1 + k * c2, sin + i * s0 + j * s1 + k * s2
-            for p in range(0, pairs, _MOST_PAIRS):
-                near, far, many = p * step * size, p * wide, min(pairs - p, _MOST_PAIRS)
-                _rotate_row(
-                    kind, direction, from_x + near, to + near, row_cos + far, row_sin + far, own, many, step, gap
-                )
+    """Rotate units of the jobs of a plan: tiles of an axis, as long as their rows of the table stay in the cache."""
+    own, gap = _own_memory(), pairs if step == 1 else 1
+    size, wide = _word(plan, _SIZE), _word(plan, _WIDE)
+    for n in range(_word(plan, _COUNT)):
+        job = plan + 8 * (HEADER + n * JOB)
+        first, units, middle, inner, tile = _word(job, 0), _word(job, 1), _word(job, 2), _word(job, 3), _word(job, 4)
+        x, x0, x1, x2 = xs[_word(job, 5)] + _word(job, 6), _word(job, 7), _word(job, 8), _word(job, 9)
+        out, o0, o1, o2 = outs[_word(job, 5)] + _word(job, 10), _word(job, 11), _word(job, 12), _word(job, 13)
+        c, c0, c1, c2 = cos + _word(job, 14), _word(job, 15), _word(job, 16), _word(job, 17)
+        s, s0, s1, s2 = sin + _word(job, 18), _word(job, 19), _word(job, 20), _word(job, 21)
+        tiles = -(-inner // tile)
+        for unit in range(max(begin - first, 0), min(end - first, units)):
+            rest, j = divmod(unit, middle)
+            i, t = divmod(rest, tiles)
+            for k in range(t * tile, min((t + 1) * tile, inner)):
+                from_x, to = x + i * x0 + j * x1 + k * x2, out + i * o0 + j * o1 + k * o2
+                row_cos, row_sin = c + i * c0 + j * c1 + k * c2, s + i * s0 + j * s1 + k * s2
+                for p in range(0, pairs, _MOST_PAIRS):
+                    near, far, many = p * step * size, p * wide, min(pairs - p, _MOST_PAIRS)
+                    _rotate_row(
+                        kind, direction, from_x + near, to + near, row_cos + far, row_sin + far, own, many, step, gap
+                    )
 
 
-# The usual numbers of pairs are constants, of which LLVM makes better loops; more of them would take longer to compile.
-def _rotate_halves(
-    kind: Any, direction: Any, layout: Any, x: int, out: int, cos: int, sin: int, begin: int, end: int, pairs: int
-) -> None:
+@njit(forceinline=True)
+def _address(plan: int, of: int) -> int:
+    """Return an address that is given: itself, or by an object that holds it some bytes behind its own."""
+    behind = _word(plan, _BEHIND)
+    return _word(of + behind, 0) if behind else of
+
+
+@njit(forceinline=True)
+def _rotate(kind: Any, direction: Any, plan: int, given: Any, begin: int, end: int, step: int) -> int:
+    """Rotate units of a plan, unless a number is at an address that is no multiple of its size; return whether."""
+    x, other_x, out, other_out, cos, sin = given
+    xs, outs = (_address(plan, x), _address(plan, other_x)), (_address(plan, out), _address(plan, other_out))
+    cos, sin, pairs = _address(plan, cos), _address(plan, sin), _word(plan, _PAIRS)
+    if (xs[0] | xs[1] | outs[0] | outs[1]) % _word(plan, _SIZE) or (cos | sin) % _word(plan, _WIDE):
+        return 0
+    # The usual numbers of pairs are constants, of which LLVM makes better loops; more would take longer to compile.
     if pairs == 64:
-        _rotate_rows(kind, direction, layout, x, out, cos, sin, begin, end, 64, 1)
-    elif pairs == 32:
-        _rotate_rows(kind, direction, layout, x, out, cos, sin, begin, end, 32, 1)
+        _rotate_jobs(kind, direction, plan, xs, outs, cos, sin, begin, end, 64, step)
+    elif step == 1 and pairs == 32:
+        _rotate_jobs(kind, direction, plan, xs, outs, cos, sin, begin, end, 32, step)
     else:
-        _rotate_rows(kind, direction, layout, x, out, cos, sin, begin, end, pairs, 1)
+        _rotate_jobs(kind, direction, plan, xs, outs, cos, sin, begin, end, pairs, step)
+    return 1
+
+
+def _rotate_halves(
+    kind: Any,
+    direction: Any,
+    plan: int,
+    begin: int,
+    end: int,
+    x: int,
+    other_x: int,
+    out: int,
+    other_out: int,
+    cos: int,
+    sin: int,
+) -> int:
+    return _rotate(kind, direction, plan, (x, other_x, out, other_out, cos, sin), begin, end, 1)
 
 
 def _rotate_neighbours(
-    kind: Any, direction: Any, layout: Any, x: int, out: int, cos: int, sin: int, begin: int, end: int, pairs: int
-) -> None:
-    if pairs == 64:
-        _rotate_rows(kind, direction, layout, x, out, cos, sin, begin, end, 64, 2)
-    else:
-        _rotate_rows(kind, direction, layout, x, out, cos, sin, begin, end, pairs, 2)
-
-
-_LAYOUT: Any = typeof(((0,) * 5, *((0,) * 3,) * 4))  # type: ignore[no-untyped-call]  # Numba's own
+    kind: Any,
+    direction: Any,
+    plan: int,
+    begin: int,
+    end: int,
+    x: int,
+    other_x: int,
+    out: int,
+    other_out: int,
+    cos: int,
+    sin: int,
+) -> int:
+    return _rotate(kind, direction, plan, (x, other_x, out, other_out, cos, sin), begin, end, 2)
 
 
 # Numba knows a file that it has compiled by the time of its last change: the formula, which is in another, by its name.
@@ -210,21 +266,23 @@ _VERSION = hashlib.sha256(inspect.getsource(rotate_component).encode()).hexdiges
 
 
 @cache
-def loop(dtype: str, pairing: str) -> Callable[..., None]:
+def loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
     Return the loop over rows for a dtype and a pairing, compiled or from the disk.
 
-    It takes a zero of the type of `KINDS`; the direction, 1.0 or -1.0; the layout that `_numba` makes; the addresses of
-    x, out, cos and sin; the first of the units of the layout that are to be rotated, and the one behind the last; and
-    the number of pairs.
+    It takes a zero of the type of `KINDS`; the direction, 1.0 or -1.0; the address of a plan that `_numba` makes; the
+    first of the units of the plan that are to be rotated, and the one behind the last; six addresses, of x and another
+    x, of the arrays that they are written into, of cos and of sin. It returns whether all addresses are aligned; if
+    not, it has done nothing.
     """
     kind = KINDS[dtype]
     rows = {"half": _rotate_halves, "interleaved": _rotate_neighbours}[pairing]
     rows.__qualname__ = f"{rows.__name__}_{_VERSION}"
-    signature = types.none(kind, types.float64 if kind is types.float64 else types.float32, _LAYOUT, *[types.intp] * 7)
+    real = types.float64 if kind is types.float64 else types.float32
+    signature = types.int64(kind, real, *[types.int64] * 9)
     try:
         fast: Any = njit(signature, nogil=True, cache=True)(rows)
     except (OSError, RuntimeError):  # there is no directory that can be written
         fast = njit(signature, nogil=True)(rows)
-    entry: Callable[..., None] = fast.overloads[signature.args].entry_point
+    entry: Callable[..., int] = fast.overloads[signature.args].entry_point
     return entry

@@ -2,11 +2,12 @@
 
 import os
 import threading
+from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -50,15 +51,6 @@ class Rows(NamedTuple):
     sin: tuple[int, ...]
 
 
-class _Job(NamedTuple):
-    """What the loop is called with for the rows of one array, or of a part of it."""
-
-    layout: tuple[Any, ...]
-    units: int
-    offsets: tuple[int, ...]
-    """In bytes, from the addresses of x, out, cos and sin."""
-
-
 def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one place
     kind: tuple[str, str, bool],
     pairs: int,
@@ -66,52 +58,53 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
     sizes: tuple[int, int],
     rows: Sequence[Rows],
     threads: Callable[[], int],
-) -> Callable[[Sequence[int]], bool]:
+    behind: int,
+) -> Callable[..., int]:
     """
-    Return a function that rotates the rows of arrays, all that is known beforehand decided.
+    Return a function that rotates the rows of one or two arrays, all that is known beforehand decided.
 
-    It takes the addresses of the arrays, of those that are written, of cos and of sin, and returns whether they are
-    aligned. `kind` is the dtype of x, the pairing, and whether to rotate backwards. In bytes, `first` is how far into a
-    row of x the first rotated feature is, and `sizes` are those of a number of x and of the table.
+    It takes six addresses: of x, of another x or the same, of what they are written into, of cos and of sin; or, with
+    `behind`, those of objects that hold them so many bytes behind their own. It returns whether they are aligned; if
+    not, nothing is written. `kind` is the dtype of x, the pairing, and whether to rotate backwards. In bytes, `first`
+    is how far into a row of x the first rotated feature is, and `sizes` are those of a number of x and of the table.
     """
     from rope_any._arrays import _loop
 
     dtype, pairing, inverse = kind
-    loop, direction, (size, wide) = _loop.loop(dtype, pairing), -1.0 if inverse else 1.0, sizes
+    jobs, total = [], 0
+    for which, each in enumerate(rows):
+        for units, *shape, of_x, of_out, of_cos, of_sin in _jobs(each, pairs, sizes):
+            (x, *x_steps), (out, *out_steps) = of_x, of_out
+            jobs += [total, units, *shape, which, x + first, *x_steps, out + first, *out_steps, *of_cos, *of_sin]
+            total += units
+    words = array("q", [behind, *sizes, pairs, len(jobs) // _loop.JOB, *jobs])
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
-    count, jobs = len(rows), [_jobs(each, pairs, sizes) for each in rows]
-    are_many = 2 * pairs * sum(prod(each.shape) for each in rows) >= _SHARED_FROM
+    loop = partial(_loop.loop(dtype, pairing), zero, -1.0 if inverse else 1.0, words.buffer_info()[0])
+    alone = partial(loop, 0, total)
+    vars(alone)["words"] = words  # which live as long as what is called with their address
+    if 2 * pairs * sum(prod(each.shape) for each in rows) < _SHARED_FROM:
+        return alone
 
-    def launch(found: Sequence[int]) -> bool:
-        cos, sin = found[-2:]
-        if (cos | sin) % wide or any([address % size for address in found]):  # noqa: C419  # a generator takes longer
-            return False
-        workers, calls = threads() if are_many else 1, []
-        for i, parts in enumerate(jobs):
-            x, out = found[i] + first, found[count + i] + first
-            for layout, units, (to_x, to_out, to_cos, to_sin) in parts:
-                call = zero, direction, layout, x + to_x, out + to_out, cos + to_cos, sin + to_sin
-                if workers == 1:
-                    loop(*call, 0, units, pairs)
-                    continue
-                step = max(-(-units // (4 * workers)), 1)
-                calls += [(*call, begin, min(begin + step, units), pairs) for begin in range(0, units, step)]
-        if calls:
-            _share(loop, calls, workers)
-        return True
+    def launch(*given: int) -> int:
+        workers = threads()
+        if workers == 1:
+            return alone(*given)
+        step = max(-(-total // (4 * workers)), 1)
+        return _share(loop, [(begin, min(begin + step, total), *given) for begin in range(0, total, step)], workers)
 
     return launch
 
 
-def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> list[_Job]:
+def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
     """
-    Return the calls of the loop that rotate the rows of one array of so many pairs.
+    Yield jobs of the loop that rotate the rows of one array of so many pairs.
 
-    The loop goes through three batch axes; if there are more, there is a call for each index of the outer ones. `sizes`
-    are those of a number of x and of the table, in bytes.
+    The loop goes through three batch axes; if there are more, there is a job for each index of the outer ones. A job is
+    how many units it has, the lengths of its middle and its inner axis, how much of the inner one is a unit; and for x,
+    out, cos and sin each the offset and the steps along the three axes. All sizes and steps are in bytes.
     """
     if 0 in rows.shape:
-        return []
+        return
     # The axes in the order of x in memory, without those of length 1; neighbours that x, out, cos and sin could all
     # have as one axis are joined.
     axes = sorted((axis for axis in zip(*rows, strict=True) if axis[0] != 1), key=lambda axis: -abs(axis[1]))
@@ -122,20 +115,12 @@ def _jobs(rows: Rows, pairs: int, sizes: tuple[int, int]) -> list[_Job]:
         else:
             joined.append((n, *steps))
     first, second, last = ([(1, 0, 0, 0, 0)] * 3 + joined)[-3:]
-    size, wide = sizes
-    fitting = max(_TABLE_BYTES // (2 * pairs * wide), 1) if last[3] or last[4] else _MOST_ROWS
+    fitting = max(_TABLE_BYTES // (2 * pairs * sizes[1]), 1) if last[3] or last[4] else _MOST_ROWS
     tile = min(last[0], _MOST_ROWS, fitting)
-    layout = ((second[0], last[0], tile, size, wide), *zip(first[1:], second[1:], last[1:], strict=True))
-    units = first[0] * second[0] * -(-last[0] // tile)
-    outer = joined[:-3]
-    return [
-        _Job(
-            layout,
-            units,
-            tuple(sum(i * axis[part] for i, axis in zip(index, outer, strict=True)) for part in range(1, 5)),
-        )
-        for index in product(*(range(axis[0]) for axis in outer))
-    ]
+    units, outer = first[0] * second[0] * -(-last[0] // tile), joined[:-3]
+    for index in product(*(range(axis[0]) for axis in outer)):
+        offsets = (sum(i * axis[part] for i, axis in zip(index, outer, strict=True)) for part in range(1, 5))
+        yield units, second[0], last[0], tile, *zip(offsets, first[1:], second[1:], last[1:], strict=True)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -149,9 +134,9 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _share(loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], count: int) -> None:
-    """Make calls of the loop in this thread and others, each taking the next as it is done with one."""
-    left = deque(calls)
+def _share(loop: Callable[..., int], calls: Sequence[tuple[Any, ...]], count: int) -> int:
+    """Make calls of the loop in this thread and others, each taking the next when it is done; return the least result."""
+    left, results = deque(calls), list[int]()
 
     def work() -> None:
         while True:
@@ -159,7 +144,7 @@ def _share(loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], count: i
                 call = left.popleft()
             except IndexError:
                 return
-            loop(*call)
+            results.append(loop(*call))
 
     others: list[Future[None]] = []
     with suppress(RuntimeError):  # at the end of a program no thread can be started: then this one does it all
@@ -168,6 +153,7 @@ def _share(loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], count: i
     work()
     for other in others:
         other.result()
+    return min(results)
 
 
 def _pool(count: int) -> ThreadPoolExecutor:

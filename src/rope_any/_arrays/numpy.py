@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -10,7 +11,6 @@ import numpy as np
 
 from rope_any._arrays import _numba
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
-from rope_any._formula import rotate_component
 
 
 def _refusal(x: Array) -> str | None:
@@ -24,10 +24,10 @@ def _refusal(x: Array) -> str | None:
 def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     facts: list[Any] = []
     for x in arrays:
-        if x is None:
+        if type(x) is np.ndarray:
+            facts += (x.dtype, x.shape, x.strides)
+        elif x is None:
             facts.append(None)
-        elif type(x) is np.ndarray:
-            facts.append((x.dtype, x.shape, x.strides))
         else:
             return None
     return tuple(facts)
@@ -55,11 +55,18 @@ _SIGNS: dict[str, Array] = {
 
 
 def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
-    c, s = c[..., None, :], s[..., None, :] * _SIGNS[s.dtype.char]  # (..., 2, pairs)
+    pairs = c.shape[-1]
+    if c.size == pairs:  # one row for all: arrays of fewer axes take less time
+        c, s = c.reshape(pairs), s.reshape(pairs)
+    signed, is_row = s[..., None, :] * _SIGNS[s.dtype.char], c.ndim == 1  # (..., 2, pairs)
+    c = c[..., None, :]
 
     def rotated(x: Array) -> Array:
-        members = x.reshape(*x.shape[:-1], 2, c.shape[-1])
-        return rotate_component(members, members[..., ::-1, :], c, s).reshape(x.shape)
+        members = x.reshape(-1, 2, pairs) if is_row else x.reshape(*x.shape[:-1], 2, pairs)
+        # a·c − b·s, where b is the other of the pair; without a third new array
+        result = members * c
+        result -= members[..., ::-1, :] * signed
+        return result.reshape(x.shape)
 
     return rotated
 
@@ -84,18 +91,13 @@ def _why_no_loop(x: Array, *_: Array | None) -> str | None:
     return _numba.refusal(x.dtype.name)
 
 
-# Of what an array is made of, the address of its data stands first.
-_DATA, _pointer = object.__basicsize__, ctypes.c_void_p.from_address
-
-
-def _addresses(arrays: tuple[Array, ...]) -> list[int] | None:
-    return [_pointer(id(x) + _DATA).value or 0 for x in arrays]  # a tenth of the time that `ctypes.data` takes
-
-
-if sys.implementation.name != "cpython" or _addresses((_SIGNS["f"],)) != [_SIGNS["f"].ctypes.data]:
-
-    def _addresses(arrays: tuple[Array, ...]) -> list[int] | None:
-        return [x.ctypes.data for x in arrays]
+# Where CPython has an array, the address of its data stands behind what all objects begin with. To read it there takes
+# a tenth of the time that `ctypes.data` takes.
+_BEHIND = object.__basicsize__
+_HAS_ADDRESS = (
+    sys.implementation.name == "cpython"
+    and ctypes.c_void_p.from_address(id(_SIGNS["f"]) + _BEHIND).value == _SIGNS["f"].ctypes.data
+)
 
 
 LIBRARY = Library(
@@ -108,7 +110,7 @@ LIBRARY = Library(
     has_float64=lambda _: True,
     supports_out=lambda *_: True,
     concat=lambda parts: np.concatenate(parts, axis=-1),
-    empty_like=lambda x: np.empty_like(x, subok=False),
+    empty_like=partial(np.empty_like, subok=False),
     read_only=lambda x: not x.flags.writeable,
     span=_span,
     addresses=np.asarray,
@@ -124,7 +126,9 @@ LIBRARY = Library(
         contiguous=np.ascontiguousarray,
         adopt=lambda x: x,
         why_no_loop=_why_no_loop,
-        addresses=_addresses,
+        is_readable=lambda _: True,
+        address=id if _HAS_ADDRESS else lambda x: x.ctypes.data,
+        behind=_BEHIND if _HAS_ADDRESS else 0,
         may_write=lambda _: True,
         written=lambda _: None,
         threads=_numba.threads,

@@ -16,13 +16,12 @@ from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
 from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
-_is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # it is not in the list of its module
+_is_tracing: Any = torch._C._is_tracing  # noqa: SLF001  # what torch.jit.is_tracing asks
 _transforms: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # nothing public tells
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
 _function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_STRIDED = torch.strided
 
 
 def _refusal(x: Array) -> str | None:
@@ -81,26 +80,26 @@ def _is_watched() -> bool:
         or _is_tracing()
         or forward_ad._current_level >= 0  # noqa: SLF001  # the only sign of forward mode
         or _dispatch_modes()
-        or any(type(_function_mode_at(i)) is not DeviceContext for i in range(_function_modes()))
+        or ((count := _function_modes()) and any(type(_function_mode_at(i)) is not DeviceContext for i in range(count)))
     )
 
 
-def _signature(tensors: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
+def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if _is_watched():
         return None
     recording = torch.is_grad_enabled()
     facts: list[Any] = []
     try:
         for x in tensors:
-            if x is None:
+            if type(x) in _PLAIN:
+                if (recording and x.requires_grad) or x.is_neg() or (not x.data_ptr() and x.numel()):
+                    return None
+                facts += (x.dtype, x.is_cpu or x.device, x.shape, x.stride())
+            elif x is None:
                 facts.append(None)
-            elif type(x) not in _PLAIN or x.layout is not _STRIDED or (recording and x.requires_grad):
-                return None
-            elif not x.data_ptr() and x.numel():
-                return None  # a zero without memory, or what is left of a freed tensor
             else:
-                facts.append((x.dtype, x.device, x.shape, x.stride()))
-    except RuntimeError:  # a nested tensor has no strides, and a wrapper of a transformation no memory
+                return None
+    except RuntimeError:  # others than dense tensors have no strides or no address, wrappers of transformations neither
         return None
     return tuple(facts)
 
@@ -119,11 +118,16 @@ def _supports_out(*tensors: Array | None) -> bool:
     """Whether tensors lie in the memory of a CPU, and nothing traces, transforms or records them."""
     if torch.compiler.is_compiling():
         return False
-    recording = torch.is_grad_enabled()
-    for x in tensors:
-        if x is not None and (type(x) not in _PLAIN or not x.is_cpu or (recording and x.requires_grad)):
-            return False
-    return not _is_transformed(*tensors)
+    recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
+    if any(type(x) not in _PLAIN or not x.is_cpu or (recording and x.requires_grad) for x in given):
+        return False
+    if _is_transformed(*given):
+        return False
+    empty = [x for x in given if not x.data_ptr() and x.numel()]
+    if not all(x._is_zerotensor() for x in empty):  # noqa: SLF001  # nothing public tells
+        msg = "a tensor must have memory; got one whose storage was freed"
+        raise RuntimeError(msg)  # torch crashes at no address
+    return not empty
 
 
 def _address(x: Array) -> int | None:
@@ -136,14 +140,10 @@ def _address(x: Array) -> int | None:
         return None
 
 
-def _plain_addresses(tensors: tuple[Array, ...]) -> list[int] | None:
-    found = []
-    for x in tensors:
-        address = _address(x)
-        if not address or x.is_neg() or x._is_zerotensor():  # noqa: SLF001  # nothing public tells
-            return None  # it has no memory, or its numbers are not those that stand there
-        found.append(address)
-    return found
+def _is_readable(x: Array) -> bool:
+    """Whether numbers stand where a tensor has its memory: not for one with a negative bit, nor for one without any."""
+    # Without memory are a zero that is none but in name, and what is left of a freed tensor.
+    return not x.is_neg() and (x.data_ptr() != 0 or x.numel() == 0)
 
 
 def _written(x: Array) -> None:
@@ -162,11 +162,8 @@ def _addresses(x: Array) -> Any:
 
 
 def _as_complex(x: Array) -> Array | None:
-    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0 or x._is_zerotensor():  # noqa: SLF001  # nothing public tells
+    if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
         return None
-    if x.numel() and not x.data_ptr():
-        msg = "a tensor must have memory; got one whose storage was freed"
-        raise RuntimeError(msg)  # torch multiplies complex numbers at no address, and crashes
     aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
     if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
         return None
@@ -196,7 +193,8 @@ def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
     def rotated(x: Array) -> Array:
-        return rotate_component(x, x.roll(x.shape[-1] // 2, -1), c, s)
+        # a·c − b·s, where b is the other of the pair; into the memory of products that are there
+        return (x * c).sub_(x.roll(x.shape[-1] // 2, -1).mul_(s))
 
     return rotated
 
@@ -325,7 +323,7 @@ LIBRARY = Library(
     map_parts=_sharding.map_shards,
     concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
     cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
-    empty_like=lambda x: torch.empty_like(x, requires_grad=False),
+    empty_like=torch.empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
     read_only=lambda _: False,
@@ -343,7 +341,9 @@ LIBRARY = Library(
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
         adopt=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
-        addresses=_plain_addresses,
+        is_readable=_is_readable,
+        address=torch.Tensor.data_ptr,
+        behind=0,
         may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
         written=_written,
         threads=torch.get_num_threads,
