@@ -96,7 +96,8 @@ def spoil(*, constants=True):
         PLANS[key] = plan._replace(plan=_used) if isinstance(plan, tuple) else _used
     for kept in _kept._CONSTANTS.values() if constants else ():
         for key, rows in kept.items():
-            kept[key] = [row * 0 for row in rows]
+            angles = key == "angles"
+            kept[key] = rows._replace(fine=rows.fine * 0) if angles else [row * 0 for row in rows]
 
 
 def _used(*_):

@@ -396,13 +396,23 @@ class Rope:
         `call` is a `_Call` as a plain tuple, which is made faster. What a key doesn't tell (overlap of what is written,
         memory) is asked by the plan in each run.
         """
-        key = self._key(call, xs if outs[0] is None else xs + outs, positions)
+        arrays = xs if outs[0] is None else xs + outs
+        kind: object = type(positions)
+        if kind is Table:
+            arrays += positions  # type: ignore[operator]  # a table is a tuple
+        elif kind is not int and positions is not None:
+            arrays, kind = _key_of(positions, arrays)
+        like = signature(arrays)
+        key = None if like is None else (like, kind, call, self._layout)
         decided: _Decided | None = None if key is None else PLANS.get(key)
         if decided is None:
             decided, tables = self._decide(_Call._make(call), xs, positions, outs, lib)
             keep_plan(key, decided)
         elif decided.as_given:
             return decided.plan(xs, positions, outs)
+        elif decided.adds_angles:
+            first: Any = positions or 0
+            tables = consecutive_table(decided.lib, first, xs[0].shape[call[1]], self._prepared, self.attention_factor)
         else:
             tables = self._tables(decided, _Call._make(call), xs, positions)
         return decided.plan(xs, tables, outs)
@@ -421,7 +431,7 @@ class Rope:
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
         like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and can_add_angles(lib, like, range(1), self._prepared)
+        adds = adds and not (shorter or call.inverse) and can_add_angles(lib, like, range(1), self._prepared)
         decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
@@ -442,22 +452,6 @@ class Rope:
             msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
             raise ValueError(msg)
 
-    def _key(
-        self, call: tuple[Any, ...], arrays: tuple[Array | None, ...], positions: object
-    ) -> tuple[Any, ...] | None:
-        """Return what the plan of a call depends on; None if none may be kept."""
-        kind: object = type(positions)
-        if kind is Table or kind is BentTable:
-            arrays += positions  # type: ignore[operator]  # a table is a tuple
-        elif kind is range:
-            kind = range, positions.stop - positions.start, positions.step  # type: ignore[attr-defined]  # a range
-        elif kind is tuple and _is_pair(positions):
-            kind, arrays = positions[0] is positions[1], (*arrays, *positions[0], *positions[1])
-        elif kind is not int and positions is not None:
-            arrays += (positions,)
-        like = signature(arrays)
-        return None if like is None else (like, kind, call, self._layout)
-
     def _tables(
         self,
         decided: "_Decided",
@@ -466,14 +460,10 @@ class Rope:
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
         """Return the table of all arrays, given or made, or a pair; of fewer queries than keys the last rows."""
-        lib, shorter, _, adds, _ = decided
+        lib, shorter, *_ = decided
         tables: Table | tuple[Table, Table]
         if isinstance(positions, Table):
             tables = positions
-        elif adds:
-            first = 0 if positions is None else integer("positions", positions)
-            along = range(first, first + xs[-1].shape[call.axis])
-            tables = consecutive_table(lib, along, self._prepared, self.attention_factor)
         elif _is_pair(positions):
             tables = positions[0] if positions[0] is positions[1] else positions
         else:
@@ -542,13 +532,25 @@ class _Decided(NamedTuple):
     as_given: bool
     """Whether one table is used as it was given."""
     adds_angles: bool
-    """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU."""
+    """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU, and so used."""
     plan: Plan = lambda *_: ()
 
 
 def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
     """Return the tables of queries and of keys."""
     return (tables, tables) if isinstance(tables, Table) else tables
+
+
+def _key_of(positions: object, arrays: tuple[Array | None, ...]) -> tuple[tuple[Array | None, ...], object]:
+    """Return the arrays that a decision depends on, positions among them, and the kind of positions."""
+    kind: object = type(positions)
+    if kind is BentTable:
+        return arrays + positions, kind  # type: ignore[operator]  # a table is a tuple
+    if isinstance(positions, range):
+        return arrays, (range, positions.stop - positions.start, positions.step)
+    if _is_pair(positions):
+        return (*arrays, *positions[0], *positions[1]), positions[0] is positions[1]
+    return (*arrays, positions), kind
 
 
 def _are_fewer(queries: Any, keys: Any) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
 from math import prod
+from operator import call
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, X, library, signature
@@ -315,13 +316,13 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         return partial(dispatch, eager)
     is_ready = all(made is part for made, part in zip(factors, table, strict=True))
     is_partial, writes = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), any(out is not None for out in outs)
-    address, new = host.address, lib.empty_like
+    address, makers = host.address, [host.maker(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # which raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
-        results: Any = outs if writes else tuple(map(new, xs))
+        results: Any = outs if writes else tuple(map(call, makers, xs))
         if not launch(*map(address, (xs[0], xs[-1], results[0], results[-1], cos, sin))):
             warn_fallback("the loop needs aligned numbers")
             return dispatch(eager, xs, table, outs)

@@ -166,7 +166,8 @@ def table(
         and dtype == xp.float32
         and can_add_angles(lib, home, positions, frequencies)
     ):
-        return consecutive_table(lib, positions, frequencies, factor)
+        count = max(positions.stop - positions.start, 0)  # which may be too many for `len`
+        return consecutive_table(lib, positions.start, count, frequencies, factor)
     lib.initialise_trig(home)
 
     def finished(made: Table) -> Table:
@@ -203,14 +204,17 @@ def can_add_angles(lib: Library, like: Array, positions: range, frequencies: Pre
     )
 
 
-def consecutive_table(lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float) -> Table:
+def consecutive_table(lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float) -> Table:
     """Return the float32 table of consecutive positions, by sums of angles."""
-    from rope_any._arrays import _angles
+
+    def prepare_angles() -> Any:
+        from rope_any._arrays import _angles
+
+        return _angles.prepare(frequencies.fixed_point[0])
 
     host: Any = lib.host
-    require_fit(positions.start, max(positions.start, positions.stop - 1), wide=True)
-    angles = kept(frequencies, "angles", lambda: _angles.prepare(frequencies.fixed_point[0]))
-    cos, sin = map(host.adopt, _angles.cos_sin_of_range(angles, positions.start, len(positions)))
+    require_fit(first, first + max(count - 1, 0), wide=True)
+    cos, sin = map(host.adopt, kept(frequencies, "angles", prepare_angles).cos_sin(first, count))
     return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
 
 

@@ -6,10 +6,12 @@ that takes a fraction of the time of a cosine, and what comes out is off by some
 always made of the same two factors, wherever the positions of a call begin.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 _TURN = 2 * np.pi
 _ROWS = 64
@@ -23,29 +25,36 @@ class Angles(NamedTuple):
     """Turns per position times 2⁶⁴, which wrap at whole turns."""
     fine: npt.NDArray[np.complex128]
     """The first 64 positions' cosines and sines, as complex numbers."""
+    latest: list[tuple[int, npt.NDArray[np.complex128]]]
+    """The i that was asked for last, and the numbers of position 64 i: decoding asks for each 64 times."""
+
+    def cos_sin(self, first: int, count: int) -> tuple[Floats, Floats]:
+        """Return cosines and sines of so many positions from the first on, each ``(count, pairs)``."""
+        words, fine, latest = self
+        i, j = divmod(first, _ROWS)
+        if j + count <= _ROWS:
+            known, coarse = latest[0]
+            if known != i:
+                coarse = _unit_circle(words, np.asarray([i * _ROWS]))
+                latest[0] = i, coarse
+            rows = coarse * fine[j : j + count]
+            return rows.real.astype(np.float32), rows.imag.astype(np.float32)
+        cos, sin = np.empty((count, len(words)), dtype=np.float32), np.empty((count, len(words)), dtype=np.float32)
+        begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
+        for i in range(begin, end, _TILE):
+            coarse = _unit_circle(words, np.arange(i, min(i + _TILE, end)) * _ROWS)
+            skipped = first % _ROWS if i == begin else 0
+            rows = (coarse[:, None, :] * fine).reshape(-1, len(words))[skipped : skipped + count - done]
+            cos[done : done + len(rows)], sin[done : done + len(rows)] = rows.real, rows.imag
+            done += len(rows)
+        return cos, sin
 
 
 def prepare(words: tuple[int, ...]) -> Angles:
     """Return frequencies, given in units of 2⁻⁶⁴ turns per position, made ready."""
     row = np.asarray(words, dtype=np.int64)
-    return Angles(row, _unit_circle(row, np.arange(_ROWS)))
-
-
-def cos_sin_of_range(angles: Angles, first: int, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return cosines and sines of the positions from `first` on, each ``(count, pairs)``."""
-    words, fine = angles
-    cos, sin = np.empty((count, len(words)), dtype=np.float32), np.empty((count, len(words)), dtype=np.float32)
-    begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
-    for i in range(begin, end, _TILE):
-        coarse = _unit_circle(words, np.arange(i, min(i + _TILE, end)) * _ROWS)
-        skipped = first % _ROWS if i == begin else 0
-        if len(coarse) == 1:
-            rows = coarse * fine[skipped : skipped + count - done]
-        else:
-            rows = (coarse[:, None, :] * fine).reshape(-1, len(words))[skipped : skipped + count - done]
-        cos[done : done + len(rows)], sin[done : done + len(rows)] = rows.real, rows.imag
-        done += len(rows)
-    return cos, sin
+    zero = _unit_circle(row, np.arange(1))
+    return Angles(row, _unit_circle(row, np.arange(_ROWS)), [(0, zero)])
 
 
 def _unit_circle(words: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:

@@ -56,6 +56,8 @@ class HostMemory(NamedTuple):
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is dense, in order and of the dtype; else a copy that is."""
 
+    maker: Callable[[Array], Callable[[Array], Array]]
+    """x → a function that makes a new array like each array that lies in memory as x does."""
     adopt: Callable[[Any], Array]
     """An array of NumPy → one of the library, in the same memory."""
 

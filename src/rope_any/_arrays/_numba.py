@@ -135,7 +135,7 @@ def threads() -> int:
 
 
 def _share(loop: Callable[..., int], calls: Sequence[tuple[Any, ...]], count: int) -> int:
-    """Make calls of the loop in this thread and others, each taking the next when it is done; return the least result."""
+    """Make calls of the loop in this thread and others, each taking the next when done; return the least result."""
     left, results = deque(calls), list[int]()
 
     def work() -> None:

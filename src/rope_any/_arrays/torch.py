@@ -339,6 +339,7 @@ LIBRARY = Library(
         multiply_complex=_multiply_complex,
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
+        maker=lambda _: torch.empty_like,
         adopt=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         is_readable=_is_readable,
