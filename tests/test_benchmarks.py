@@ -18,6 +18,7 @@ BENCHMARKS = {
     "bench_memory.MemmapGrowth.track_growth",
     "bench_memory.RotateInPlacePeak.peakmem_rotate",
     "bench_rotate.RopeDecode.time_rope",
+    "bench_rotate.RopeNextPosition.time_rope",
     "bench_rotate.RopePrefill.time_rope",
     "bench_rotate.RotateError.track_largest_error",
     "bench_rotate.RotateFusedInPlace.time_rotate",
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "bench_rotate.RotateNew.time_rotate",
     "bench_table.CosSin.time_cos_sin",
     "bench_table.CosSinError.track_largest_error",
+    "bench_table.RangeTable.time_table",
 }
 BASE, HEAD = "a" * 40, "b" * 40
 NAN = float("nan")
