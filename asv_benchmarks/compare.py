@@ -1,13 +1,15 @@
 """
-Compare rope_any with its peers: the same work in turn in one process, medians, ratios, the share of a copy's speed.
+Compare rope_any with its peers: the same work, timed in turn in one process, as ratios of medians.
 
-    python asv_benchmarks/compare.py                      # all of it, about twenty minutes
+    python asv_benchmarks/compare.py --busy               # everything, less than half an hour on two cores
     python asv_benchmarks/compare.py --quick              # small sizes, one process: does it run?
+    python asv_benchmarks/compare.py --library NumPy --case decode     # one library, the cases of such names
     python asv_benchmarks/compare.py --json out.json --chart out.svg --markdown out.md
 
-Each library runs in processes of its own, and in two regimes: with the allocator as it is, and with one that keeps
-freed memory (glibc: MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_), because most of the time of an eager peer is
-the page faults of new memory. Single processes scatter, so several are run; a figure is the median of their medians.
+Each library runs in processes of its own, under two conditions: with the default allocator, and with an allocator that
+keeps freed memory (glibc: MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_), because an eager peer spends most of its
+time on the page faults of new memory. `--busy` adds a third: some of the rows while other processes use all cores.
+Single processes scatter, so several are run; a figure is the median of their medians. `cases.py` says what is compared.
 """
 
 import argparse
@@ -19,449 +21,49 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_TOP_PAD_": str(2**28)}
-REGIMES = {"default allocator": {}, "memory kept": KEEPING}
+from cases import (
+    BUSY_ROWS,
+    CASES,
+    COPY,
+    DECODE,
+    FIRST_CALL_TARGET,
+    LIBRARIES,
+    TARGETS,
+    Group,
+    NumPy,
+    PyTorch,
+    widen,
+)
+
+DEFAULT, KEPT, BUSY = "default allocator", "memory kept", "busy"
+REGIMES: dict[str, dict[str, str]] = {
+    DEFAULT: {},
+    KEPT: {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_TOP_PAD_": str(2**28)},
+    BUSY: {},
+}
+"""The conditions of a measurement, with the environment variables that make them."""
 PACKAGES = (
-    "numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "numba", "transformers", "rotary-embedding-torch",
-    "torchtune", "equinox", "liger-kernel", "flash-attn", "triton",
+    "numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "numba", "ml_dtypes", "transformers",
+    "rotary-embedding-torch", "torchtune", "equinox", "liger-kernel", "flash-attn", "triton",
 )  # fmt: skip
-BASE, FAR = 500_000.0, 100_000
-
-
-class Row(NamedTuple):
-    """What is compared: calls that do the same work, timed in turn; the first is ours."""
-
-    what: str
-    target: float | None
-    """What the time of the peer divided by ours should be, at least; None where nothing was asked."""
-    ours: Callable[[], Any]
-    peer: str
-    theirs: Callable[[], Any]
-    copy: Callable[[], Any] | None = None
-    """A copy of the same bytes, into memory that is there."""
-
-
-class Size(NamedTuple):
-    """The shapes: queries ``(batch, heads, seq, head_dim)``, and a quarter of the heads for keys."""
-
-    batch: int = 1
-    heads: int = 32
-    seq: int = 4096
-    head_dim: int = 128
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of q and of k."""
-        return tuple((self.batch, heads, self.seq, self.head_dim) for heads in (self.heads, max(self.heads // 4, 1)))
-
-
-PREFILL = Size()
-SIZES = {
-    "decode": Size(seq=1),
-    "decode, batch 64": Size(batch=64, seq=1),
-    "prefill 32k": Size(seq=32_768, heads=8),
-    "1M tokens, 2 heads": Size(seq=2**20, heads=2),
-    "head_dim 64": Size(head_dim=64),
-    "head_dim 80": Size(head_dim=80),
-    "head_dim 256": Size(head_dim=256, heads=16),
-}
-QUICK = Size(heads=4, seq=128, head_dim=64)
-
-
-# --- libraries --------------------------------------------------------------------------------------------------------
-
-
-def numpy_rows(*, quick: bool) -> Iterator[Row]:
-    """NumPy against the textbook formula."""
-    import numpy as np
-
-    import rope_any as ra
-
-    def half(x, cos, sin):
-        n = x.shape[-1] // 2
-        return x * cos + np.concatenate([-x[..., n:], x[..., :n]], axis=-1) * sin
-
-    def interleaved(x, cos, sin):
-        return x * cos + np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape) * sin
-
-    def case(size, dtype="float32"):
-        rng = np.random.default_rng(0)
-        return tuple(rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in size.shapes)
-
-    def rows(size, name, pairing, targets, dtype="float32"):
-        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
-        qk = case(size, dtype)
-        out = tuple(np.empty_like(x) for x in qk)
-        table = rope.table(np.arange(FAR, FAR + size.seq), like=qk[0])
-        repeat = np.concatenate if pairing == "half" else (lambda parts, axis: np.repeat(parts[0], 2, axis=axis))
-        wide = [repeat([part, part], axis=-1).astype(dtype) for part in table]
-        textbook = half if pairing == "half" else interleaved
-
-        def theirs():
-            return [textbook(x, *wide) for x in qk]
-
-        def copy():
-            for to, x in zip(out, qk, strict=True):
-                np.copyto(to, x)
-
-        peer = "the textbook formula"
-        yield Row(f"{name}, {pairing}, new array", targets[0], lambda: rope(*qk, table), peer, theirs, copy)
-        if size.seq > 1:
-            yield Row(f"{name}, {pairing}, out=", targets[1], lambda: rope(*qk, table, out=out), peer, theirs, copy)
-            if importlib.util.find_spec("numba") and dtype in {"float32", "float64"}:
-                ours = lambda: rope(*qk, table, out=out, fused=True)
-                yield Row(f"{name}, {pairing}, out=, fused (Numba)", None, ours, peer, theirs, copy)
-
-    first = QUICK if quick else PREFILL
-    yield from rows(first, "float32", "half", (2.2, 3.0))
-    yield from rows(first, "float32", "interleaved", (4, 7))
-    yield from rows(SIZES["decode"], "decode", "half", (0.6, None))
-    yield from table_rows(
-        np.arange,
-        lambda p, f: [function(_wide_angles(np, p, f)) for function in (np.cos, np.sin)],
-        "the textbook formula",
-        quick,
-    )
-    if quick:
-        return
-    for dtype in ("float16", "float64"):
-        yield from rows(first, dtype, "half", (None, None), dtype)
-    for name, size in SIZES.items():
-        if name != "decode":
-            yield from rows(size, name, "half", (None, None))
-    yield from special_rows(case, np.arange, half, "the textbook formula", np)
-
-
-def _wide_angles(xp, positions, frequencies):
-    """Return float32 angles for all features of halves, as most compute them."""
-    angles = xp.asarray(positions, dtype=xp.float32)[:, None] * xp.asarray(frequencies, dtype=xp.float32)
-    return xp.concatenate([angles, angles], axis=-1)
-
-
-def table_rows(arange, textbook, peer, quick) -> Iterator[Row]:
-    """Tables: ours exact, theirs with float32 angles and twice as wide."""
-    import rope_any as ra
-
-    rope = ra.Rope(ra.frequencies(128, base=BASE), pairing="half")
-    for tokens in (1, 512) if quick else (1, 4096, 32_768, 131_072):
-        positions = arange(tokens)
-        ours = lambda p=positions: rope.table(p)
-        theirs = lambda p=positions: textbook(p, rope.frequencies)
-        yield Row(f"table of {tokens} position{'s' if tokens > 1 else ''}", 1.0, ours, peer, theirs)
-
-
-def special_rows(case, arange, textbook, peer, xp) -> Iterator[Row]:
-    """Partial rotary, packed sequences, and tokens before heads."""
-    import rope_any as ra
-
-    q, k = case(PREFILL)
-    part = ra.Rope(ra.frequencies(32, base=BASE), pairing="half")
-    table = part.table(arange(PREFILL.seq))
-    wide = [xp.concatenate([t, t], axis=-1) for t in table]
-
-    def in_part():
-        return [xp.concatenate([textbook(x[..., :32], *wide), x[..., 32:]], axis=-1) for x in (q, k)]
-
-    yield Row("partial rotary, 32 of 128", None, lambda: part(q, k, table), peer, in_part)
-    rope = ra.Rope(ra.frequencies(128, base=BASE), pairing="half")
-    packed = rope.table(arange(PREFILL.seq) % 1000)
-    wide_packed = [xp.concatenate([t, t], axis=-1) for t in packed]
-    theirs = lambda: [textbook(x, *wide_packed) for x in (q, k)]
-    yield Row("packed: positions restart", None, lambda: rope(q, k, packed), peer, theirs)
-
-
-def torch_rows(*, quick: bool, device: str = "cpu") -> Iterator[Row]:
-    """Torch against transformers, rotary-embedding-torch and torchtune, eager and compiled."""
-    import torch
-
-    import rope_any as ra
-
-    hf, other, tune = _transformers(), _rotary_embedding_torch(), _torchtune()
-
-    def case(size, dtype=torch.float32):
-        torch.manual_seed(0)
-        return tuple(torch.randn(shape, device=device).to(dtype) for shape in size.shapes)
-
-    def ready(size, pairing, dtype):
-        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
-        qk = case(size, dtype)
-        table = rope.table(torch.arange(FAR, FAR + size.seq, device=device), like=qk[0])
-        return rope, qk, tuple(torch.empty_like(x) for x in qk), table
-
-    def copies(out, qk):
-        return lambda: [to.copy_(x) for to, x in zip(out, qk, strict=True)]
-
-    def halves(size, name, dtype, targets):
-        if hf is None:
-            return
-        rope, qk, out, table = ready(size, "half", dtype)
-        wide = [torch.cat([t, t], dim=-1)[None].to(dtype) for t in table]
-        theirs, copy, peer = (lambda: hf(*qk, *wide)), copies(out, qk), "transformers, eager"
-        yield Row(f"{name}, half, new array", targets.get("new"), lambda: rope(*qk, table), peer, theirs, copy)
-        if size.seq == 1:
-            return
-        ours = lambda: rope(*qk, table, out=out)
-        yield Row(f"{name}, half, out=", targets.get("out"), ours, peer, theirs, copy)
-        fused = lambda: rope(*qk, table, out=out, fused=True)
-        yield Row(f"{name}, half, out=, fused", None, fused, peer, theirs, copy)
-        if "compiled" in targets and not quick:
-            compiled = torch.compile(hf)
-            peer, faster = "transformers, torch.compile", lambda: compiled(*qk, *wide)
-            yield Row(f"{name}, half, out=", targets["out compiled"], ours, peer, faster, copy)
-            mine = torch.compile(rope, fullgraph=True)
-            yield Row(f"{name}, half, torch.compile", targets["compiled"], lambda: mine(*qk, table), peer, faster, copy)
-
-    def neighbours(size, name, dtype, target):
-        rope, qk, out, table = ready(size, "interleaved", dtype)
-        ours, copy = (lambda: rope(*qk, table, out=out)), copies(out, qk)
-        if other is not None:
-            angles = torch.arange(FAR, FAR + size.seq, device=device)[:, None] * torch.tensor(
-                rope.frequencies, device=device
-            ).repeat_interleave(2)
-            theirs = lambda: [other(angles, x) for x in qk]
-            yield Row(f"{name}, interleaved, out=", target, ours, "rotary-embedding-torch", theirs, copy)
-        if tune is not None:
-            module = tune(size.head_dim, max_seq_len=size.seq, base=BASE).to(device)
-            turned = [x.transpose(1, 2).contiguous() for x in qk]  # it wants tokens before heads
-            yield Row(f"{name}, interleaved, out=", None, ours, "torchtune", lambda: [module(x) for x in turned], copy)
-
-    def gradients(size, name, dtype, target):
-        if hf is None:
-            return
-        rope, qk, _, table = ready(size, "half", dtype)
-        qk = tuple(x.requires_grad_() for x in qk)
-        wide = [torch.cat([t, t], dim=-1)[None].to(dtype) for t in table]
-        g = tuple(torch.randn_like(x) for x in qk)
-
-        def run(turned):
-            return torch.autograd.grad(turned(), qk, g)
-
-        ours, theirs = (lambda: run(lambda: rope(*qk, table))), (lambda: run(lambda: hf(*qk, *wide)))
-        yield Row(f"{name}, half, forward + backward", target, ours, "transformers, eager", theirs)
-
-    first, bf16 = (QUICK if quick else PREFILL), torch.bfloat16
-    yield from halves(first, "float32", torch.float32, {"new": 3, "out": 7.5, "out compiled": 3, "compiled": 1.8})
-    yield from halves(first, "bfloat16", bf16, {"new": 1.5, "out": 4.5, "out compiled": 2, "compiled": 1.8})
-    yield from neighbours(first, "float32", torch.float32, 30)
-    yield from neighbours(first, "bfloat16", bf16, 25)
-    yield from gradients(first, "float32", torch.float32, 2.5)
-    yield from halves(SIZES["decode"], "decode", torch.float32, {"new": 0.9})
-    yield from _torch_tables(device, quick)
-    if quick:
-        return
-    yield from gradients(first, "bfloat16", bf16, None)
-    for name, dtype in (("float16", torch.float16), ("float64", torch.float64)):
-        yield from halves(first, name, dtype, {})
-    for name, size in SIZES.items():
-        if name != "decode":
-            yield from halves(size, name, torch.float32, {})
-    if hf is not None:
-        half = lambda x, cos, sin: hf(x, x[:, :0], cos[None], sin[None])[0]
-        yield from special_rows(case, lambda n: torch.arange(n, device=device), half, "transformers, eager", torch)
-
-
-def _torch_tables(device, quick) -> Iterator[Row]:
-    if (spec := importlib.util.find_spec("transformers")) is None or spec.origin is None:
-        return
-    import torch
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    config = LlamaConfig(
-        hidden_size=4096, num_attention_heads=32, rope_parameters={"rope_type": "default", "rope_theta": BASE}
-    )
-    embedding, like = LlamaRotaryEmbedding(config).to(device), torch.zeros(1, device=device)
-    arange = lambda n: torch.arange(n, device=device)
-    yield from table_rows(arange, lambda p, _: embedding(like, p[None]), "transformers", quick)
-
-
-def cuda_rows(*, quick: bool) -> Iterator[Row]:
-    """Torch on CUDA: as on a CPU, and a gigabyte of queries against a device copy and kernels written by hand."""
-    yield from torch_rows(quick=quick, device="cuda")
-    import torch
-
-    import rope_any as ra
-
-    size = QUICK if quick else Size(batch=4, seq=32_768)
-    qk = tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in size.shapes)
-    out = tuple(torch.empty_like(x) for x in qk)
-    copy = lambda: [to.copy_(x) for to, x in zip(out, qk, strict=True)]
-    for pairing in ("half", "interleaved"):
-        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
-        table = rope.table(torch.arange(size.seq, device="cuda"), like=qk[0])
-        what, ours = f"gigabytes, bfloat16, {pairing}, out=, fused", partial(rope, *qk, table, out=out, fused=True)
-        yield Row(what, 0.8, ours, "a device copy", copy, copy)
-        if (triton := _flash_attn()) is not None:
-            turned = [x.transpose(1, 2).contiguous() for x in qk]  # it wants tokens before heads
-            narrow = [part.to(torch.bfloat16) for part in table]
-            flags = {"interleaved": pairing == "interleaved", "inplace": True}
-            theirs = lambda turned=turned, narrow=narrow, flags=flags, f=triton: [
-                f(x, *narrow, **flags) for x in turned
-            ]
-            yield Row(what, 1.0, ours, "flash-attention's kernel, in place", theirs, copy)
-        if pairing == "half" and (liger := _liger()) is not None:
-            wide = [torch.cat([t, t], dim=-1)[None].to(torch.bfloat16) for t in table]
-            # in place where heads come after tokens in memory; it would copy others
-            laid = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in qk]
-            theirs = lambda laid=laid, wide=wide, f=liger: f(*laid, *wide)
-            yield Row(what, 1.0, ours, "Liger's kernel, in place", theirs, copy)
-
-
-def cupy_rows(*, quick: bool) -> Iterator[Row]:
-    """CuPy against the textbook formula, and a device copy."""
-    import cupy as cp
-
-    import rope_any as ra
-
-    size = QUICK if quick else Size(batch=2, seq=32_768)
-    for pairing in ("half", "interleaved"):
-        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
-        qk = tuple(cp.random.standard_normal(shape, dtype=cp.float32) for shape in size.shapes)
-        out = tuple(cp.empty_like(x) for x in qk)
-        table = rope.table(cp.arange(size.seq), like=qk[0])
-        wide = [cp.concatenate([t, t], axis=-1) for t in table]
-
-        def textbook(x, wide=wide):
-            n = x.shape[-1] // 2
-            return x * wide[0] + cp.concatenate([-x[..., n:], x[..., :n]], axis=-1) * wide[1]
-
-        theirs = lambda qk=qk, textbook=textbook: [textbook(x) for x in qk]
-        copy = lambda qk=qk, out=out: [cp.copyto(to, x) for to, x in zip(out, qk, strict=True)]
-        ours = lambda qk=qk, rope=rope, table=table: rope(*qk, table)
-        yield Row(f"float32, {pairing}, new array", 1.0, ours, "the textbook formula of halves", theirs, copy)
-        ours = partial(rope, *qk, table, out=out, fused=True)
-        yield Row(f"float32, {pairing}, out=, fused", 0.8, ours, "a device copy", copy, copy)
-
-
-def jax_rows(*, quick: bool) -> Iterator[Row]:
-    """JAX, jitted, against the textbook formula and equinox, jitted."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import rope_any as ra
-
-    size = QUICK if quick else PREFILL
-    rng = np.random.default_rng(0)
-    qk = tuple(jnp.asarray(rng.standard_normal(shape, dtype=np.float32)) for shape in size.shapes)
-
-    def half(x, cos, sin):
-        n = x.shape[-1] // 2
-        return x * cos + jnp.concatenate([-x[..., n:], x[..., :n]], axis=-1) * sin
-
-    def interleaved(x, cos, sin):
-        return x * cos + jnp.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape) * sin
-
-    def copied(q, k):
-        return q + 1, k + 1  # a jitted copy would be none
-
-    copy = jax.jit(copied)
-    for pairing, textbook in (("half", half), ("interleaved", interleaved)):
-        rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing=pairing)
-        table = rope.table(jnp.arange(FAR, FAR + size.seq))
-        wide = [jnp.concatenate([t, t], -1) if pairing == "half" else jnp.repeat(t, 2, -1) for t in table]
-        mine = jax.jit(rope)
-        both = jax.jit(lambda q, k, cos, sin, f=textbook: (f(q, cos, sin), f(k, cos, sin)))
-        ours = lambda mine=mine, table=table: mine(*qk, table)
-        theirs = lambda both=both, wide=wide: both(*qk, *wide)
-        yield Row(f"float32, {pairing}, jitted", 1.8, ours, "the textbook formula, jitted", theirs, lambda: copy(*qk))
-    if importlib.util.find_spec("equinox"):
-        import equinox
-
-        module = equinox.nn.RotaryPositionalEmbedding(size.head_dim, theta=BASE)
-        heads = jax.jit(jax.vmap(jax.vmap(module)))
-        half_rope = ra.Rope(ra.frequencies(size.head_dim, base=BASE), pairing="half")
-        with_table = jax.jit(half_rope)
-        ours = lambda: with_table(*qk)
-        yield Row("float32, half, jitted with its table", None, ours, "equinox, jitted", lambda: [heads(x) for x in qk])
-
-
-def growth_rows(*, quick: bool) -> Iterator[Row]:
-    """How the time grows with the tokens: NumPy, one head, against a copy."""
-    import numpy as np
-
-    import rope_any as ra
-
-    rope = ra.Rope(ra.frequencies(128, base=BASE), pairing="half")
-    for power in (10, 12) if quick else range(10, 21, 2):
-        x = np.random.default_rng(0).standard_normal((1, 1, 2**power, 128), dtype=np.float32)
-        out, table = np.empty_like(x), rope.table(np.arange(2**power))
-        ours = lambda x=x, out=out, table=table: rope.apply(x, table, out=out)
-        theirs = lambda x=x, out=out: np.copyto(out, x)
-        yield Row(f"{2**power} tokens, one head, out=", None, ours, "a copy", theirs)
-
-
-LIBRARIES = {
-    "NumPy": numpy_rows,
-    "PyTorch": torch_rows,
-    "JAX": jax_rows,
-    "PyTorch, CUDA": cuda_rows,
-    "CuPy": cupy_rows,
-    "NumPy, as tokens grow": growth_rows,
-}
-
-
-# --- peers ------------------------------------------------------------------------------------------------------------
-
-
-def _transformers():
-    try:
-        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-    except ImportError:
-        return None
-    return apply_rotary_pos_emb
-
-
-def _rotary_embedding_torch():
-    try:
-        from rotary_embedding_torch import apply_rotary_emb
-    except ImportError:
-        return None
-    return apply_rotary_emb
-
-
-def _torchtune():
-    """Return its module, from its own file: the package imports much that a rotation does not need."""
-    spec = importlib.util.find_spec("torchtune")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / "modules" / "position_embeddings.py"
-    found = importlib.util.spec_from_file_location("torchtune_position_embeddings", path)
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module.RotaryPositionalEmbeddings
-
-
-def _flash_attn():
-    try:
-        from flash_attn.layers.rotary import apply_rotary_emb
-    except ImportError:
-        return None
-    return apply_rotary_emb
-
-
-def _liger():
-    try:
-        from liger_kernel.transformers import liger_rotary_pos_emb
-    except ImportError:
-        return None
-    return liger_rotary_pos_emb
-
 
 # --- one process ------------------------------------------------------------------------------------------------------
 
 
 def waiter(library: str) -> Callable[[Any], Any]:
-    """Return what waits for a result of a library to be there."""
+    """Return what waits until a library has computed a result."""
     if library == "JAX":
         import jax
 
@@ -512,72 +114,184 @@ def timed(calls: list[Callable[[], Any]], wait: Callable[[Any], Any], *, seconds
     return [median(found) for found in times]
 
 
-def measure(library: str, *, quick: bool) -> Iterator[dict[str, Any]]:
-    """Time the rows of a library in this process."""
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Time the groups of a library in this process, and yield their rows."""
     warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)  # else another schedule would be timed
-    wait = waiter(library)
-    for row in LIBRARIES[library](quick=quick):
-        calls = [row.ours, row.theirs] + ([row.copy] if row.copy else [])
-        ours, theirs, *copy = timed(calls, wait, seconds=0.02 if quick else 0.6)
-        yield {
-            "what": row.what, "peer": row.peer, "target": None if quick else row.target,
-            "ours": ours, "theirs": theirs, "copy": copy[0] if copy else None,
-        }  # fmt: skip
-        print(f"{library}: {row.what}", file=sys.stderr, flush=True)
+    for name, make in LIBRARIES[options.of](quick=options.quick):
+        if is_wanted(name, options):
+            yield from rows_of(*times_of(name, make(), options), options)
+            print(f"{options.of}, {options.regime}: {name}", file=sys.stderr, flush=True)
 
 
-def memory_of_gradients(who: str, *, quick: bool) -> float:
-    """Return the MiB by which forward + backward raise the peak of this process, beyond q, k and their gradients."""
+def times_of(name: str, group: Group, options: argparse.Namespace) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the times of our calls in a group, by the names of their rows, and those of the peers."""
+    ours = {f"{name}, {schedule}": call for schedule, call in group.ours.items()}
+    peers = group.peers | ({COPY: group.copy} if group.copy else {})
+    if options.regime == BUSY:
+        ours = {what: call for what, call in ours.items() if what in BUSY_ROWS[options.of]}
+        peers = {peer: call for peer, call in peers.items() if peer in {next(iter(peers)), COPY}}
+    ours = {what: call for what, call in ours.items() if runs(what, call)}
+    if not (ours and peers):
+        return {}, {}
+    times = iter(timed([*ours.values(), *peers.values()], waiter(options.of), seconds=options.seconds))
+    return {what: next(times) for what in ours}, {peer: next(times) for peer in peers}
+
+
+def rows_of(ours: dict[str, float], peers: dict[str, float], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a group: of each of our calls beside the first peer, and beside others that have a target."""
+    targets = TARGETS.get(options.of, {})
+    for (what, time), (peer, theirs) in product(ours.items(), peers.items()):
+        target = targets.get(peer, {}).get(what)
+        for_information = peer == next(iter(peers)) or (peer not in targets and peer != COPY)
+        if for_information or (target is not None and options.regime != BUSY):
+            at_default, with_kept = target if isinstance(target, tuple) else (target, None)
+            asked = {DEFAULT: at_default, KEPT: with_kept}.get(options.regime)
+            yield {
+                "what": what, "peer": peer, "target": None if options.quick else asked,
+                "ours": time, "theirs": theirs, "copy": peers.get(COPY),
+                "library": options.of, "regime": options.regime, "busy": options.regime == BUSY,
+            }  # fmt: skip
+
+
+def is_wanted(name: str, options: argparse.Namespace) -> bool:
+    """Whether a group is to be measured, by the names that were asked for and by what is measured on busy cores."""
+    if options.regime == BUSY and not any(row.startswith(f"{name}, ") for row in BUSY_ROWS[options.of]):
+        return False
+    return not options.case or any(case in name for case in options.case)
+
+
+def runs(what: str, call: Callable[[], Any]) -> bool:
+    """Whether a call runs as it is meant to: it is left out if it would fall back to another schedule."""
+    try:
+        call()
+    except RuntimeWarning as warning:
+        print(f"{what}: left out: {warning}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def memory_of_gradients(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the MiB by which forward + backward raise the peak of this process, beyond q, k and their gradients."""
     import torch
 
-    import rope_any as ra
-
-    size = QUICK if quick else PREFILL
-    q, k = (torch.randn(shape, requires_grad=True) for shape in size.shapes)
+    library, case = PyTorch(torch), CASES["float32, half"]
+    rope, (q, k), table = library.ready(case.small() if options.quick else case)
+    wide = [widen(torch, part, "half")[None] for part in table]
     g = tuple(torch.randn_like(x) for x in (q, k))
-    q.grad, k.grad = torch.zeros_like(q), torch.zeros_like(k)
-    rope = ra.Rope(ra.frequencies(size.head_dim), pairing="half")
-    table = rope.table(torch.arange(size.seq), like=q)
-    wide = [torch.cat([t, t], dim=-1)[None] for t in table]
+    for x in (q, k):
+        x.requires_grad_().grad = torch.zeros_like(x)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    turned = rope(q, k, table) if who == "ours" else _transformers()(q, k, *wide)
-    torch.autograd.backward(turned, g)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    rotated = rope(q, k, table) if options.of == "ours" else library.apply(q, k, *wide)
+    torch.autograd.backward(rotated, g)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield {"who": options.of, "mib": (peak - before) / 1024}
 
+
+def first_call(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the seconds of the first call with ``fused=True`` in this process, which has imported Numba."""
+    import numba  # noqa: F401
+    import numpy as np
+
+    if options.of == "PyTorch":
+        import torch
+
+        library = PyTorch(torch)
+    else:
+        library = NumPy(np)
+    rope, qk, table = library.ready(DECODE)
+    begin = perf_counter()
+    rope(*qk, table, fused=True)
+    yield {"library": options.of, "seconds": perf_counter() - begin}
+
+
+TASKS = {"rows": measure, "memory": memory_of_gradients, "first call": first_call}
 
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
-def in_process(arguments: list[str], environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Run this script in a process of its own, and return what it printed, a JSON object per line."""
+def in_process(*words: str, environment: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Run a task of this script in a process of its own, with our own options, and return the objects it printed."""
     run = subprocess.run(
-        [sys.executable, __file__, *arguments],
-        env={**os.environ, **environment},
+        [sys.executable, __file__, *sys.argv[1:], *words],
+        env={**os.environ, "OMP_NUM_THREADS": str(threads()), **(environment or {})},
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
-def collected(libraries: list[str], *, processes: int, quick: bool) -> dict[str, Any]:
-    """Measure the libraries in both regimes, and say what was measured on what."""
-    results: dict[str, Any] = {"about": about(), "rows": [], "absent": {}, "memory": []}
+@contextmanager
+def other_work() -> Iterator[None]:
+    """Keep all cores busy by other processes, which end with this one."""
+    loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
+    workers = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(cores())]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def collected(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the libraries under each condition, and say what was measured on what."""
+    processes = range(1 if options.quick else options.processes)
+    results = {"about": about(), "rows": [], "absent": {}, "without_row": [], "memory": [], "first_call": []}
+    libraries = options.library or list(LIBRARIES)
     for library in libraries:
         if why := absent(library):
             results["absent"][library] = why
             continue
         for regime, environment in REGIMES.items():
-            flags = ["--process", library, *(["--quick"] if quick else [])]
-            runs = [in_process(flags, environment) for _ in range(processes)]
-            for same in zip(*runs, strict=True):
-                figures = {key: median(row[key] for row in same) for key in ("ours", "theirs")}
-                copies = [row["copy"] for row in same]
-                figures["copy"] = median(copies) if None not in copies else None
-                results["rows"].append({**same[0], **figures, "library": library, "regime": regime})
-    if "PyTorch" in libraries and "PyTorch" not in results["absent"] and _transformers():
-        for who in ("ours", "transformers"):
-            flags = ["--memory", who, *(["--quick"] if quick else [])]
-            results["memory"].append({"who": who, "mib": in_process(flags, {})[0]["mib"]})
+            if regime == BUSY and not (options.busy and library in BUSY_ROWS):
+                continue
+            words = ("--task", "rows", "--of", library, "--regime", regime)
+            with other_work() if regime == BUSY else nullcontext():
+                runs_of_it = [in_process(*words, environment=environment) for _ in processes]
+            for same in zip(*runs_of_it, strict=True):
+                figures = {key: median(row[key] for row in same) for key in ("ours", "theirs", "copy") if same[0][key]}
+                results["rows"].append({**same[0], **figures})
+    if options.case:
+        return results
+    here = [library for library in libraries if library not in results["absent"]]
+    if not options.quick:
+        results["without_row"] = targets_without_row(here, results["rows"])
+    if "PyTorch" in here and importlib.util.find_spec("transformers"):
+        results["memory"] = [in_process("--task", "memory", "--of", who)[0] for who in ("ours", "transformers")]
+    if importlib.util.find_spec("numba"):
+        results["first_call"] = [first_calls(library, processes) for library in here if library in {"NumPy", "PyTorch"}]
     return results
+
+
+def targets_without_row(libraries: list[str], rows: list[dict[str, Any]]) -> list[str]:
+    """Return the targets of libraries of which no row was measured, because a peer is not installed."""
+    measured = {(row["library"], row["peer"], row["what"]) for row in rows}
+    asked = [
+        (name, peer, what) for name in libraries for peer, whats in TARGETS.get(name, {}).items() for what in whats
+    ]
+    return [f"{row[0]}: {row[2]}, beside {row[1]}" for row in asked if row not in measured]
+
+
+def first_calls(library: str, processes: range) -> dict[str, Any]:
+    """Measure a first call that compiles, and those that find the compiled loop on the disk."""
+    with tempfile.TemporaryDirectory(prefix="rope-any-numba-") as folder:
+        call = partial(in_process, "--task", "first call", "--of", library, environment={"NUMBA_CACHE_DIR": folder})
+        (compiling,), *others = call(), *(call() for _ in processes)
+    from_disk = median(entry["seconds"] for (entry,) in others)
+    return {**compiling, "compiling": compiling["seconds"], "seconds": from_disk, "target": FIRST_CALL_TARGET}
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads() -> int:
+    """Return how many threads a library takes: as many as torch would, if it is installed."""
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        return torch.get_num_threads()
+    return int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 
 def about() -> dict[str, Any]:
@@ -596,9 +310,20 @@ def about() -> dict[str, Any]:
     )
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(), "rope_any": rope_any.__version__,
-        "cpu": cpu, "cores": os.cpu_count(), "gpu": gpu(), "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}", "packages": found,
+        "cpu": cpu, "caches": caches(), "cores": cores(), "threads": threads(), "gpu": gpu(),
+        "copy": "torch's copy_" if importlib.util.find_spec("torch") else "NumPy's copyto, on one thread",
+        "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}", "packages": found,
     }  # fmt: skip
+
+
+def caches() -> dict[str, str]:
+    """Return the sizes of the caches of the first core, where Linux tells."""
+    found = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        if kind != "Instruction":
+            found[f"L{level}"] = size
+    return found
 
 
 def gpu() -> str | None:
@@ -619,30 +344,60 @@ def shown(results: dict[str, Any]) -> str:
     facts = results["about"]
     unused = ("cupy",) if "CuPy" in results["absent"] else ()  # installed, without a GPU
     packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items() if not name.startswith(unused))
-    where = ", ".join(filter(None, (facts["cpu"], f"{facts['cores']} cores", facts["gpu"], facts["system"])))
+    sizes = ", ".join(f"{level} {size}" for level, size in facts["caches"].items())
+    threads = facts["threads"] and f"{facts['threads']} threads"
+    where = ", ".join(
+        filter(None, (facts["cpu"], sizes, f"{facts['cores']} cores", threads, facts["gpu"], facts["system"]))
+    )
     with_what = f"rope_any {facts['rope_any']}, Python {facts['python']}, {packages}"
-    lines = [f"Measured on {facts['when']} on {where}, with {with_what}."]
+    lines = [
+        f"Measured on {facts['when']} on {where}, with {with_what}. For arrays of a CPU a copy is {facts['copy']}."
+    ]
     for library in dict.fromkeys(row["library"] for row in results["rows"]):
-        heads = ("what", "peer", "peer ÷ ours", "target", "memory kept", "ours, ms", "a copy ÷ ours")
-        lines += ["", f"**{library}**", "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-        rows = [row for row in results["rows"] if row["library"] == library]
-        kept = [row for row in rows if row["regime"] == "memory kept"]
-        for row, other in zip([row for row in rows if row not in kept], kept, strict=True):
-            ratio = row["theirs"] / row["ours"]
-            target = (
-                "" if row["target"] is None else f"≥ {row['target']:g}{'' if ratio >= row['target'] else ', missed'}"
-            )
-            share = f"{row['copy'] / row['ours']:.2f}" if row["copy"] else ""
-            lines.append(
-                f"| {row['what']} | {row['peer']} | {ratio:.2f} | {target} | {other['theirs'] / other['ours']:.2f} "
-                f"| {1e3 * row['ours']:.3g} | {share} |"
-            )
+        lines += ["", f"**{library}**", "", *table_of([row for row in results["rows"] if row["library"] == library])]
     if results["memory"]:
         ours, theirs = (entry["mib"] for entry in results["memory"])
         what = "Peak memory of forward + backward in torch, beyond what is given"
         lines += ["", f"{what}: {ours:.0f} MiB with rope_any, {theirs:.0f} MiB with transformers."]
-    lines += ["", *(f"{library}: not measured, {why}." for library, why in results["absent"].items())]
+    for call in results["first_call"]:
+        missed = "" if call["seconds"] <= call["target"] else ", missed"
+        from_disk = f"{call['seconds']:.2f} s if the disk has the compiled loop (target ≤ {call['target']:g} s{missed})"
+        what = f"First call with `fused=True` in {call['library']}, Numba imported"
+        lines += ["", f"{what}: {from_disk}, {call['compiling']:.2f} s if not."]
+    lines += ["", *(f"Target without a row: {target}." for target in results["without_row"])]
+    lines += [*(f"{library}: not measured, {why}." for library, why in results["absent"].items())]
     return "\n".join(lines) + "\n"
+
+
+def table_of(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table of a library."""
+    heads = ["what", "peer", "peer ÷ ours", "target", "memory kept", "ours", "a copy ÷ ours"]
+    if busy := any(row["busy"] for row in rows):
+        heads.insert(5, "busy")
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    by_regime: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        by_regime.setdefault((row["what"], row["peer"]), {})[row["regime"]] = row
+    for (what, peer), found in by_regime.items():
+        row, others = found[DEFAULT], [found.get(regime) for regime in (KEPT, BUSY)[: 1 + busy]]
+        beside = [f"{ratio(other):.2f} {judged(other)}".strip() if other else "" for other in others]
+        time = f"{1e3 * row['ours']:.3g} ms" if row["ours"] >= 1e-3 else f"{1e6 * row['ours']:.3g} µs"
+        share = f"{row['copy'] / row['ours']:.2f}" if row["copy"] else ""
+        cells = [what, peer, f"{ratio(row):.2f}", judged(row), *beside, time, share]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def ratio(row: dict[str, Any]) -> float:
+    """Return the time of the peer divided by ours."""
+    return row["theirs"] / row["ours"]
+
+
+def judged(row: dict[str, Any]) -> str:
+    """Return the target of a row, and whether it was missed."""
+    if row["target"] is None:
+        return ""
+    return f"≥ {row['target']:g}{'' if ratio(row) >= row['target'] else ', missed'}"
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -683,27 +438,26 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and one process: a smoke test")
+    parser.add_argument("--busy", action="store_true", help="some rows also while other processes use all cores")
     parser.add_argument("--library", action="append", choices=LIBRARIES, help="only this one (may be repeated)")
-    parser.add_argument("--processes", type=int, default=3, help="processes per library and regime")
+    parser.add_argument("--case", action="append", help="only cases whose name contains this (may be repeated)")
+    parser.add_argument("--processes", type=int, default=3, help="processes per library and condition")
+    parser.add_argument("--seconds", type=float, help="how long the calls of a case are timed in a process, at least")
     parser.add_argument("--results", type=Path, help="take the figures of this JSON, and measure nothing")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
-    parser.add_argument("--process", choices=LIBRARIES, help=argparse.SUPPRESS)
-    parser.add_argument("--memory", choices=("ours", "transformers"), help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # for a process of its own; so the next two
+    parser.add_argument("--of", help=argparse.SUPPRESS)
+    parser.add_argument("--regime", choices=REGIMES, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.process:
-        for row in measure(options.process, quick=options.quick):
-            print(json.dumps(row), flush=True)
+    if options.seconds is None:
+        options.seconds = 0.02 if options.quick else 1.5
+    if options.task:
+        for entry in TASKS[options.task](options):
+            print(json.dumps(entry), flush=True)
         return
-    if options.memory:
-        print(json.dumps({"mib": memory_of_gradients(options.memory, quick=options.quick)}))
-        return
-    processes = 1 if options.quick else options.processes
-    if options.results:
-        results = json.loads(options.results.read_text(encoding="utf-8"))
-    else:
-        results = collected(options.library or list(LIBRARIES), processes=processes, quick=options.quick)
+    results = json.loads(options.results.read_text(encoding="utf-8")) if options.results else collected(options)
     if not results["rows"]:
         sys.exit("compare.py: nothing was measured: " + "; ".join(map(" ".join, results["absent"].items())))
     print(shown(results))

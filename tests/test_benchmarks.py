@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ BENCHMARKS = {
     "bench_memory.MemmapGrowth.track_growth",
     "bench_memory.RotateInPlacePeak.peakmem_rotate",
     "bench_rotate.RopeDecode.time_rope",
+    "bench_rotate.RopeNextPosition.time_rope",
     "bench_rotate.RopePrefill.time_rope",
     "bench_rotate.RotateError.track_largest_error",
     "bench_rotate.RotateFusedInPlace.time_rotate",
@@ -27,6 +29,7 @@ BENCHMARKS = {
     "bench_rotate.RotateNew.time_rotate",
     "bench_table.CosSin.time_cos_sin",
     "bench_table.CosSinError.track_largest_error",
+    "bench_table.RangeTable.time_table",
 }
 BASE, HEAD = "a" * 40, "b" * 40
 NAN = float("nan")
@@ -34,25 +37,77 @@ SAME = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 30.0]
 SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
 
 
-def test_the_chart_has_the_figures_of_the_results(tmp_path):
+def test_the_page_has_the_figures_of_the_results(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    results = HOME.parent / "docs" / "benchmarks.json"
-    words = ["--results", results, "--chart", tmp_path / "chart.svg"]
+    docs = HOME.parent / "docs"
+    results = docs / "benchmarks.json"
+    words = ["--results", results, "--chart", tmp_path / "chart.svg", "--markdown", tmp_path / "table.md"]
     subprocess.run([sys.executable, HOME / "compare.py", *words], check=True, capture_output=True)
-    drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    drawn, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("chart.svg", "table.md"))
+    assert table == (docs / "benchmarks_table.md").read_text(encoding="utf-8")
     rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
     asked = [row for row in rows if row["target"] and row["regime"] == "default allocator"]
     figures = [f"<!-- {row['theirs'] / row['ours']:.2f} -->" for row in asked]
     assert len(figures) > 20 and [figure for figure in figures if figure not in drawn] == []
 
 
-@pytest.fixture(scope="module")
-def regressions():
-    """Import the command, which is in no package."""
-    spec = importlib.util.spec_from_file_location("regressions", HOME / "regressions.py")
+def imported(name):
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(name, HOME / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def regressions():
+    return imported("regressions")
+
+
+@pytest.fixture
+def compare(monkeypatch):
+    monkeypatch.syspath_prepend(HOME)  # for the file beside it
+    return imported("compare")
+
+
+@pytest.mark.parametrize("library", ["NumPy", "PyTorch", "JAX"])
+def test_each_target_is_that_of_a_row(compare, monkeypatch, library):
+    if compare.absent(library) or (library == "PyTorch" and not importlib.util.find_spec("transformers")):
+        pytest.skip(f"{library} or its peer is not installed")
+    case = type(compare.DECODE)
+    small = case.small
+    monkeypatch.setattr(case, "small", lambda self: small(self)._replace(compiled=self.compiled))
+    rows = []
+    for name, make in compare.LIBRARIES[library](quick=True):
+        group = make()
+        peers = [*group.peers, *([compare.COPY] if group.copy else [])]
+        rows += [{"library": library, "peer": p, "what": f"{name}, {ours}"} for p in peers for ours in group.ours]
+    without = compare.targets_without_row([library], rows)
+    if not importlib.util.find_spec("ml_dtypes"):
+        without = [row for row in without if "bfloat16" not in row]
+    assert without == []
+    assert compare.BUSY_ROWS.get(library, set()) <= {row["what"] for row in rows}
+
+
+def test_a_row_says_what_was_missed_and_where(compare):
+    row = {"what": "decode", "peer": "theirs", "ours": 2e-6, "copy": 1e-6, "busy": False}
+    found = [
+        {**row, "regime": "default allocator", "theirs": 6e-6, "target": 3},
+        {**row, "regime": "memory kept", "theirs": 3e-6, "target": 2},
+    ]
+    assert compare.table_of(found)[-1] == "| decode | theirs | 3.00 | ≥ 3 | 1.50 ≥ 2, missed | 2 µs | 0.50 |"
+    found.append({**row, "regime": "busy", "busy": True, "theirs": 8e-6, "target": None})
+    assert compare.table_of(found)[-1] == "| decode | theirs | 3.00 | ≥ 3 | 1.50 ≥ 2, missed | 4.00 | 2 µs | 0.50 |"
+
+
+def test_the_second_target_is_for_memory_that_is_kept(compare):
+    what, peer = "float32, half, out=, fused", "transformers, torch.compile"
+
+    def target(regime):
+        options = SimpleNamespace(of="PyTorch", regime=regime, quick=False)
+        return [row["target"] for row in compare.rows_of({what: 1.0}, {"first": 2.0, peer: 3.0}, options)]
+
+    assert [target(regime) for regime in compare.REGIMES] == [[None, 3], [None, 2], [None]]
 
 
 def write_results(folder, commit, results, samples=None):

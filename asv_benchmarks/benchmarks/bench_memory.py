@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median_low
 
 from .bench_rotate import BATCH, HEAD_DIM, HEADS, PAIRINGS, SEQ, forward_and_backward, some_table
-from .common import load, once, require_option
+from .common import SCHEDULES, load, once, scheduled
 
 SHAPE = (4 * BATCH, HEADS, SEQ, HEAD_DIM)  # 256 MiB in float32
 
@@ -47,7 +47,7 @@ class MemmapGrowth:
     """A file of 256 MiB, turned where it is: the process's own memory must not grow by a copy."""
 
     param_names = ("library", "schedule", "pairing")
-    params = (["numpy", "torch"], ["eager", "fused"], PAIRINGS)
+    params = (["numpy", "torch"], SCHEDULES, PAIRINGS)
     unit = "MiB"
 
     def setup(self, name, schedule, pairing):
@@ -60,11 +60,7 @@ class MemmapGrowth:
         with tempfile.TemporaryFile() as file:
             x = np.memmap(file, dtype=np.float32, mode="w+", shape=SHAPE)
         x[...] = 1
-        if schedule == "eager":
-            prepared, options = library.prepared, {}
-        else:
-            require_option(ra.rotate, "fused")
-            prepared, options = library.prepared_fused, {"fused": True}
+        prepared, options = scheduled(library, schedule, ra.rotate)
         self.call = prepared(in_place(holding(name, x), pairing, **options), *some_table(library, SEQ))
 
     def track_growth(self, *_):

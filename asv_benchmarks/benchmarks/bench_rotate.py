@@ -1,8 +1,21 @@
 """Rotation with a ready table, of queries and keys as in a model of 32 heads that share 8 heads of keys."""
 
 from functools import partial
+from itertools import count
 
-from .common import DIFFERENTIABLE, FAST, FUSED, LIBRARIES, WRITABLE, load, once, require_option
+from .common import (
+    DIFFERENTIABLE,
+    FAST,
+    FUSED,
+    IMMEDIATE,
+    LIBRARIES,
+    SCHEDULES,
+    WRITABLE,
+    load,
+    once,
+    require_option,
+    scheduled,
+)
 
 BATCH, HEADS, KEY_HEADS, SEQ, HEAD_DIM = 1, 32, 8, 4096, 128
 SHORT = 16  # tokens that fit into the caches: what counts is the call
@@ -52,7 +65,7 @@ class RotateInPlace:
     """Queries, turned where they are."""
 
     param_names = ("library", "dtype", "pairing")
-    params = (WRITABLE, DTYPES, PAIRINGS)
+    params = (WRITABLE, ["float16", *DTYPES], PAIRINGS)
 
     @once
     def setup(self, name, dtype, pairing):
@@ -91,7 +104,7 @@ class RotateFusedInPlace:
     """Queries, turned where they are by the library's own compiler."""
 
     param_names = ("library", "dtype", "pairing")
-    params = (WRITABLE, DTYPES, PAIRINGS)
+    params = (WRITABLE, ["float16", *DTYPES], PAIRINGS)
 
     @once
     def setup(self, name, dtype, pairing):
@@ -139,28 +152,61 @@ class RopePrefill:
 
     param_names = ("library", "batch")
     params = (FAST, [1, 64])
-    tokens = SEQ
 
     @once
     def setup(self, name, batch):
-        import rope_any as ra
-
-        library = load(name)
-        seq = max(self.tokens // batch, 1)
-        shapes = ((batch, heads, seq, HEAD_DIM) for heads in (HEADS, KEY_HEADS))
-        q, k = random_arrays(library, "float32", *shapes)
-        rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
-        self.call = library.prepared(rope, q, k, some_table(library, seq, batch))
+        library, seq = load(name), SEQ // batch
+        self.call = library.prepared(a_rope(), *queries_and_keys(library, batch, seq), some_table(library, seq, batch))
 
     def time_rope(self, *_):
         self.call()
 
 
-class RopeDecode(RopePrefill):
-    """Query and key of one token for each of the batch, by a `Rope`: the cost of a call."""
+class RopeDecode:
+    """Query and key of one token for each of the batch, by a `Rope` and a ready table: the cost of a call."""
 
-    tokens = 1
+    param_names = ("library", "batch", "schedule")
+    params = (FAST, [1, 64], SCHEDULES)
     repeat = (10, 1000, 0.5)  # at least, at most, seconds: short calls scatter
+
+    @once
+    def setup(self, name, batch, schedule):
+        library, rope = load(name), a_rope()
+        prepared, options = scheduled(library, schedule, type(rope).__call__)
+        arrays = *queries_and_keys(library, batch, 1), some_table(library, 1, batch)
+        self.call = prepared(partial(rope, **options), *arrays)
+
+    def time_rope(self, *_):
+        self.call()
+
+
+class RopeNextPosition:
+    """Query and key of one token, in each call at the next position, by a `Rope` that makes the table."""
+
+    param_names = ("library", "schedule")
+    params = (IMMEDIATE, SCHEDULES)
+    repeat = RopeDecode.repeat
+
+    @once
+    def setup(self, name, schedule):
+        library, rope, positions = load(name), a_rope(), count(SEQ)
+        prepared, options = scheduled(library, schedule, type(rope).__call__)
+        self.call = prepared(lambda q, k: rope(q, k, next(positions), **options), *queries_and_keys(library, 1, 1))
+
+    def time_rope(self, *_):
+        self.call()
+
+
+def a_rope():
+    """Return the `Rope` of a head."""
+    import rope_any as ra
+
+    return ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
+
+
+def queries_and_keys(library, batch, seq):
+    """Return q and k in float32."""
+    return random_arrays(library, "float32", *((batch, heads, seq, HEAD_DIM) for heads in (HEADS, KEY_HEADS)))
 
 
 class RotateError:

@@ -1,6 +1,8 @@
 """Tables: how long they take, and how wrong they are."""
 
-from .common import LIBRARIES, load, once, skipping_without
+from functools import partial
+
+from .common import IMMEDIATE, LIBRARIES, SCHEDULES, load, once, scheduled, skipping_without
 
 ROTARY_DIM = 128
 
@@ -23,6 +25,28 @@ class CosSin:
         self.call = library.prepared(lambda p: ra.cos_sin(p, frequencies), positions)
 
     def time_cos_sin(self, *_):
+        self.call()
+
+
+class RangeTable:
+    """Tables of consecutive positions, which are given as a range."""
+
+    param_names = ("library", "positions", "schedule")
+    params = (IMMEDIATE, [1, 4096, 32768], SCHEDULES)
+
+    @once
+    def setup(self, name, length, schedule):
+        import numpy as np
+
+        import rope_any as ra
+
+        library, like = load(name), np.zeros(1, dtype=np.float32)
+        rope = ra.Rope(ra.frequencies(ROTARY_DIM), pairing="half")
+        prepared, options = scheduled(library, schedule, rope.table)
+        call = partial(rope.table, range(length), **options)
+        self.call = prepared(lambda like: call(like=like), library.array(like, "float32"))
+
+    def time_table(self, *_):
         self.call()
 
 

@@ -200,8 +200,14 @@ FAST = [name for name in LIBRARIES if name != "array-api-strict"]
 WRITABLE = [name for name in FAST if name not in ("jax", "dask")]
 """Those with arrays that can be written."""
 
+IMMEDIATE = [name for name in FAST if name not in ("jax", "dask")]
+"""Those that run a function as it is at each call: it may take another int each time."""
+
 FUSED = [name for name in FAST if name != "dask"]
 """Those that have a compiler, or may be given one."""
+
+SCHEDULES = ["eager", "fused"]
+"""Without a compiler, and with ``fused=True``."""
 
 DIFFERENTIABLE = ["torch", "torch-cuda", "jax"]
 """Those that make gradients."""
@@ -211,6 +217,14 @@ def load(name):
     """Import a library; without it, or without its device, the case is skipped and asv is told why."""
     with skipping_without(name):
         return _OPENERS[name]()
+
+
+def scheduled(library, schedule, function):
+    """Return how to prepare a call of `function`, with and without ``fused=True``, and the options that it takes."""
+    if schedule == "eager":
+        return library.prepared, {}
+    require_option(function, "fused")
+    return library.prepared_fused, {"fused": True}
 
 
 @contextmanager
