@@ -13,7 +13,7 @@ import pytest
 
 import rope_any as ra
 from rope_any import _rotate
-from rope_any._arrays import _compilers, _numba, find
+from rope_any._arrays import _compilers, _memory, _numba, find
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
 F = ra.frequencies(12)
@@ -315,6 +315,47 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     for other in got[1:]:
         np.testing.assert_array_equal(other, got[0])
     np.testing.assert_allclose(got[0], rope.apply(x, 7, seq_axis=seq_axis), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("layout", ["aligned", "a number further", "tokens first", "odd rows", "a slice", "in place"])
+def test_what_goes_past_the_caches_has_the_same_bits(put, monkeypatch, layout, dtype, pairing):
+    rng = np.random.default_rng(0)
+    features = 20 if layout == "odd rows" else 64
+    memory = rng.uniform(-1, 1, 2 * 3 * 50 * features + 64).astype(dtype)
+    first = -memory.ctypes.data % 64 // memory.itemsize + (layout == "a number further")
+    x = put(memory[first : first + 2 * 3 * 50 * features].reshape(2, 3, 50, features))
+    table = put(rng.uniform(-1, 1, (2, 50, 16 if layout == "a slice" else features // 2)).astype("float32"))
+    if layout == "tokens first":
+        x, table = x.swapaxes(1, 2), table[:, :, None]
+    got = []
+    for limit in (0, 2**60):
+        monkeypatch.setattr(_numba, "_STREAMED_FROM", limit)
+        ra.clear_caches()
+        out = x + 0 if layout == "in place" else x * 0
+        given = out if layout == "in place" else x
+        got += [ra.rotate(given, *table, pairing=pairing, start=0, out=out, fused=True)]
+        got += [ra.rotate(x, *table, pairing=pairing, fused=True)]
+    for other in got[1:]:
+        np.testing.assert_array_equal(other, got[0])
+
+
+def test_large_new_tensors_ask_for_large_pages(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    asked = []
+    monkeypatch.setattr(
+        _memory, "ask_for_huge_pages", lambda *of, ask=_memory.ask_for_huge_pages: asked.append(of) or ask(*of)
+    )
+    rope, x = ra.Rope(ra.frequencies(128), pairing="half"), torch.ones(2, 5000, 128)
+    for fused in (False, True):
+        rope.apply(x, fused=fused)  # its plan looks at an array like the result
+        asked.clear()
+        rotated = rope.apply(x, fused=fused)
+        assert asked == [(rotated.data_ptr(), x.nbytes)]
+        rope.apply(x[:, :9], fused=fused)
+        rope.apply(x, out=x.clone(), fused=fused)
+        assert len(asked) == 1
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")

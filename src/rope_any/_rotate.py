@@ -301,6 +301,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     lib, dtype, eager = rotation.lib, rotation.dtype(xs[0]), rotation._replace(fused=False)
     host: Any = lib.host
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
+    writes = any(out is not None for out in outs)
     factors = [host.contiguous(part, dtype) for part in table]
     if any(prod(x.shape) == 0 for x in xs):
         return partial(dispatch, eager)
@@ -310,12 +311,12 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
         return partial(_rotate_copies, rotation)
     try:
-        launch = _launcher(rotation, xs, results, factors)
+        launch = _launcher(rotation, xs, results, factors, writes=writes)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
         warn_fallback(f"Numba failed ({type(error).__name__})")
         return partial(dispatch, eager)
     is_ready = all(made is part for made, part in zip(factors, table, strict=True))
-    is_partial, writes = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), any(out is not None for out in outs)
+    is_partial = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs)
     address, makers = host.address, [host.maker(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
@@ -336,7 +337,7 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
 
 
 def _launcher(
-    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array]
+    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, writes: bool
 ) -> Callable[..., int]:
     """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
@@ -351,7 +352,7 @@ def _launcher(
         for x, result in zip(xs, results, strict=True)
     ]
     kind, sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
-    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads, host.behind)
+    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads, host.behind, writes)
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:

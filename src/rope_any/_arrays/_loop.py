@@ -104,7 +104,7 @@ def _upper_half(builder: Any, number: Any) -> Any:
     return builder.trunc(result, ir.IntType(16))
 
 
-_MOST_PAIRS = 256  # that are rotated at a time
+MOST_PAIRS = 256  # that are rotated at a time
 
 
 def _load_word(_: Any, base: Any, index: Any) -> Any:
@@ -121,8 +121,8 @@ def _load_word(_: Any, base: Any, index: Any) -> Any:
 _word: Any = intrinsic(_load_word)
 
 # A plan is 64-bit integers in memory: a header of these, and behind it as many for each of its jobs.
-_BEHIND, _SIZE, _WIDE, _PAIRS, _COUNT = range(5)
-HEADER, JOB = 5, 22
+_BEHIND, _SIZE, _WIDE, _PAIRS, _STREAMS, _COUNT = range(6)
+HEADER, JOB = 6, 22
 
 _allocate: Any = cgutils.alloca_once  # typed in part, as are the functions below
 
@@ -132,13 +132,42 @@ def _own(_: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature, arguments
-        memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * _MOST_PAIRS))
+        memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
         return builder.ptrtoint(memory, context.get_value_type(types.intp))
 
     return types.intp(), generate
 
 
 _own_memory: Any = intrinsic(_own)
+
+
+def _stream(_: Any, to: Any, source: Any) -> Any:
+    """Copy 32 bytes, both at multiples of 32, past the caches."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature
+        vector = ir.VectorType(ir.IntType(64), 4).as_pointer()
+        to, source = (builder.inttoptr(address, vector) for address in arguments)
+        stored = builder.store(builder.load(source, align=32), to, align=32)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.none(to, source), generate
+
+
+def _settle(_: Any) -> Any:
+    """Wait until what was written past the caches can be seen by other threads."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature, arguments
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+_stream_out: Any = intrinsic(_stream)
+_fence: Any = intrinsic(_settle)
 
 # A row goes through memory of the loop's own: so x may be `out`, and LLVM knows that no number written is read again.
 _read_given, _write_own = _read("given", "own"), _write("own", "given")
@@ -181,7 +210,9 @@ def _rotate_jobs(
     step: int,
 ) -> None:
     """Rotate units of the jobs of a plan: tiles of an axis, as long as their rows of the table stay in the cache."""
-    own, gap = _own_memory(), pairs if step == 1 else 1
+    own, ready, gap = _own_memory(), _own_memory(), pairs if step == 1 else 1
+    ready += -ready % 32
+    wanted = _word(plan, _STREAMS)
     size, wide = _word(plan, _SIZE), _word(plan, _WIDE)
     for n in range(_word(plan, _COUNT)):
         job = plan + 8 * (HEADER + n * JOB)
@@ -191,14 +222,20 @@ def _rotate_jobs(
         c, c0, c1, c2 = cos + _word(job, 14), _word(job, 15), _word(job, 16), _word(job, 17)
         s, s0, s1, s2 = sin + _word(job, 18), _word(job, 19), _word(job, 20), _word(job, 21)
         tiles = -(-inner // tile)
+        streams = wanted and (out | o0 | o1 | o2) % 32 == 0 and x != out
         for unit in range(max(begin - first, 0), min(end - first, units)):
             rest, j = divmod(unit, middle)
             i, t = divmod(rest, tiles)
             for k in range(t * tile, min((t + 1) * tile, inner)):
                 from_x, to = x + i * x0 + j * x1 + k * x2, out + i * o0 + j * o1 + k * o2
                 row_cos, row_sin = c + i * c0 + j * c1 + k * c2, s + i * s0 + j * s1 + k * s2
-                for p in range(0, pairs, _MOST_PAIRS):
-                    near, far, many = p * step * size, p * wide, min(pairs - p, _MOST_PAIRS)
+                if streams:
+                    _rotate_row(kind, direction, from_x, ready, row_cos, row_sin, own, pairs, step, gap)
+                    for byte in range(0, 2 * pairs * size, 32):
+                        _stream_out(to + byte, ready + byte)
+                    continue
+                for p in range(0, pairs, MOST_PAIRS):
+                    near, far, many = p * step * size, p * wide, min(pairs - p, MOST_PAIRS)
                     _rotate_row(
                         kind, direction, from_x + near, to + near, row_cos + far, row_sin + far, own, many, step, gap
                     )
@@ -226,6 +263,8 @@ def _rotate(kind: Any, direction: Any, plan: int, given: Any, begin: int, end: i
         _rotate_jobs(kind, direction, plan, xs, outs, cos, sin, begin, end, 32, step)
     else:
         _rotate_jobs(kind, direction, plan, xs, outs, cos, sin, begin, end, pairs, step)
+    if _word(plan, _STREAMS):
+        _fence()
     return 1
 
 

@@ -1,5 +1,9 @@
-"""Where arrays lie in memory: whether a result may be written into one beside, or over, those it is made of."""
+"""Where arrays lie in memory: whether a result may be written there, and how large the pages of new memory are."""
 
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -95,3 +99,33 @@ def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
             return x.size > 0
         extent = step * (length - 1) + extent
     return False
+
+
+# --- new memory -------------------------------------------------------------------------------------------------------
+
+
+_HUGE_PAGES_WANTED = 14  # MADV_HUGEPAGE of Linux
+_PAGE = 4096
+
+
+@cache
+def has_huge_pages() -> bool:
+    """Whether the system gives pages of 2 MiB for new memory where that is asked for."""
+    file = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return sys.platform == "linux" and file.exists() and "[never]" not in file.read_text(encoding="ascii")
+
+
+def ask_for_huge_pages(address: int, size: int) -> None:
+    """
+    Ask for large pages in new memory of many bytes: the first write to each page, which provides it, takes long.
+
+    NumPy does so by itself. A system that gives none has its reasons, and nothing is lost.
+    """
+    if has_huge_pages():
+        first, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
+        _system().madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), _HUGE_PAGES_WANTED)
+
+
+@cache
+def _system() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

@@ -13,9 +13,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 from rope_any._arrays._library import FLOATING
+from rope_any._arrays._memory import has_huge_pages
 
 _TABLE_BYTES = 2**18  # of a table that stay in a cache of one core while they rotate head after head
 _MOST_ROWS = 512  # of a unit, so that threads have enough of them to share
+_STREAMED_FROM = 2**25  # bytes that are written: more than most caches hold, so that they need not go there
 _SHARED_FROM = 2**17  # numbers: to start threads for fewer takes longer than to rotate them
 
 
@@ -59,6 +61,7 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
     rows: Sequence[Rows],
     threads: Callable[[], int],
     behind: int,
+    writes: bool,  # noqa: FBT001  # likewise
 ) -> Callable[..., int]:
     """
     Return a function that rotates the rows of one or two arrays, all that is known beforehand decided.
@@ -67,6 +70,7 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
     `behind`, those of objects that hold them so many bytes behind their own. It returns whether they are aligned; if
     not, nothing is written. `kind` is the dtype of x, the pairing, and whether to rotate backwards. In bytes, `first`
     is how far into a row of x the first rotated feature is, and `sizes` are those of a number of x and of the table.
+    `writes` is whether arrays that are there are written, not new ones.
     """
     from rope_any._arrays import _loop
 
@@ -77,12 +81,14 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
             (x, *x_steps), (out, *out_steps) = of_x, of_out
             jobs += [total, units, *shape, which, x + first, *x_steps, out + first, *out_steps, *of_cos, *of_sin]
             total += units
-    words = array("q", [behind, *sizes, pairs, len(jobs) // _loop.JOB, *jobs])
+    numbers = 2 * pairs * sum(prod(each.shape) for each in rows)
+    streams = numbers * sizes[0] >= _STREAMED_FROM and 2 * pairs * sizes[0] % 32 == 0 and pairs <= _loop.MOST_PAIRS
+    words = array("q", [behind, *sizes, pairs, streams and (writes or has_huge_pages()), len(jobs) // _loop.JOB, *jobs])
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
     loop = partial(_loop.loop(dtype, pairing), zero, -1.0 if inverse else 1.0, words.buffer_info()[0])
     alone = partial(loop, 0, total)
     vars(alone)["words"] = words  # which live as long as what is called with their address
-    if 2 * pairs * sum(prod(each.shape) for each in rows) < _SHARED_FROM:
+    if numbers < _SHARED_FROM:
         return alone
 
     def launch(*given: int) -> int:

@@ -189,6 +189,16 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
         torch.mul(x, factor, out=out)
 
 
+_LARGE = 2**22  # bytes
+
+
+def _empty_like(x: Array) -> Array:
+    result = torch.empty_like(x)
+    if result.is_cpu and result.nbytes >= _LARGE and type(result) is torch.Tensor:
+        _memory.ask_for_huge_pages(result.data_ptr(), result.nbytes)
+    return result
+
+
 def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
@@ -323,7 +333,7 @@ LIBRARY = Library(
     map_parts=_sharding.map_shards,
     concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
     cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
-    empty_like=torch.empty_like,
+    empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,
     read_only=lambda _: False,
@@ -339,7 +349,7 @@ LIBRARY = Library(
         multiply_complex=_multiply_complex,
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
-        maker=lambda _: torch.empty_like,
+        maker=lambda x: torch.empty_like if x.nbytes < _LARGE else _empty_like,
         adopt=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         is_readable=_is_readable,
