@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
-from rope_any._arrays._memory import require_writable
+from rope_any._arrays._memory import are_plainly_apart, require_writable
 from rope_any._arrays._numba import Rows, launcher
 from rope_any._checks import flag, integer
 from rope_any._formula import rotate_component
@@ -330,7 +330,8 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
                 host.written(result)
-                rotation.copy_passthrough(x, table, result)
+                if is_partial:
+                    rotation.copy_passthrough(x, table, result)
         return results  # type: ignore[no-any-return]  # like xs
 
     return run
@@ -435,7 +436,8 @@ def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
         result: X = lib.empty_like(x) if out is None else out
-        rotation.copy_passthrough(x, table, result)
+        if features != x.shape[-1]:
+            rotation.copy_passthrough(x, table, result)
         rotation.rotary_slice(result, table)[...] = part
         return result
 
@@ -683,6 +685,8 @@ def require_apart(
     /,
 ) -> None:
     """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
+    if are_plainly_apart(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
+        return
     factors = [("cos", tables[0].cos), ("sin", tables[0].sin)]
     if tables[-1] is not tables[0]:
         factors += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]

@@ -34,8 +34,6 @@ def require_writable(
         which = "is read-only" if lib.host is not None else f"{lib.name} cannot write"
         msg = f"{name} must be an array that can be written; got one that {which}"
         raise ValueError(msg)
-    if _plainly_apart(lib, x, onto, *apart.values()):
-        return
     target = lib.addresses(x)
     if target is None:
         return
@@ -52,6 +50,19 @@ def require_writable(
             raise ValueError(msg)
 
 
+def are_plainly_apart(lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]) -> bool:
+    """Whether all are dense, and each of `outs` can be written, is its x or beside it, and beside all else."""
+    spans = [lib.span(array) for array in (*outs, *xs, *others)]
+    if None in spans or any(map(lib.read_only, outs)):
+        return False
+    for i, (start, end) in enumerate(spans[: len(outs)]):  # type: ignore[misc]  # none is None
+        own = i, i + len(outs)
+        for j, span in enumerate(spans):
+            if span[0] < end and start < span[1] and not (j in own and span == (start, end)):  # type: ignore[index]
+                return False
+    return True
+
+
 def stand_in(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
@@ -62,16 +73,6 @@ def stand_in(
 
     interface = {"version": 3, "data": (address, False), "typestr": f"|V{itemsize}", "shape": shape, "strides": strides}
     return np.asarray(SimpleNamespace(__array_interface__=interface))
-
-
-def _plainly_apart(lib: Library, x: Array, onto: Array, *apart: Array) -> bool:
-    """Whether arrays are dense, and `x` is `onto` or beside it and beside those of `apart`: the most usual case."""
-    here, there, *others = (None if a is None else lib.span(a) for a in (x, onto, *apart))
-    if here is None or there is None:
-        return False
-    start, end = here
-    beside = (other is not None and (other[1] <= start or end <= other[0]) for other in others)
-    return (here == there or there[1] <= start or end <= there[0]) and all(beside)
 
 
 def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:

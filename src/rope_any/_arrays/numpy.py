@@ -33,10 +33,23 @@ def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     return tuple(facts)
 
 
+_SIGNS: dict[str, Array] = {
+    "f": np.asarray([[1], [-1]], dtype=np.float32),
+    "d": np.asarray([[1], [-1]], dtype=np.float64),
+}
+
+# Where CPython has an array, the address of its data stands behind what all objects begin with. To read it there takes
+# a tenth of the time that `ctypes.data` takes.
+_BEHIND, _pointer = object.__basicsize__, ctypes.c_void_p.from_address
+_HAS_ADDRESS = (
+    sys.implementation.name == "cpython" and _pointer(id(_SIGNS["f"]) + _BEHIND).value == _SIGNS["f"].ctypes.data
+)
+
+
 def _span(x: Array) -> tuple[int, int] | None:
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
-    start = x.__array_interface__["data"][0]
+    start = _pointer(id(x) + _BEHIND).value or 0 if _HAS_ADDRESS else x.ctypes.data
     return start, start + x.nbytes
 
 
@@ -46,12 +59,6 @@ def _as_complex(x: Array) -> Array | None:
     if x.strides[-1] != x.itemsize or not x.dtype.isnative:
         return None
     return x.view("complex64" if x.itemsize == 4 else "complex128")
-
-
-_SIGNS: dict[str, Array] = {
-    "f": np.asarray([[1], [-1]], dtype=np.float32),
-    "d": np.asarray([[1], [-1]], dtype=np.float64),
-}
 
 
 def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
@@ -95,15 +102,6 @@ def _why_no_loop(x: Array, *_: Array | None) -> str | None:
     if not x.dtype.isnative:
         return "Numba needs numbers in the machine's byte order"
     return _numba.refusal(x.dtype.name)
-
-
-# Where CPython has an array, the address of its data stands behind what all objects begin with. To read it there takes
-# a tenth of the time that `ctypes.data` takes.
-_BEHIND = object.__basicsize__
-_HAS_ADDRESS = (
-    sys.implementation.name == "cpython"
-    and ctypes.c_void_p.from_address(id(_SIGNS["f"]) + _BEHIND).value == _SIGNS["f"].ctypes.data
-)
 
 
 LIBRARY = Library(

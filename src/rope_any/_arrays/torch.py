@@ -152,8 +152,9 @@ def _written(x: Array) -> None:
 
 
 def _span(x: Array) -> tuple[int, int] | None:
-    start = _address(x)
-    return None if start is None or not x.is_contiguous() else (start, start + x.numel() * x.element_size())
+    if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
+        return None
+    return start, start + x.nbytes
 
 
 def _addresses(x: Array) -> Any:
