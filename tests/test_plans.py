@@ -1294,6 +1294,7 @@ COMPANY = st.builds(
     view=st.sampled_from(list(VIEWS)),
     into=st.booleans(),
     table=st.booleans(),
+    fused=st.booleans(),
     tile=st.sampled_from([1, 64, 500, 4096]),
     seed=st.integers(0, 99),
 )
@@ -1306,6 +1307,7 @@ def _viewed(put, x, view):
     return put(VIEWS[view](x.view("i2"))).view(sys.modules["torch"].bfloat16)
 
 
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_a_token_has_the_same_bits_in_any_company(pairing, put, monkeypatch):
     lib = find(put(np.ones(1)))
@@ -1322,7 +1324,8 @@ def test_a_token_has_the_same_bits_in_any_company(pairing, put, monkeypatch):
 
         def turned(x, positions):
             at = rope.table(put(positions), like=x) if case.table else put(positions)
-            return rope.apply(x, at, out=lib.empty_like(x) if case.into else None)
+            out = lib.empty_like(x) if case.into else None
+            return rope.apply(x, at, out=out, fused=case.fused and find_spec("numba") is not None)
 
         whole = turned(x, positions)
         batch, head, i = (slice(n, n + 1) for n in rng.integers(0, case.shape).tolist())

@@ -195,3 +195,24 @@ def test_numpy_subclasses_that_stay_arrays(tmp_path, rng):
     cos, sin = (part.astype(np.float32) for part in oracle.cos_sin(np.arange(3), F))
     ra.rotate(x, cos, sin, pairing="half", out=x)
     np.testing.assert_allclose(x, oracle.rotate(data, np.arange(3), F, pairing="half"), atol=1.5e-6, rtol=0)
+
+
+@one_jax
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_token_has_the_same_bits_in_any_company(lib, pairing, fused, rng):
+    rope = ra.Rope(ra.frequencies(70), pairing=pairing, start=1)
+    x, positions = rng.uniform(-1, 1, (2, 3, 40, 73)).astype("float32"), rng.integers(0, 2**20, 40)
+    cos, sin = map(lib.get, rope.table(lib(positions, "int32")))
+
+    def rotated(*index):
+        table = (lib(part[index[-1]]) for part in (cos, sin))
+        return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1, fused=fused))
+
+    whole = rotated(slice(None), slice(None), slice(None))
+    for index in ((slice(1, 2), slice(2, 3), slice(17, 18)), (slice(2), slice(1), slice(9, 24))):
+        np.testing.assert_array_equal(rotated(*index), whole[index])
+        own = map(lib.get, rope.table(lib(positions[index[-1]], "int32")))
+        for part, all_of_it in zip(own, (cos, sin), strict=True):
+            np.testing.assert_array_equal(part, all_of_it[index[-1]])
