@@ -298,24 +298,35 @@ def _vjp(
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their numbers once."""
     # The arrays made here are for their steps in memory alone: those of each run have the same.
-    lib, dtype, eager = rotation.lib, rotation.dtype(xs[0]), rotation._replace(fused=False)
+    lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
-    writes = any(out is not None for out in outs)
     factors = [host.contiguous(part, dtype) for part in table]
-    if any(prod(x.shape) == 0 for x in xs):
-        return partial(dispatch, eager)
     if not all(map(host.is_readable, (*xs, *results, *factors))):
         warn_fallback("the loop needs numbers that stand in memory as they are, without a negative bit")
-        return partial(dispatch, eager)
-    if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
-        return partial(_rotate_copies, rotation)
-    try:
-        launch = _launcher(rotation, xs, results, factors, writes=writes)
-    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
-        warn_fallback(f"Numba failed ({type(error).__name__})")
-        return partial(dispatch, eager)
-    is_ready = all(made is part for made, part in zip(factors, table, strict=True))
+    elif all(prod(x.shape) for x in xs):
+        if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
+            return partial(_rotate_copies, rotation)
+        try:
+            launch = _launcher(rotation, xs, results, factors, writes=outs[0] is not None)
+            return _looped(rotation, xs, table, outs, launch=launch)
+        except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+            warn_fallback(f"Numba failed ({type(error).__name__})")
+    return partial(dispatch, rotation._replace(fused=False))
+
+
+def _looped(
+    rotation: Rotation,
+    xs: tuple[Array, ...],
+    table: Table,
+    outs: tuple[Array | None, ...],
+    *,
+    launch: Callable[..., int],
+) -> Plan:
+    """Return the plan that gives the addresses of arrays like these to the loop."""
+    host: Any = rotation.lib.host
+    dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
+    is_ready = all(host.contiguous(part, dtype) is part for part in table)
     is_partial = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs)
     address, makers = host.address, [host.maker(x) for x in xs]
 

@@ -9,7 +9,7 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
-from rope_any._arrays import _numba
+from rope_any._arrays import _memory, _numba
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 
 
@@ -122,7 +122,7 @@ LIBRARY = Library(
         module=np,
         holds=lambda _: True,
         strides=lambda x: x.strides,
-        tile_size=lambda: 2**15,
+        tile_size=_memory.tile_size,
         as_complex=_as_complex,
         multiplies_complex=lambda pairs: pairs > 1,  # for one its loops differ; others end as they begin
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
