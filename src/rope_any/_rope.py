@@ -1,6 +1,7 @@
 """Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 from rope_any._align import (
@@ -278,7 +279,9 @@ class Rope:
         call = _Call(("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse)
         return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
 
-    def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
+    def table(
+        self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None, fused: bool = False
+    ) -> Table:
         """
         Make the table of some positions, to be used in every layer.
 
@@ -291,6 +294,8 @@ class Rope:
             Names library and device, and float64 by being float64.
         dtype : dtype, optional
             Of the table, if not float32 (or float64 for a `like` of float64).
+        fused : bool, optional
+            Let a compiler make one loop of it: see `cos_sin`.
 
         Returns
         -------
@@ -302,7 +307,8 @@ class Rope:
         TypeError, ValueError
             As `cos_sin`.
         """
-        return table(positions, self._prepared, attention_factor=self.attention_factor, dtype=dtype, like=like)
+        factor, fused = self.attention_factor, flag("fused", fused)
+        return table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
 
     def reposition(
         self,
@@ -403,7 +409,7 @@ class Rope:
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
         like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and can_add_angles(lib, like, range(1), self._prepared)
+        adds = adds and not call.fused and can_add_angles(lib, like, range(1), self._prepared)
         decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
@@ -460,7 +466,8 @@ class Rope:
             tables = positions
         else:
             tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
-            tables = self._made(tokens, positions, like=xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1])
+            like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
+            tables = self._made(tokens, positions, like=like, fused=call.fused)
         if shorter:
             (of_q, of_k), queries, keys = tables, *(x.shape[call.axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
@@ -469,13 +476,16 @@ class Rope:
             tables = tuple([Table(*(part / self.attention_factor**2 for part in given)) for given in tables])
         return tables
 
-    def _made(self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array) -> tuple[Table, ...]:
+    def _made(
+        self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
+    ) -> tuple[Table, ...]:
         """Return the tables of tokens at positions, the last ones', in the dtype of `like`."""
         of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def make(tokens: Tokens, at: Positions | None) -> Table:
             each = own_positions(tokens, at, axes)
-            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib)
+            make_table = partial(table, fused=fused, on_fallback=lambda _: None)  # of which the rotation warns
+            return make_table(each, self._prepared, attention_factor=factor, like=like, lib=lib)
 
         first, *others = tokens
         if others and lib.is_sharded(first.x):

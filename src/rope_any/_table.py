@@ -12,11 +12,13 @@ whole turns; the rest is small.
 import math
 import operator
 from collections.abc import Callable, Iterable
-from functools import partial, reduce
-from typing import Any, NamedTuple
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple, cast
 
-from rope_any._arrays import Array, Library, _sharding, is_array, library
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
+from rope_any._arrays._compilers import compiled, warn_fallback
 from rope_any._checks import attention_factor as checked_factor
+from rope_any._checks import flag
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._kept import constants, kept
 from rope_any._positions import (
@@ -29,6 +31,7 @@ from rope_any._positions import (
     read_positions,
     reference_array,
     require_fit,
+    split_positions,
 )
 
 _TURN = 2 * math.pi
@@ -72,6 +75,7 @@ def cos_sin(
     attention_factor: float = 1.0,
     dtype: Any = None,
     like: Array | None = None,
+    fused: bool = False,
 ) -> Table:
     """
     Return cosine and sine of ``positions x frequencies``, exactly.
@@ -93,6 +97,9 @@ def cos_sin(
         learned frequencies are; else float32.
     like : array, optional
         Names the library and the device where `positions` don't; where they do, it must agree with them.
+    fused : bool, optional
+        Let a compiler make one loop of it: Numba for float32 and half tables in the memory of a CPU, else the
+        library's own. Where there is none, it warns once and goes on without: see the page on ``fused=True``.
 
     Returns
     -------
@@ -129,7 +136,8 @@ def cos_sin(
     [1.         0.5403023  0.93675214]
     """
     source = frequencies if is_array(frequencies) else prepare(as_frequencies(frequencies))
-    return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like)
+    fused = flag("fused", fused)
+    return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like, fused=fused)
 
 
 def table(
@@ -141,8 +149,14 @@ def table(
     dtype: Any = None,
     like: Array | None = None,
     lib: Library | None = None,
+    fused: bool = False,
+    on_fallback: Callable[[str], None] = warn_fallback,
 ) -> Table:
-    """Return the table of prepared or learned frequencies: see `cos_sin`; `lib` if it has been looked up."""
+    """
+    Return the table of prepared or learned frequencies: see `cos_sin`.
+
+    `lib` if it has been looked up. `on_fallback` is called with the reason if `fused` is asked for and can't be had.
+    """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -155,11 +169,16 @@ def table(
     if sharded is not None:
         positions = _beside_shards(positions, frequencies, like=sharded)
         if learned is None:
-            of_shard = partial(table, attention_factor=factor, dtype=dtype)
+            of_shard = partial(table, attention_factor=factor, dtype=dtype, fused=fused, on_fallback=on_fallback)
             return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies), positions))
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
+    if fused and not lib.is_traced(home):
+        made = _fused_table(lib, home, positions, frequencies, (factor, dtype))
+        if isinstance(made, Table):
+            return made
+        on_fallback(made)
     if (
         isinstance(positions, range)
         and learned is None
@@ -212,6 +231,97 @@ def consecutive_table(lib: Library, positions: range, frequencies: PreparedFrequ
     angles = kept(frequencies, "angles", lambda: _angles.prepare(frequencies.fixed_point[0]))
     cos, sin = map(host.adopt, _angles.cos_sin_of_range(angles, positions.start, len(positions)))
     return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
+
+
+def _fused_table(
+    lib: Library,
+    home: Array,
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies | Array,
+    options: tuple[float, Any],
+) -> Table | str:
+    """Return the table for a factor and a dtype, made by a compiler in one loop; or why it cannot be."""
+    if lib.compiler is None:
+        return f"{lib.name} has no compiler"
+    if not isinstance(frequencies, PreparedFrequencies):
+        return "learned frequencies are not compiled"
+    reason = f"the compiler of {lib.name} makes no tables"
+    if lib.host is not None and lib.host.holds(home):
+        loop = kept(frequencies, ("loop", lib), lambda: _loop_of(lib, frequencies))
+        if not isinstance(loop, str):
+            return _table_by_loop(lib, home, positions, frequencies, options, loop)
+        reason = loop
+    if lib.compiler.compile is None:
+        return reason
+    split = split_positions(lib, positions, like=home, name="positions")
+    arrays = [part for part in split if part is not None]
+    if (why_not := lib.compiler.refusal(*arrays)) is not None:
+        return why_not
+    rows = frequencies.rows[0] if frequencies.axes is None else frequencies.rows
+    return Table(*_compiled_table(lib, rows, *options)(*arrays))
+
+
+@lru_cache(maxsize=64)
+def _compiled_table(lib: Library, rows: Frequencies, factor: float, dtype: Any) -> Callable[..., tuple[Array, Array]]:
+    """Return a function of positions, and what they leave, that makes their table, compiled."""
+    frequencies = prepare(rows)
+
+    def make(numbers: Array, rest: Array | None = None) -> tuple[Array, Array]:
+        cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
+        return cos, sin
+
+    return compiled(lib, make)
+
+
+def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., None] | str:
+    """Return Numba's loop for tables of frequencies in the memory of a CPU, or why there is none."""
+    host: Any = lib.host
+    if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
+        return reason  # type: ignore[no-any-return]  # a sentence
+    try:
+        from rope_any._arrays import _phases
+
+        words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
+        return _phases.launcher(words, host.threads)
+    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        return f"Numba failed ({type(error).__name__})"
+
+
+def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
+    lib: Library,
+    home: Array,
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies,
+    options: tuple[float, Any],
+    loop: Callable[..., None],
+) -> Table | str:
+    """Return the table in the memory of a CPU by Numba's loop, which is given addresses; or why it cannot be made."""
+    xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
+    if dtype == xp.float64:
+        return "tables in float64 want more digits than Numba's loop has"
+    if not lib.keeps_constants():
+        return _UNSEEN
+    first, step, real, given = 0, 0, False, list[Array]()
+    if type(positions) is range and axes is None:
+        require_fit(*positions[:1], *positions[-1:], wide=True)
+        first, step, shape = positions.start, positions.step, (len(positions),)
+    else:
+        at = read_positions(lib, home, positions, wide=True)[0]
+        if not lib.supports_out(at):
+            return _UNSEEN
+        shape, real = tuple(by_axis(at, axes)[0].shape), not lib.is_integer(at)
+        given = [host.contiguous(at, xp.float64 if real else xp.int64)]
+    whole, place = (*shape, len(frequencies.rows[0])), lib.device_kwargs(home)
+    cos, sin = (host.module.empty(whole, dtype=xp.float32, **place) for _ in range(2))
+    if 0 not in shape:
+        found = host.addresses((*given, cos, sin))
+        if found is None or (given and found[0] % 8):
+            return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
+        loop(factor, found[0] if given else 0, real, first, step, math.prod(shape), *found[-2:])
+    return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
+
+
+_UNSEEN = "what transforms or records arrays does not see Numba's loop"
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
