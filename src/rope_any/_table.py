@@ -243,10 +243,11 @@ def _fused_table(
     """Return the table for a factor and a dtype, made by a compiler in one loop; or why it cannot be."""
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
-    if not isinstance(frequencies, PreparedFrequencies):
-        return "learned frequencies are not compiled"
+    learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     reason = f"the compiler of {lib.name} makes no tables"
     if lib.host is not None and lib.host.holds(home):
+        if learned is not None:
+            return "learned frequencies are not compiled in the memory of a CPU"
         loop = kept(frequencies, ("loop", lib), lambda: _loop_of(lib, frequencies))
         if not isinstance(loop, str):
             return _table_by_loop(lib, home, positions, frequencies, options, loop)
@@ -254,19 +255,21 @@ def _fused_table(
     if lib.compiler.compile is None:
         return reason
     split = split_positions(lib, positions, like=home, name="positions")
-    arrays = [part for part in split if part is not None]
-    if (why_not := lib.compiler.refusal(*arrays)) is not None:
+    if (why_not := lib.compiler.refusal(split.numbers, split.rest, learned)) is not None:
         return why_not
-    rows = frequencies.rows[0] if frequencies.axes is None else frequencies.rows
-    return Table(*_compiled_table(lib, rows, *options)(*arrays))
+    rows = None if learned is not None else frequencies.rows[0] if frequencies.axes is None else frequencies.rows
+    return Table(*_compiled_table(lib, rows, *options)(*split, learned))
 
 
 @lru_cache(maxsize=64)
-def _compiled_table(lib: Library, rows: Frequencies, factor: float, dtype: Any) -> Callable[..., tuple[Array, Array]]:
-    """Return a function of positions, and what they leave, that makes their table, compiled."""
-    frequencies = prepare(rows)
+def _compiled_table(
+    lib: Library, rows: Frequencies | None, factor: float, dtype: Any
+) -> Callable[..., tuple[Array, Array]]:
+    """Return a compiled function of positions, their rest and learned frequencies (or None): their table."""
+    prepared = None if rows is None else prepare(rows)
 
-    def make(numbers: Array, rest: Array | None = None) -> tuple[Array, Array]:
+    def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
+        frequencies = learned if prepared is None else prepared
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
 
