@@ -480,7 +480,7 @@ def test_a_forked_process_has_threads_of_its_own():
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 FAR = 2**31 - 1
-ROUNDING = 3.01e-8  # of a cosine to float32, and a hair
+ROUNDING = 3.1e-8  # of a cosine to float32, and a hundredth of that
 
 
 def error(table, exact):
