@@ -353,14 +353,15 @@ def call_consecutive(case: Case) -> float:
     at = np.arange(first, first + count)
     columns = at[:, None] if axes is None else np.stack([at] * axes, axis=-1)
     as_range, like = axes is None and case.rarely(0.7), lib(np.ones(1), "float32")
-    given = range(first, first + count) if as_range else lib(at if axes is None else columns, "int32")
+    host = range(first, first + count) if as_range else at if axes is None else columns
+    given, last = (part if as_range else lib(part, "int32") for part in (host, host[-1:]))
     rope, fused = ra.Rope(given_frequencies, pairing="half"), case.fused or takes_fused(case)
     got = [lib.get(part) for part in rope.table(given, like=like, fused=fused)]
     cos, sin, _ = oracle.table(columns, rows)
     worst = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(got, (cos, sin), strict=True)) / 1.2e-7
     assert worst <= 1, f"{worst} of what is allowed for {count} positions from {first} on with {rows}"
     if count and not case.lib.name.startswith(("jax", "mlx", "dask")):  # which compile, or compute, otherwise
-        alone = rope.table(given[-1:], like=like, fused=fused)
+        alone = rope.table(last, like=like, fused=fused)
         assert all(same(lib.get(part)[0], whole[-1]) for part, whole in zip(alone, got, strict=True))
     return worst
 
