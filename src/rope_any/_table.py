@@ -276,7 +276,7 @@ def _compiled_table(
     return compiled(lib, make)
 
 
-def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., None] | str:
+def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
     """Return Numba's loop for tables of frequencies in the memory of a CPU, or why there is none."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
@@ -285,7 +285,7 @@ def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., No
         from rope_any._arrays import _phases
 
         words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
-        return _phases.launcher(words, host.threads)
+        return _phases.maker(words, host.threads)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
         return f"Numba failed ({type(error).__name__})"
 
@@ -296,7 +296,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
     positions: Positions | SplitPositions,
     frequencies: PreparedFrequencies,
     options: tuple[float, Any],
-    loop: Callable[..., None],
+    loop: Callable[..., Any],
 ) -> Table | str:
     """Return the table in the memory of a CPU by Numba's loop, which is given addresses; or why it cannot be made."""
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
@@ -304,23 +304,20 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         return "tables in float64 want more digits than Numba's loop has"
     if not lib.keeps_constants():
         return _UNSEEN
-    first, step, real, given = 0, 0, False, list[Array]()
+    at, first, step, real = 0, 0, 0, False
     if type(positions) is range and axes is None:
         require_fit(*positions[:1], *positions[-1:], wide=True)
         first, step, shape = positions.start, positions.step, (len(positions),)
     else:
-        at = read_positions(lib, home, positions, wide=True)[0]
-        if not lib.supports_out(at):
+        given = read_positions(lib, home, positions, wide=True)[0]
+        if not lib.supports_out(given):
             return _UNSEEN
-        shape, real = tuple(by_axis(at, axes)[0].shape), not lib.is_integer(at)
-        given = [host.contiguous(at, xp.float64 if real else xp.int64)]
-    whole, place = (*shape, len(frequencies.rows[0])), lib.device_kwargs(home)
-    cos, sin = (host.module.empty(whole, dtype=xp.float32, **place) for _ in range(2))
-    if 0 not in shape:
-        found = host.addresses((*given, cos, sin))
-        if found is None or (given and found[0] % 8):
+        shape, real = tuple(by_axis(given, axes)[0].shape), not lib.is_integer(given)
+        given = host.contiguous(given, xp.float64 if real else xp.int64)
+        at = 0 if 0 in shape else (host.addresses((given,)) or [1])[0]
+        if at % 8:
             return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
-        loop(factor, found[0] if given else 0, real, first, step, math.prod(shape), *found[-2:])
+    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 

@@ -153,22 +153,24 @@ def prepare(words: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
     return np.concatenate([np.asarray((words,), dtype=np.int64), pieces.view(np.int64)])
 
 
-def launcher(words: npt.NDArray[np.int64], threads: Callable[[], int]) -> Callable[..., None]:
+def maker(words: npt.NDArray[np.int64], threads: Callable[[], int]) -> Callable[..., npt.NDArray[np.float32]]:
     """
-    Return a function that makes tables of prepared frequencies in given memory; threads share large ones.
+    Return a function that makes tables of prepared frequencies, ``(2, *shape, pairs)``; threads share large ones.
 
-    It takes what `loop` takes from the factor to the step; the number of rows; and the addresses of cos and sin.
+    It takes the shape, and what `loop` takes from the factor to the step.
     """
     rows, at, (_, axes, pairs) = loop(), words.ctypes, words.shape  # `at` keeps them, too
 
-    def launch(*call: Any) -> None:
-        *before, count, cos, sin = call
-        before = [at.data, *before, axes, pairs]
-        workers = threads() if 2 * pairs * count >= _SHARED_FROM else 1
+    def make(shape: tuple[int, ...], *call: Any) -> npt.NDArray[np.float32]:
+        table = np.empty((2, *shape, pairs), dtype=np.float32)  # in one piece, which malloc gives back less eagerly
+        count, begin, cos, half = math.prod(shape), (at.data, *call, axes, pairs), table.ctypes.data, table.nbytes // 2
+        workers = threads() if table.size >= _SHARED_FROM else 1
         if workers == 1:
-            rows(*before, 0, count, cos, sin)
+            rows(*begin, 0, count, cos, cos + half)
         else:
             each = -(-count // (4 * workers))
-            _share(rows, [(*before, i, min(i + each, count), cos, sin) for i in range(0, count, each)], workers)
+            parts = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
+            _share(rows, parts, workers)
+        return table
 
-    return launch
+    return make
