@@ -531,6 +531,17 @@ def test_fused_tables_err_by_their_rounding_alone(put, rng):
         assert not host.size or error(table, oracle.cos_sin(host, f)) <= ROUNDING
 
 
+def test_the_polynomials_of_a_fused_table_err_as_little_as_they_say():
+    pytest.importorskip("numba", reason="numba is not installed")
+    from rope_any._arrays import _phases
+
+    mp = oracle.mp
+    for x in (mp.mpf(i) / 400 for i in range(201)):
+        cos, sin = (mp.polyval([mp.mpf(c) for c in reversed(row)], x * x) for row in (_phases._COS, _phases._SIN))
+        assert abs(cos - mp.cospi(x / 2)) < 5.4e-11
+        assert abs(x * sin - mp.sinpi(x / 2)) < 1.7e-12
+
+
 def test_fused_tables_of_many_phases(put, rng):
     # more than mpmath has time for: frequencies of 30 bits of a turn, whose phases NumPy's integers hold
     words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])

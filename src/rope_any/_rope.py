@@ -215,7 +215,7 @@ class Rope:
         out : pair of arrays, optional
             Where to write: q and k themselves, or arrays like them.
         fused : bool, optional
-            Let the library's own compiler make one loop of each rotation: see `rotate`.
+            Let a compiler make one loop of each rotation, and of the table if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------
@@ -257,7 +257,7 @@ class Rope:
         out : array, optional
             Where to write: x itself, or an array like it.
         fused : bool, optional
-            Let the library's own compiler make one loop of it: see `rotate`.
+            Let a compiler make one loop of it, and of the table if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------

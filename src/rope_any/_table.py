@@ -6,7 +6,8 @@ million radians is known to 0.06. Here the frequency is first turned into turns,
 host. It goes on as its word, the fraction of a turn that it adds per position as a 64-bit integer: an integer times a
 word, in arithmetic that wraps, is the angle modulo one turn. Real positions, float64 tables and what a compiler traces
 take it in two pieces: the product of a position with the first 22 bits is exact in float64, and so is its distance to
-whole turns; the rest is small.
+whole turns; the rest is small. With ``fused=True``, `_arrays._phases` makes the tables in the memory of a CPU; others
+are made by the same functions as without, compiled.
 """
 
 import math
@@ -98,8 +99,8 @@ def cos_sin(
     like : array, optional
         Names the library and the device where `positions` don't; where they do, it must agree with them.
     fused : bool, optional
-        Let a compiler make one loop of it: Numba for float32 and half tables in the memory of a CPU, else the
-        library's own. Where there is none, it warns once and goes on without: see the page on ``fused=True``.
+        Let a compiler make one loop of it: Numba in the memory of a CPU, elsewhere the library's own. If that cannot
+        be (in the memory of a CPU: float64 tables, learned frequencies, gradients), it warns once, and runs as without.
 
     Returns
     -------
@@ -123,7 +124,8 @@ def cos_sin(
     positions the error grows in proportion to them where the library has float64; where it has none, positions of an
     array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
 
-    No table is made in half precision unless `dtype` asks for it.
+    No table is made in half precision unless `dtype` asks for it. With ``fused=True`` and Numba a row has the same
+    bits however its position is given; without, those of a range and those of an array may differ in the last bit.
 
     Examples
     --------

@@ -74,14 +74,15 @@ def _write_pairs(own: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: in
     """Write cosines and sines of phases, by the coefficients of their polynomials."""
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
-        # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹); x = rest · 2⁻⁶², made of its bits as a number from 1 to 2
+        # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
+        # x = rest · 2⁻⁶², whose bits are made a number from 1 to 2
         phase = _read_own(_INTEGER, own, i) + (1 << 61)
         x = _to_number((phase >> 10) & ((1 << 52) - 1) | (1023 << 52)) - 1.5
         z = x * x
         c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
         s = x * _fma(_fma(_fma(_fma(s4, z, s3), z, s2), z, s1), z, s0)
-        # In odd quadrants, of a last bit set, they change places; the sine is negative in the last two of four, the
-        # cosine in those between.
+        # In odd quadrants, of a last bit set, they change places. The sine is negative in the last
+        # two of four, the cosine in those between.
         odd = phase << 1
         first, second = (s, c) if odd < 0 else (c, s)
         first = _to_number(_to_bits(first) ^ ((phase ^ odd) & (-1 << 63)))
