@@ -1,7 +1,6 @@
 """Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 from rope_any._align import (
@@ -409,7 +408,7 @@ class Rope:
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
         like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and not call.fused and can_add_angles(lib, like, range(1), self._prepared)
+        adds = adds and can_add_angles(lib, like, range(1), self._prepared)
         decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
@@ -461,7 +460,8 @@ class Rope:
         elif adds:
             first = 0 if positions is None else integer("positions", positions)
             along = range(first, first + xs[-1].shape[call.axis])
-            tables = (consecutive_table(lib, along, self._prepared, self.attention_factor),) * len(xs)
+            made = consecutive_table(lib, along, self._prepared, self.attention_factor, fused=call.fused)
+            tables = (made,) * len(xs)
         elif _is_pair(positions):
             tables = positions
         else:
@@ -484,8 +484,8 @@ class Rope:
 
         def make(tokens: Tokens, at: Positions | None) -> Table:
             each = own_positions(tokens, at, axes)
-            make_table = partial(table, fused=fused, on_fallback=lambda _: None)  # of which the rotation warns
-            return make_table(each, self._prepared, attention_factor=factor, like=like, lib=lib)
+            options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # of which the rotation warns
+            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
 
         first, *others = tokens
         if others and lib.is_sharded(first.x):

@@ -224,14 +224,19 @@ def can_add_angles(lib: Library, like: Array, positions: range, frequencies: Pre
     )
 
 
-def consecutive_table(lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float) -> Table:
-    """Return the float32 table of consecutive positions, by sums of angles."""
+def consecutive_table(
+    lib: Library, positions: range, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
+) -> Table:
+    """Return the float32 table of consecutive positions, by sums of angles, or by Numba's loop if `fused` and there."""
+    host: Any = lib.host
+    require_fit(first := positions.start, max(first, positions.stop - 1), wide=True)
+    count = len(positions)
+    if fused and callable(loop := _loop_of(lib, frequencies)):
+        return Table(*map(host.adopt, loop((count,), factor, 0, 0, first, 1)))
     from rope_any._arrays import _angles
 
-    host: Any = lib.host
-    require_fit(positions.start, max(positions.start, positions.stop - 1), wide=True)
     angles = kept(frequencies, "angles", lambda: _angles.prepare(frequencies.fixed_point[0]))
-    cos, sin = map(host.adopt, _angles.cos_sin_of_range(angles, positions.start, len(positions)))
+    cos, sin = map(host.adopt, _angles.cos_sin_of_range(angles, first, count))
     return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
 
 
@@ -250,7 +255,7 @@ def _fused_table(
     if lib.host is not None and lib.host.holds(home):
         if learned is not None:
             return "learned frequencies are not compiled in the memory of a CPU"
-        loop = kept(frequencies, ("loop", lib), lambda: _loop_of(lib, frequencies))
+        loop = _loop_of(lib, frequencies)
         if not isinstance(loop, str):
             return _table_by_loop(lib, home, positions, frequencies, options, loop)
         reason = loop
@@ -279,17 +284,21 @@ def _compiled_table(
 
 
 def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return Numba's loop for tables of frequencies in the memory of a CPU, or why there is none."""
+    """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
     host: Any = lib.host
-    if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
-        return reason  # type: ignore[no-any-return]  # a sentence
-    try:
-        from rope_any._arrays import _phases
 
-        words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
-        return _phases.maker(words, host.threads)
-    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
-        return f"Numba failed ({type(error).__name__})"
+    def make() -> Callable[..., Any] | str:
+        if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
+            return reason  # type: ignore[no-any-return]  # a sentence
+        try:
+            from rope_any._arrays import _phases
+
+            words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
+            return _phases.maker(words, host.threads)
+        except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+            return f"Numba failed ({type(error).__name__})"
+
+    return kept(frequencies, ("loop", lib), make)
 
 
 def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
@@ -306,7 +315,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         return "tables in float64 want more digits than Numba's loop has"
     if not lib.keeps_constants():
         return _UNSEEN
-    at, first, step, real = 0, 0, 0, False
+    at, first, step, real = 0, 0, 0, 0
     if type(positions) is range and axes is None:
         require_fit(*positions[:1], *positions[-1:], wide=True)
         first, step, shape = positions.start, positions.step, (len(positions),)
@@ -314,7 +323,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         given = read_positions(lib, home, positions, wide=True)[0]
         if not lib.supports_out(given):
             return _UNSEEN
-        shape, real = tuple(by_axis(given, axes)[0].shape), not lib.is_integer(given)
+        shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
         given = host.contiguous(given, xp.float64 if real else xp.int64)
         at = 0 if 0 in shape else (host.addresses((given,)) or [1])[0]
         if at % 8:

@@ -142,7 +142,7 @@ def loop() -> Callable[..., None]:
     Return the loop over rows of a float32 table, compiled or from the disk.
 
     It takes the address of prepared frequencies; the attention factor; the address of the positions, 0 if they are
-    ``first + row * step``, and whether they are float64, not int64; first and step; how many axes and pairs there are;
+    ``first + row * step``, and 1 if they are float64, 0 if int64; first and step; how many axes and pairs there are;
     the first row that is to be made, and the one behind the last; and the addresses of cos and sin.
     """
     return compile_loop(_make_rows, types.none(types.intp, types.float64, *[types.intp] * 10), _loop)
