@@ -9,11 +9,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import oracle
 import pytest
 
 import rope_any as ra
-from rope_any import _rotate
+from rope_any import _rotate, _table
 from rope_any._arrays import _compilers, _memory, _numba, find
+from rope_any._formula import rotate_component
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
 F = ra.frequencies(12)
@@ -36,6 +38,7 @@ def nothing_told(monkeypatch):
     """Let each test be warned anew, and forget what the compilers of others have refused."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
     _rotate._compiled.cache_clear()
+    _table._compiled_table.cache_clear()
     ra.clear_caches()
 
 
@@ -470,6 +473,8 @@ if "nowhere" in sys.argv:  # there is no place for what is compiled
             kind._locator_classes = []
 rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.random.default_rng(0).standard_normal((8, 400, 128))
 want = rope.apply(x, 5)
+far = rope.table([2**31 - 1], like=x, fused=True, dtype="float32")
+assert np.allclose(far, rope.table([2**31 - 1], like=x), rtol=0, atol=1.2e-7)
 assert np.array_equal(rope.apply(x, 5, fused=True), want)
 if "fork" in sys.argv:
     child = os.fork()
@@ -493,11 +498,11 @@ def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed")
     first, second = (run_alone(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
     kept = re.findall(r"data saved to '(.*_rotate_halves_\w+-\d+.*)'", first)
-    assert len(kept) == 1 and "data loaded" not in first
+    assert len(kept) == 1 and "data loaded" not in first and "_make_rows_" in first
     assert "data loaded" in second and "data saved" not in second
     from rope_any._arrays import _loop
 
-    assert _loop._VERSION in kept[0]  # a changed formula has another name
+    assert _loop.version(rotate_component) in kept[0]  # a changed formula has another name
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
@@ -511,3 +516,280 @@ def test_where_nothing_can_be_written_the_loop_is_compiled_all_the_same():
 def test_a_forked_process_has_threads_of_its_own():
     pytest.importorskip("numba", reason="numba is not installed")
     run_alone("fork")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+FAR = 2**31 - 1
+ROUNDING = 3.1e-8  # of a cosine to float32, and a hundredth of that
+
+
+def error(table, exact):
+    return max(np.abs(np.asarray(got).astype(np.float64) - want).max() for got, want in zip(table, exact, strict=True))
+
+
+def spread(rng, count=40):
+    """Return positions of all magnitudes and both signs in no order, the ends among them."""
+    random = rng.integers(-FAR, FAR, count) >> rng.integers(0, 31, count)
+    return rng.permutation(np.concatenate([[0, 1, -1, 131_072, 2**24 + 1, FAR, -FAR], random]))
+
+
+def test_fused_tables_of_every_library(lib, rng):
+    if lib.name in {"numpy", "torch-cpu"}:
+        pytest.importorskip("numba", reason="numba is not installed")
+    said = next(row["tables"] for name, row in what_the_docs_say().items() if lib.name.startswith(name))
+    f, p = ra.frequencies(64, base=500_000.0), spread(rng)
+    table, told = watched(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
+    assert table.cos.dtype == table.sin.dtype == lib.dtype("float32")
+    assert error(map(lib.get, table), oracle.cos_sin(p, f)) <= 1.2e-7
+    assert bool(told) == (said == "eager"), told
+    like = lib([1.0], "float32")
+    for given in (7, [0.5, -3.25], range(5, -9, -3)):
+        table, told = watched(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
+        assert not told
+        assert error(map(lib.get, table), oracle.cos_sin(np.asarray(given), f)) <= 2.5e-7
+
+
+def test_fused_tables_err_by_their_rounding_alone(put, rng):
+    f = (*ra.frequencies(100, base=500_000.0), 0.0, -0.25, 2 * np.pi, 65_536.0, 1e-30)
+    p = spread(rng)
+    assert error(ra.cos_sin(put(p), f, fused=True), oracle.cos_sin(p, f)) <= ROUNDING
+    for dtype in ("int8", "int16", "int32", "uint8", ">i4"):
+        if put is np.asarray or dtype[0] != ">":
+            some = np.asarray([0, 1, 100, 127], dtype=dtype)
+            assert error(ra.cos_sin(put(some), f, fused=True), oracle.cos_sin(some, f)) <= ROUNDING
+    for given in (
+        range(FAR - 40, FAR),
+        range(FAR, -FAR, -(2**27)),
+        range(0),
+        5,
+        [3, -7],
+        np.int64(4),
+        [[1, 2], [3, 4]],
+    ):
+        table, host = ra.cos_sin(given, f, like=put(np.ones(1, "f4")), fused=True), np.asarray(given)
+        assert tuple(table.cos.shape) == (*host.shape, len(f))
+        assert not host.size or error(table, oracle.cos_sin(host, f)) <= ROUNDING
+
+
+def test_the_polynomials_of_a_fused_table_err_as_little_as_they_say():
+    pytest.importorskip("numba", reason="numba is not installed")
+    from rope_any._arrays import _phases
+
+    mp = oracle.mp
+    for x in (mp.mpf(i) / 400 for i in range(201)):
+        cos, sin = (mp.polyval([mp.mpf(c) for c in reversed(row)], x * x) for row in (_phases._COS, _phases._SIN))
+        assert abs(cos - mp.cospi(x / 2)) < 5.4e-11
+        assert abs(x * sin - mp.sinpi(x / 2)) < 1.7e-12
+
+
+def test_fused_tables_of_many_phases(put, rng):
+    # more than mpmath has time for: frequencies of 30 bits of a turn, whose phases NumPy's integers hold
+    words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
+    f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
+    rest = np.asarray(
+        [float(oracle.mp.mpf(v) - 2 * oracle.mp.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
+    )
+    p = rng.integers(-FAR, FAR, 100_000)
+    angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * rest
+    assert error(ra.cos_sin(put(p), f, fused=True), (np.cos(angle), np.sin(angle))) <= ROUNDING
+
+
+def test_fused_tables_of_real_positions(put, rng):
+    p = np.concatenate([rng.uniform(-(2**24), 2**24, 40), rng.uniform(-9, 9, 40), [0.5, -0.5, 0.0]])
+    for dtype, given in (("float64", p), ("float32", p.astype("f4")), ("float16", (p % 100).astype("f2"))):
+        table = ra.cos_sin(put(given), F, fused=True, dtype="float32")
+        assert error(table, oracle.cos_sin(given.astype(np.float64), F)) <= 4e-8, dtype
+    far = put(np.asarray([2.0**40 + 0.5, -(2.0**53), 1e300, 3.0]))
+    cos, sin = (np.asarray(part).astype(np.float64) for part in ra.cos_sin(far, F, fused=True, dtype="float32"))
+    np.testing.assert_allclose(cos**2 + sin**2, 1, atol=1e-6)  # still a rotation
+    none = ra.cos_sin(put(np.asarray([1.0, np.nan, np.inf])), (1.0, 0.0), fused=True, dtype="float32")
+    for part in map(np.asarray, none):
+        assert np.isfinite(part[0]).all() and np.isnan(part[1:]).all()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_fused_tables_of_several_axes_add_their_phases(put, rng, real):
+    rows = ((*F[:3], 0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001), (1.0, *F[1:5]))
+    p = rng.uniform(-1e6, 1e6, (4, 9, 3)) if real else rng.integers(-FAR, FAR, (4, 9, 3))
+    cos, sin, _ = oracle.table(p, rows)
+    table = ra.cos_sin(put(p), rows, fused=True, dtype="float32")
+    assert tuple(table.cos.shape) == (4, 9, 5) and error(table, (cos, sin)) <= 4e-8
+    one = ra.cos_sin(put(p[..., :1]), rows[:1], fused=True, dtype="float32")
+    assert error(one, oracle.table(p[..., :1], rows[:1])[:2]) <= 4e-8
+
+
+def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
+    p = spread(rng)
+    exact = oracle.cos_sin(p, F)
+    table = ra.cos_sin(put(p), F, attention_factor=1.37, fused=True)
+    assert error(table, [1.37 * part for part in exact]) <= 2**-24 * 1.37 + 1e-9
+    whole = ra.cos_sin(put(p), F, fused=True)
+    for name in ("float16",) if put is np.asarray else ("float16", "bfloat16"):
+        half = ra.cos_sin(put(p), F, fused=True, dtype=name)
+        for got, want in zip(half, whole, strict=True):
+            assert str(got.dtype).endswith(name)
+            assert (got == (want.astype(name) if put is np.asarray else want.to(got.dtype))).all()
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 16, 61, 64, 300])
+def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
+    from rope_any._arrays import _phases
+
+    shares = []
+    monkeypatch.setattr(_phases, "_share", lambda *of, share=_phases._share: shares.append(len(of[1])) or share(*of))
+    rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
+    p = np.arange(first, first + count)
+    lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))
+    for threads in (1, 2, 5):
+        monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
+        ra.clear_caches()
+        tables += [rope.table(range(first, first + count), like=like, fused=True), rope.table(put(p), fused=True)]
+    assert len(shares) == 4 and all(calls > 5 for calls in shares)
+    order = rng.permutation(count)
+    shuffled = rope.table(put(p[order]), fused=True)
+    for cos, sin in tables[1:]:
+        np.testing.assert_array_equal(cos, tables[0].cos)
+        np.testing.assert_array_equal(sin, tables[0].sin)
+    for i in (*range(0, count, count // 40), count - 1):
+        at = int(p[i])
+        others = [
+            rope.table(put(p[i : i + 1].reshape(())), fused=True),
+            [part[0] for part in rope.table(range(at, at + 1), like=like, fused=True)],
+            [part[1] for part in rope.table([at - 3, at], like=like, fused=True)],
+            [part[0] for part in rope.table(put(p[i : i + 1].astype(np.float64)), fused=True, dtype="float32")],
+            [part[np.flatnonzero(order == i)[0]] for part in shuffled],
+        ]
+        for n, other in enumerate(others):
+            for got, want in zip(other, tables[0], strict=True):
+                if n == 3:  # real positions go another way
+                    np.testing.assert_allclose(got, want[i], rtol=0, atol=6e-8)
+                else:
+                    np.testing.assert_array_equal(got, want[i])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_a_pair_of_a_fused_table_has_the_same_bits_in_vectors_and_in_what_they_leave(put, rng, dtype):
+    f, p = ra.frequencies(160), put(rng.integers(-FAR, FAR, 200).astype(dtype))
+    whole = ra.cos_sin(p, f, fused=True, dtype="float32")
+    for pairs in (1, 2, 3, 5, 7, 8, 15, 31, 33, 63, 79):
+        for got, want in zip(ra.cos_sin(p, f[:pairs], fused=True, dtype="float32"), whole, strict=True):
+            np.testing.assert_array_equal(got, want[:, :pairs])
+    for i in range(5):
+        for got, want in zip(ra.cos_sin(p[i : i + 1], f, fused=True, dtype="float32"), whole, strict=True):
+            np.testing.assert_array_equal(got[0], want[i])
+
+
+def test_a_rotation_makes_its_table_fused_too(put, rng):
+    x = put(rng.uniform(-1, 1, (2, 3, 9, 12)).astype(np.float32))
+    rope = ra.Rope(F, pairing="half", attention_factor=1.1)
+    for given in (None, 1000, range(5, 14), list(range(9)), put(np.arange(9)), put(np.arange(18).reshape(2, 9))):
+        at = np.arange(9) + (given or 0) if given is None or type(given) is int else given
+        table = rope.table(at if given is not None and type(given) is not int else put(at), like=x, fused=True)
+        for _ in range(2):  # by a new plan, and by the one that was kept
+            got, told = watched(lambda given=given: rope.apply(x, given, fused=True))
+            assert not told
+            np.testing.assert_array_equal(got, rope.apply(x, table, fused=True))
+    double = put(np.ones((9, 12)))
+    _, told = watched(lambda: rope.apply(double, 5, fused=True))
+    assert not told  # the rotation is compiled, though its table is not
+
+
+def test_a_fused_table_has_a_loop_for_any_shape(put):
+    from rope_any._arrays import _phases
+
+    for pairs, shape in ((1, (3,)), (5, (2, 3)), (64, ()), (300, (2, 1, 2)), (7, (0, 2))):
+        p = put(np.zeros(shape, dtype=np.int32))
+        cos, sin = ra.cos_sin(p, (1.0,) * pairs, fused=True)
+        assert tuple(cos.shape) == (*shape, pairs)
+        assert (np.asarray(cos) == 1).all() and (np.asarray(sin) == 0).all()
+    assert _phases.loop.cache_info().currsize == 1
+
+
+def test_what_fused_tables_fall_back_for_is_told(put):
+    p, array = put(np.arange(5)), put(np.asarray(F))
+    unaligned = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
+    calls = {
+        "tables in float64": lambda fused: ra.cos_sin(p, F, dtype="float64", fused=fused),
+        "learned frequencies": lambda fused: ra.cos_sin(p, array, fused=fused),
+    }
+    if put is np.asarray:
+        calls["aligned numbers"] = lambda fused: ra.cos_sin(unaligned, F, fused=fused)
+    for reason, call in calls.items():
+        with pytest.warns(RuntimeWarning, match=f"eager schedule: .*{reason}") as caught:
+            got = call(True)
+        assert caught[0].filename == __file__
+        for part, want in zip(got, call(False), strict=True):
+            np.testing.assert_array_equal(part, want)
+    with pytest.raises(TypeError, match="fused must be True or False"):
+        ra.cos_sin(p, F, fused=1)
+    with pytest.raises(ValueError, match="must not exceed"):
+        ra.cos_sin(range(2**60, 2**60 + 2), F, like=p, fused=True)
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_tables_without_numba(rng):
+    p = spread(rng)
+    with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
+        got = ra.cos_sin(p, F, fused=True)
+    np.testing.assert_array_equal(got, ra.cos_sin(p, F))
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    got, told = watched(lambda: ra.cos_sin(torch.from_numpy(p), F, fused=True))
+    assert not told and error(got, oracle.cos_sin(p, F)) <= 1.2e-7
+
+
+def test_a_loop_for_tables_that_cannot_be_compiled_is_told_of(put, monkeypatch):
+    def failing():
+        raise NotImplementedError
+
+    from rope_any._arrays import _phases
+
+    monkeypatch.setattr(_phases, "loop", failing)
+    p = put(np.arange(5))
+    got, told = watched(lambda: ra.cos_sin(p, F, fused=True))
+    np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)
+    if put is np.asarray:  # torch has a compiler of its own
+        assert len(told) == 1 and "Numba failed (NotImplementedError)" in told[0]
+
+
+def test_fused_tables_under_gradients_transformations_and_modes():
+    pytest.importorskip("numba", reason="numba is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    proxy = pytest.importorskip("torch.fx.experimental.proxy_tensor", reason="torch has no make_fx")
+    p, at, weights = torch.arange(5), torch.arange(5.0, requires_grad=True), torch.tensor(F, requires_grad=True)
+    want = ra.cos_sin(p, F)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for leaf, call in (
+            (at, lambda fused: ra.cos_sin(at, F, fused=fused)),
+            (weights, lambda fused: ra.cos_sin(p, weights, fused=fused)),
+        ):
+            fused, eager = (torch.autograd.grad(call(fused).sin.sum(), leaf)[0] for fused in (True, False))
+            assert torch.equal(fused, eager)
+        assert torch.equal(torch.func.vmap(lambda p: ra.cos_sin(p, F, fused=True).cos)(p), want.cos)
+        graph = proxy.make_fx(lambda p: ra.cos_sin(p, F, fused=True).cos, tracing_mode="real")(p)
+        assert torch.equal(graph(p + 1)[:-1], want.cos[1:])
+        with torch._subclasses.FakeTensorMode():
+            assert type(ra.cos_sin(range(5), F, like=torch.ones(1), fused=True).cos) is not torch.Tensor
+    found = torch.compile(lambda p: ra.cos_sin(p, F, fused=True).cos, fullgraph=True, backend="aot_eager")
+    got, told = watched(lambda: found(p))
+    torch.testing.assert_close(got, want.cos, rtol=0, atol=1.2e-7)
+    assert not told
+    with torch.inference_mode():
+        assert ra.cos_sin(p, F, fused=True).cos.is_inference()
+
+
+def test_fused_tables_under_transformations_of_jax():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    p, weights = jax.numpy.arange(5), jax.numpy.asarray(F)
+
+    def calls():
+        one = jax.jit(lambda w: ra.cos_sin(p, w, fused=True).sin)(weights)
+        two = jax.vmap(lambda p: ra.cos_sin(p, F, fused=True).sin)(p)
+        return one, two, jax.grad(lambda w: ra.cos_sin(p, w, fused=True).sin.sum())(weights)
+
+    (one, two, gradient), told = watched(calls)
+    for got in (one, two):
+        np.testing.assert_allclose(got, np.sin(np.multiply.outer(np.arange(5), F)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(gradient, np.arange(5) @ np.cos(np.multiply.outer(np.arange(5), F)), rtol=1e-5)
+    assert not told

@@ -916,11 +916,12 @@ def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
     lib = find(x)
     monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=compiled))
     monkeypatch.setattr(_numba, "refusal", lambda *_: "as if it were not there")
+    table = ROPE.table(range(x.shape[-2]), like=x)
     _rotate._compiled.cache_clear()
     try:
-        ROPE.apply(torch.empty_strided(x.shape, x.stride()).copy_(x), fused=True)
+        ROPE.apply(torch.empty_strided(x.shape, x.stride()).copy_(x), table, fused=True)
         assert seen == [False]
-        ROPE.apply(x, fused=True)
+        ROPE.apply(x, table, fused=True)
         assert not any(seen)
     finally:
         _rotate._compiled.cache_clear()

@@ -3,7 +3,8 @@ A soak: random calls of every kind on every library, each against arithmetic of 
 
 ``python tools/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
 same seed and ``--first N --calls 1`` make it again. An interrupt (Ctrl-C) ends it with the figures so far. Exits with 1
-where a call fails or memory has grown.
+where a call fails or memory has grown. ``--kinds table consecutive --libraries "numpy, fused" torch-cpu`` makes only
+such calls.
 """
 
 import argparse
@@ -14,8 +15,10 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +36,7 @@ from conftest import LIBRARIES, Library
 
 # Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
 SHARES = {
-    "numpy": 0.8705,
+    "numpy": 0.8695,
     "torch-cpu": 0.08,
     "array-api-strict": 0.012,
     "array-api-strict-device1": 0.01,
@@ -44,14 +47,16 @@ SHARES = {
     "jax-x64": 0.001,
     "dask": 0.0005,
     "numpy, fused": 0.002,
+    "torch-cpu, fused": 0.001,
     "mlx, fused": 0.0005,
     "jax, fused": 0.0005,
 }
 # Those that compile for each shape draw from so many forms, with new numbers each time.
-FORMS = {"jax": 12, "jax-x64": 12, "numpy, fused": 8, "mlx, fused": 12, "jax, fused": 12}
+FORMS = {"jax": 12, "jax-x64": 12, "numpy, fused": 8, "torch-cpu, fused": 8, "mlx, fused": 12, "jax, fused": 12}
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 LEAST = {"float16": 2.0**-24, "bfloat16": 1e-37, "float32": 1e-37, "float64": 1e-300}
 FAR, TURN = 2**31 - 1, 2 * math.pi
+HAS_NUMBA = find_spec("numba") is not None
 
 
 @dataclass
@@ -311,7 +316,7 @@ def call_table(case: Case) -> float:
     dtype = case.form.choice([None, *lib.dtypes])
     like = lib(np.ones(1), case.form.choice(lib.dtypes))
     options: dict[str, Any] = {} if is_array(given) and case.rarely(0.5) else {"like": like}
-    asked = None if dtype is None else lib.dtype(dtype)
+    asked, options["fused"] = None if dtype is None else lib.dtype(dtype), case.fused or takes_fused(case)
     if case.rarely(0.5):
         got = ra.cos_sin(given, given_frequencies, attention_factor=factor, dtype=asked, **options)
     else:
@@ -331,6 +336,33 @@ def call_table(case: Case) -> float:
         difference = np.abs(lib.get(part).astype(np.float64) - factor * good)
         worst = max(worst, float(np.max(difference / allowed, initial=0.0)))
     assert worst <= 1, f"{worst} of what is allowed at {at} with {rows}"
+    return worst
+
+
+def takes_fused(case: Case) -> bool:
+    """Return whether to make a table fused where that compiles nothing new for a shape."""
+    return case.lib.name in {"numpy", "torch-cpu"} and HAS_NUMBA and case.rarely(0.5)
+
+
+def call_consecutive(case: Case) -> float:
+    """``Rope.table`` of so many positions from one on, as a range or an array; and the last row of it alone."""
+    lib, (given_frequencies, rows) = case.lib, recipe(case)
+    axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
+    count = case.one_of(0, 1, 2, 63, 64, 65, case.form.randrange(300))
+    first = min(int(integers(case, ())), FAR - count)
+    at = np.arange(first, first + count)
+    columns = at[:, None] if axes is None else np.stack([at] * axes, axis=-1)
+    as_range, like = axes is None and case.rarely(0.7), lib(np.ones(1), "float32")
+    host = range(first, first + count) if as_range else at if axes is None else columns
+    given, last = (part if as_range else lib(part, "int32") for part in (host, host[-1:]))
+    rope, fused = ra.Rope(given_frequencies, pairing="half"), case.fused or takes_fused(case)
+    got = [lib.get(part) for part in rope.table(given, like=like, fused=fused)]
+    cos, sin, _ = oracle.table(columns, rows)
+    worst = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(got, (cos, sin), strict=True)) / 1.2e-7
+    assert worst <= 1, f"{worst} of what is allowed for {count} positions from {first} on with {rows}"
+    if count and not case.lib.name.startswith(("jax", "mlx", "dask")):  # which compile, or compute, otherwise
+        alone = rope.table(last, like=like, fused=fused)
+        assert all(same(lib.get(part)[0], whole[-1]) for part, whole in zip(alone, got, strict=True))
     return worst
 
 
@@ -456,10 +488,13 @@ def call_reposition(case: Case) -> float:
     return worst
 
 
-CALLS = {call_rope: 0.5, call_rotate: 0.3, call_table: 0.15, call_reposition: 0.05}
+CALLS = {call_rope: 0.5, call_rotate: 0.3, call_table: 0.1, call_consecutive: 0.05, call_reposition: 0.05}
 
 
 # --- the soak ---------------------------------------------------------------------------------------------------------
+
+
+Kinds = Sequence[str] | None  # of calls; None for all
 
 
 def installed() -> dict[str, float]:
@@ -476,13 +511,14 @@ def installed() -> dict[str, float]:
     return {name: share for name, share in SHARES.items() if is_there(name)}
 
 
-def one(seed: int, number: int, shares: dict[str, float]) -> tuple[str, str, float]:
+def one(seed: int, number: int, shares: dict[str, float], kinds: Kinds = None) -> tuple[str, str, float]:
     """Make one call; return its library, its kind and how much of its bound it erred by."""
     form = random.Random((seed << 40) + number)
     (name,) = form.choices([*shares], [*shares.values()])
     if name in FORMS:
         form = random.Random(f"{name} {seed} {form.randrange(FORMS[name])}")
-    (call,) = form.choices([*CALLS], [*CALLS.values()])
+    calls = {call: share for call, share in CALLS.items() if not kinds or call.__name__.removeprefix("call_") in kinds}
+    (call,) = form.choices([*calls], [*calls.values()])
     library, _, fused = name.partition(", ")
     with contextmanager(LIBRARIES[library])() as lib:
         return name, call.__name__, call(Case(lib, form, np.random.default_rng([seed, number]), bool(fused)))
@@ -508,16 +544,19 @@ class Report:
         return median(self.memory[-tenth:]) - median(self.memory[tenth : 2 * tenth] or self.memory)
 
 
-def soak(calls: int, seed: int, first: int = 0, done: Any = lambda *_: None) -> Report:
-    """Make random calls; raise at the first that is wrong, with its number."""
-    shares, begin = installed(), time.perf_counter()
+def soak(
+    calls: int, seed: int, first: int = 0, done: Any = lambda *_: None, *, kinds: Kinds = None, names: Kinds = None
+) -> Report:
+    """Make random calls, of some kinds and libraries or of all; raise at the first that is wrong, with its number."""
+    shares = {name: share for name, share in installed().items() if not names or name in names}
+    begin = time.perf_counter()
     report = Report(Counter(), dict.fromkeys(shares, 0.0), [], 0.0)
     with warnings.catch_warnings(), suppress(KeyboardInterrupt):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "fused=True falls back", RuntimeWarning)  # no float16 in Numba
         for number in range(first, first + calls):
             try:
-                name, kind, worst = one(seed, number, shares)
+                name, kind, worst = one(seed, number, shares, kinds)
             except Exception as error:
                 error.add_note(f"call {number}: python tools/soak.py --seed {seed} --first {number} --calls 1")
                 raise
@@ -538,9 +577,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("calls", 1_000_000), ("seed", 0), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    for name in ("kinds", "libraries"):
+        parser.add_argument(f"--{name}", nargs="+")
     asked = parser.parse_args()
     with progress("soak", asked.calls) as done:
-        report = soak(asked.calls, asked.seed, asked.first, done)
+        report = soak(asked.calls, asked.seed, asked.first, done, kinds=asked.kinds, names=asked.libraries)
     calls = report.calls.total()  # fewer where it was interrupted
     print(f"{calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
     for name, worst in report.worst.items():

@@ -1,7 +1,7 @@
 """Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._align import (
     Tokens,
@@ -20,6 +20,9 @@ from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import Plan, Rotation, check, plan_of
 from rope_any._table import BentTable, Table, can_add_angles, check_table, consecutive_table, table
+
+_Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
+"""The checked options of a call: what the caller calls the arrays; `seq_axis`; `fused`; `inverse`; float64 for all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,7 +217,7 @@ class Rope:
         out : pair of arrays, optional
             Where to write: q and k themselves, or arrays like them.
         fused : bool, optional
-            Let the library's own compiler make one loop of each rotation: see `rotate`.
+            Let a compiler make one loop of each rotation, and of the table if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------
@@ -257,7 +260,7 @@ class Rope:
         out : array, optional
             Where to write: x itself, or an array like it.
         fused : bool, optional
-            Let the library's own compiler make one loop of it: see `rotate`.
+            Let a compiler make one loop of it, and of the table if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------
@@ -279,7 +282,9 @@ class Rope:
         call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
         return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
 
-    def table(self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None) -> Table:
+    def table(
+        self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None, fused: bool = False
+    ) -> Table:
         """
         Make the table of some positions, to be used in every layer.
 
@@ -292,6 +297,8 @@ class Rope:
             Names library and device, and float64 by being float64.
         dtype : dtype, optional
             Of the table, if not float32 (or float64 for a `like` of float64).
+        fused : bool, optional
+            Let a compiler make one loop of it: see `cos_sin`.
 
         Returns
         -------
@@ -303,7 +310,8 @@ class Rope:
         TypeError, ValueError
             As `cos_sin`.
         """
-        return table(positions, self._prepared, attention_factor=self.attention_factor, dtype=dtype, like=like)
+        factor, fused = self.attention_factor, flag("fused", fused)
+        return table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
 
     def reposition(
         self,
@@ -384,7 +392,7 @@ class Rope:
 
     def _rotate(
         self,
-        call: tuple[tuple[str, ...], int, bool, bool, bool],
+        call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
@@ -393,8 +401,7 @@ class Rope:
         """
         Rotate arrays by the plan that is kept for arrays like these, or check them, and make and keep a new plan.
 
-        `call` is a `_Call` as a plain tuple, which is made faster. What a key doesn't tell (overlap of what is written,
-        memory) is asked by the plan in each run.
+        What a key doesn't tell (overlap of what is written, memory) is asked by the plan in each run.
         """
         arrays = xs if outs[0] is None else xs + outs
         kind: object = type(positions)
@@ -406,35 +413,33 @@ class Rope:
         key = None if like is None else (like, kind, call, self._layout)
         decided: _Decided | None = None if key is None else PLANS.get(key)
         if decided is None:
-            decided, tables = self._decide(_Call._make(call), xs, positions, outs, lib)
+            decided, tables = self._decide(call, xs, positions, outs, lib)
             keep_plan(key, decided)
         elif decided.as_given:
             return decided.plan(xs, positions, outs)
-        elif decided.adds_angles:
-            first: Any = positions or 0
-            tables = consecutive_table(decided.lib, first, xs[0].shape[call[1]], self._prepared, self.attention_factor)
         else:
-            tables = self._tables(decided, _Call._make(call), xs, positions)
+            tables = self._tables(decided, call, xs, positions)
         return decided.plan(xs, tables, outs)
 
     def _decide(
         self,
-        call: "_Call",
+        call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
         lib: Library | None,
     ) -> tuple["_Decided", Table | tuple[Table, Table]]:
         """Check arrays; return what is decided for arrays like these, and their table or tables."""
-        lib = lib or _one_library(call.names, xs, positions, outs)
-        tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
+        names, axis, fused, inverse, wide = call
+        lib = lib or _one_library(names, xs, positions, outs)
+        tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
         like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
-        adds = adds and not (shorter or call.inverse) and can_add_angles(lib, like, range(1), self._prepared)
-        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or call.inverse), adds)
+        adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
+        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or inverse), adds)
         tables = self._tables(decided, call, xs, positions)
-        rotation = Rotation(lib, self.pairing, self.start, call.inverse, call.fused, self.blocks, call.wide)
+        rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
         fits = []
         for each, given, out in zip(tokens, each_table, outs, strict=True):
@@ -442,7 +447,7 @@ class Rope:
                 self._check_given(lib, given)
             fits.append(alignment(each, tuple(given.cos.shape[:-1])))
             check(rotation, each.x, given, out, name=each.name)
-        plan = plan_of(rotation, dict(zip(call.names, xs, strict=True)), each_table, outs, fits)
+        plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, fits)
         return decided._replace(plan=plan), tables
 
     def _check_given(self, lib: Library, given: Table) -> None:
@@ -455,11 +460,16 @@ class Rope:
     def _tables(
         self,
         decided: "_Decided",
-        call: "_Call",
+        call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
         """Return the table of all arrays, given or made, or a pair; of fewer queries than keys the last rows."""
+        names, axis, fused, inverse, _ = call
+        if decided.adds_angles:
+            first: Any = positions or 0
+            count = xs[0].shape[axis]
+            return consecutive_table(decided.lib, first, count, self._prepared, self.attention_factor, fused=fused)
         lib, shorter, *_ = decided
         tables: Table | tuple[Table, Table]
         if isinstance(positions, Table):
@@ -467,25 +477,27 @@ class Rope:
         elif _is_pair(positions):
             tables = positions[0] if positions[0] is positions[1] else positions
         else:
-            tokens = [tokens_of(lib, name, x, call.axis) for name, x in zip(call.names, xs, strict=True)]
-            tables = self._made(tokens, positions, like=xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1])
+            tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
+            like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
+            tables = self._made(tokens, positions, like=like, fused=fused)
         if shorter:
-            (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[call.axis] for x in xs)
+            (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
-        if call.inverse and self.attention_factor != 1:
+        if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R; there is one array, and one table
             tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
         return tables
 
     def _made(
-        self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array
+        self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
         """Return the table of tokens at positions, the last ones', in the dtype of `like`; a pair if tokens differ."""
         of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def make(tokens: Tokens, at: Positions | None) -> Table:
             each = own_positions(tokens, at, axes)
-            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib)
+            options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # of which the rotation warns
+            return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
 
         first, *others = tokens
         if others and lib.is_sharded(first.x):
@@ -510,17 +522,6 @@ class Rope:
             msg = f"source must turn the same features together, {layout(self)}; got {layout(source)}"
             raise ValueError(msg)
         return source
-
-
-class _Call(NamedTuple):
-    """The checked options of a call."""
-
-    names: tuple[str, ...]
-    """What the caller calls the arrays that are rotated."""
-    axis: int
-    fused: bool = False
-    inverse: bool = False
-    wide: bool = False
 
 
 class _Decided(NamedTuple):

@@ -6,17 +6,20 @@ million radians is known to 0.06. Here the frequency is first turned into turns,
 host. It goes on as its word, the fraction of a turn that it adds per position as a 64-bit integer: an integer times a
 word, in arithmetic that wraps, is the angle modulo one turn. Real positions, float64 tables and what a compiler traces
 take it in two pieces: the product of a position with the first 22 bits is exact in float64, and so is its distance to
-whole turns; the rest is small.
+whole turns; the rest is small. With ``fused=True``, `_arrays._phases` makes the tables in the memory of a CPU; others
+are made by the same functions as without, compiled.
 """
 
 import math
 import operator
 from collections.abc import Callable, Iterable
-from functools import partial, reduce
-from typing import Any, NamedTuple
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple, cast
 
-from rope_any._arrays import Array, Library, _sharding, is_array, library
+from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
+from rope_any._arrays._compilers import compiled, warn_fallback
 from rope_any._checks import attention_factor as checked_factor
+from rope_any._checks import flag
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._kept import constants, kept
 from rope_any._positions import (
@@ -29,6 +32,7 @@ from rope_any._positions import (
     read_positions,
     reference_array,
     require_fit,
+    split_positions,
 )
 
 _TURN = 2 * math.pi
@@ -72,6 +76,7 @@ def cos_sin(
     attention_factor: float = 1.0,
     dtype: Any = None,
     like: Array | None = None,
+    fused: bool = False,
 ) -> Table:
     """
     Return cosine and sine of ``positions x frequencies``, exactly.
@@ -93,6 +98,9 @@ def cos_sin(
         learned frequencies are; else float32.
     like : array, optional
         Names the library and the device where `positions` don't; where they do, it must agree with them.
+    fused : bool, optional
+        Let a compiler make one loop of it: Numba in the memory of a CPU, elsewhere the library's own. If that cannot
+        be (in the memory of a CPU: float64 tables, learned frequencies, gradients), it warns once, and runs as without.
 
     Returns
     -------
@@ -116,7 +124,8 @@ def cos_sin(
     positions the error grows in proportion to them where the library has float64; where it has none, positions of an
     array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
 
-    No table is made in half precision unless `dtype` asks for it.
+    No table is made in half precision unless `dtype` asks for it. With ``fused=True`` and Numba a row has the same
+    bits however its position is given; without, those of a range and those of an array may differ in the last bit.
 
     Examples
     --------
@@ -129,7 +138,8 @@ def cos_sin(
     [1.         0.5403023  0.93675214]
     """
     source = frequencies if is_array(frequencies) else prepare(as_frequencies(frequencies))
-    return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like)
+    fused = flag("fused", fused)
+    return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like, fused=fused)
 
 
 def table(
@@ -141,8 +151,14 @@ def table(
     dtype: Any = None,
     like: Array | None = None,
     lib: Library | None = None,
+    fused: bool = False,
+    on_fallback: Callable[[str], None] = warn_fallback,
 ) -> Table:
-    """Return the table of prepared or learned frequencies: see `cos_sin`; `lib` if it has been looked up."""
+    """
+    Return the table of prepared or learned frequencies: see `cos_sin`.
+
+    `lib` if it has been looked up. `on_fallback` is called with the reason if `fused` is asked for and can't be had.
+    """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -155,19 +171,14 @@ def table(
     if sharded is not None:
         positions = _beside_shards(positions, frequencies, like=sharded)
         if learned is None:
-            of_shard = partial(table, attention_factor=factor, dtype=dtype)
+            of_shard = partial(table, attention_factor=factor, dtype=dtype, fused=fused, on_fallback=on_fallback)
             return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies), positions))
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    if (
-        isinstance(positions, range)
-        and learned is None
-        and dtype == xp.float32
-        and can_add_angles(lib, home, positions, frequencies)
-    ):
-        count = max(positions.stop - positions.start, 0)  # which may be too many for `len`
-        return consecutive_table(lib, positions.start, count, frequencies, factor)
+    made = _special_table(lib, home, positions, frequencies, (factor, dtype), fused=fused, on_fallback=on_fallback)
+    if made is not None:
+        return made
     lib.initialise_trig(home)
 
     def finished(made: Table) -> Table:
@@ -193,10 +204,39 @@ def table(
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
 
-def can_add_angles(lib: Library, like: Array, positions: range, frequencies: PreparedFrequencies) -> bool:
+def _special_table(
+    lib: Library,
+    home: Array,
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies | Array,
+    options: tuple[float, Any],
+    *,
+    fused: bool,
+    on_fallback: Callable[[str], None],
+) -> Table | None:
+    """Return the table by sums of angles or by a compiler, for a factor and a dtype; None if neither is for it."""
+    factor, dtype = options
+    if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
+        at: Any = positions
+        if fused and isinstance(reason := _loop_of(lib, frequencies), str):
+            on_fallback(reason)
+        count = max(at.stop - at.start, 0)  # which may be too many for `len`
+        return consecutive_table(lib, at.start, count, frequencies, factor, fused=fused)
+    if not fused or lib.is_traced(home):
+        return None
+    made = _fused_table(lib, home, positions, frequencies, options)
+    if isinstance(made, Table):
+        return made
+    on_fallback(made)
+    return None
+
+
+def can_add_angles(lib: Library, like: Array, positions: object, frequencies: PreparedFrequencies | Array) -> bool:
     """Whether `consecutive_table` can be called: for consecutive positions on one axis, in the memory of a CPU."""
     return (
-        positions.step == 1
+        isinstance(positions, range)
+        and positions.step == 1
+        and isinstance(frequencies, PreparedFrequencies)
         and frequencies.axes is None
         and lib.host is not None
         and lib.keeps_constants()
@@ -204,18 +244,121 @@ def can_add_angles(lib: Library, like: Array, positions: range, frequencies: Pre
     )
 
 
-def consecutive_table(lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float) -> Table:
-    """Return the float32 table of consecutive positions, by sums of angles."""
-
-    def prepare_angles() -> Any:
-        from rope_any._arrays import _angles
-
-        return _angles.prepare(frequencies.fixed_point[0])
-
+def consecutive_table(
+    lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
+) -> Table:
+    """Return the float32 table of consecutive positions, by sums of angles, or by Numba's loop if `fused` and there."""
     host: Any = lib.host
-    require_fit(first, first + max(count - 1, 0), wide=True)
-    cos, sin = map(host.adopt, kept(frequencies, "angles", prepare_angles).cos_sin(first, count))
-    return Table(cos, sin) if factor == 1 else Table(cos * factor, sin * factor)
+    if not -(2**53) <= first <= 2**53 - count:
+        require_fit(first, first + max(count - 1, 0), wide=True)
+    loop = _loop_of(lib, frequencies) if fused else ""
+    if callable(loop):
+        cos, sin = loop((count,), factor, 0, 0, first, 1)
+        return Table(host.adopt(cos), host.adopt(sin))
+    cos, sin = kept(frequencies, "angles", partial(_prepare_angles, frequencies)).cos_sin(first, count)
+    made = Table(host.adopt(cos), host.adopt(sin))
+    return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
+
+
+def _prepare_angles(frequencies: PreparedFrequencies) -> Any:
+    from rope_any._arrays import _angles
+
+    return _angles.prepare(frequencies.fixed_point[0])
+
+
+def _fused_table(
+    lib: Library,
+    home: Array,
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies | Array,
+    options: tuple[float, Any],
+) -> Table | str:
+    """Return the table for a factor and a dtype, made by a compiler in one loop; or why it cannot be."""
+    if lib.compiler is None:
+        return f"{lib.name} has no compiler"
+    learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
+    reason = f"the compiler of {lib.name} makes no tables"
+    if lib.host is not None and lib.host.holds(home):
+        if learned is not None:
+            return "learned frequencies are not compiled in the memory of a CPU"
+        loop = _loop_of(lib, frequencies)
+        if not isinstance(loop, str):
+            return _table_by_loop(lib, home, positions, frequencies, options, loop)
+        reason = loop
+    if lib.compiler.compile is None:
+        return reason
+    split = split_positions(lib, positions, like=home, name="positions")
+    if (why_not := lib.compiler.refusal(split.numbers, split.rest, learned)) is not None:
+        return why_not
+    rows = None if learned is not None else frequencies.rows[0] if frequencies.axes is None else frequencies.rows
+    return Table(*_compiled_table(lib, rows, *options)(*split, learned))
+
+
+@lru_cache(maxsize=64)
+def _compiled_table(
+    lib: Library, rows: Frequencies | None, factor: float, dtype: Any
+) -> Callable[..., tuple[Array, Array]]:
+    """Return a compiled function of positions, their rest and learned frequencies (or None): their table."""
+    prepared = None if rows is None else prepare(rows)
+
+    def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
+        frequencies = learned if prepared is None else prepared
+        cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
+        return cos, sin
+
+    return compiled(lib, make)
+
+
+def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+    """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
+    return kept(frequencies, ("loop", lib.name), partial(_prepare_loop, lib, frequencies))
+
+
+def _prepare_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+    host: Any = lib.host
+    if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
+        return reason  # type: ignore[no-any-return]  # a sentence
+    try:
+        from rope_any._arrays import _phases
+
+        words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
+        return _phases.maker(words, host.threads)
+    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        return f"Numba failed ({type(error).__name__})"
+
+
+def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
+    lib: Library,
+    home: Array,
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies,
+    options: tuple[float, Any],
+    loop: Callable[..., Any],
+) -> Table | str:
+    """Return the table in the memory of a CPU by Numba's loop, which is given addresses; or why it cannot be made."""
+    xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
+    if dtype == xp.float64:
+        return "tables in float64 want more digits than Numba's loop has"
+    if not lib.keeps_constants():
+        return _UNSEEN
+    at, first, step, real = 0, 0, 0, 0
+    if type(positions) is range and axes is None:
+        require_fit(*positions[:1], *positions[-1:], wide=True)
+        first, step, shape = positions.start, positions.step, (len(positions),)
+    else:
+        given = read_positions(lib, home, positions, wide=True)[0]
+        if not lib.supports_out(given):
+            return _UNSEEN
+        shape, real = tuple(by_axis(given, axes)[0].shape), int(not lib.is_integer(given))
+        given = host.contiguous(given, xp.float64 if real else xp.int64)
+        at = 0 if 0 in shape else (lib.span(given) or [1])[0]
+        if at % 8 or not host.is_readable(given):
+            return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
+    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step))
+    return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
+
+
+_UNSEEN = "what transforms or records arrays does not see Numba's loop"
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:

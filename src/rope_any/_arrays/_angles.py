@@ -39,7 +39,7 @@ class Angles(NamedTuple):
                 latest[0] = i, coarse
             rows = coarse * fine[j : j + count]
             return rows.real.astype(np.float32), rows.imag.astype(np.float32)
-        cos, sin = np.empty((count, len(words)), dtype=np.float32), np.empty((count, len(words)), dtype=np.float32)
+        cos, sin = np.empty((2, count, len(words)), dtype=np.float32)  # in one piece, which malloc keeps for the next
         begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
         for i in range(begin, end, _TILE):
             coarse = _unit_circle(words, np.arange(i, min(i + _TILE, end)) * _ROWS)

@@ -31,9 +31,11 @@ _MEMORY: dict[Any, Any] = {
     types.uint16: (ir.IntType(16), 2),
     types.float32: (_FLOAT, 4),
     types.float64: (_DOUBLE, 8),
+    types.int64: (ir.IntType(64), 8),
 }
 
 
+@cache
 def has_half_precision() -> bool:
     """Return whether the processor converts float16; elsewhere LLVM would call functions that nothing provides."""
     return bool(llvm.get_host_cpu_features().get("f16c")) or "aarch64" in llvm.get_process_triple()
@@ -51,7 +53,7 @@ def _place(builder: Any, kind: Any, base: Any, index: Any) -> Any:
 
 
 def _read(scope: str, apart: str) -> Any:
-    """Return a function that reads a number of a kind, as float32 or float64, from memory of a scope."""
+    """Return a function that reads a number of a kind, those of 16 bits as float32, from memory of a scope."""
 
     def read(_: Any, kind: Any, base: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -66,7 +68,8 @@ def _read(scope: str, apart: str) -> Any:
                 return builder.bitcast(wide, _FLOAT)
             return number
 
-        return (types.float64 if kind is types.float64 else types.float32)(kind, base, index), generate
+        result = kind if kind in {types.float64, types.int64} else types.float32
+        return result(kind, base, index), generate
 
     return intrinsic(read)
 
@@ -300,8 +303,24 @@ def _rotate_neighbours(
     return _rotate(kind, direction, plan, (x, other_x, out, other_out, cos, sin), begin, end, 2)
 
 
-# Numba knows a file that it has compiled by the time of its last change: the formula, which is in another, by its name.
-_VERSION = hashlib.sha256(inspect.getsource(rotate_component).encode()).hexdigest()[:16]
+def compile_loop(function: Callable[..., int], signature: Any, *made_of: Any) -> Callable[..., int]:
+    """
+    Return a function compiled for one signature, or from the disk, without Numba's look at the types of a call.
+
+    `made_of` is what is compiled into it from other files: Numba knows its own by the time of its last change.
+    """
+    function.__qualname__ = f"{function.__name__}_{version(*made_of)}"
+    try:
+        fast: Any = njit(signature, nogil=True, cache=True)(function)
+    except (OSError, RuntimeError):  # there is no directory that can be written
+        fast = njit(signature, nogil=True)(function)
+    entry: Callable[..., int] = fast.overloads[signature.args].entry_point
+    return entry
+
+
+def version(*made_of: Any) -> str:
+    """Return a name for the source of functions or modules."""
+    return hashlib.sha256("".join(map(inspect.getsource, made_of)).encode()).hexdigest()[:16]
 
 
 @cache
@@ -316,12 +335,5 @@ def loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
     kind = KINDS[dtype]
     rows = {"half": _rotate_halves, "interleaved": _rotate_neighbours}[pairing]
-    rows.__qualname__ = f"{rows.__name__}_{_VERSION}"
     real = types.float64 if kind is types.float64 else types.float32
-    signature = types.int64(kind, real, *[types.int64] * 9)
-    try:
-        fast: Any = njit(signature, nogil=True, cache=True)(rows)
-    except (OSError, RuntimeError):  # there is no directory that can be written
-        fast = njit(signature, nogil=True)(rows)
-    entry: Callable[..., int] = fast.overloads[signature.args].entry_point
-    return entry
+    return compile_loop(rows, types.int64(kind, real, *[types.int64] * 9), rotate_component)

@@ -46,11 +46,15 @@ _HAS_ADDRESS = (
 )
 
 
+def address(x: Array) -> int:
+    """Return the address of the first number of an array."""
+    return _pointer(id(x) + _BEHIND).value or 0 if _HAS_ADDRESS else int(x.ctypes.data)
+
+
 def _span(x: Array) -> tuple[int, int] | None:
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
-    start = _pointer(id(x) + _BEHIND).value or 0 if _HAS_ADDRESS else x.ctypes.data
-    return start, start + x.nbytes
+    return (start := address(x)), start + x.nbytes
 
 
 def _as_complex(x: Array) -> Array | None:

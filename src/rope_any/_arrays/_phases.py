@@ -1,0 +1,180 @@
+"""
+The loop that Numba compiles for tables: cosines and sines of any positions, in the memory of a CPU.
+
+A phase is an angle in units of 2⁻⁶⁴ turns, an integer of 64 bits that wraps at whole turns. It is a quadrant and a rest
+of an eighth of a turn at most, whose cosine and sine are two polynomials in float64. There is no branch: all pairs go
+the same way, whatever stands beside them, so a row has the same bits in any company.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rope_any._arrays import _loop
+from rope_any._arrays._loop import MOST_PAIRS, _own_memory, _read, _write, compile_loop
+from rope_any._arrays._numba import _SHARED_FROM, _share
+from rope_any._arrays.numpy import address
+
+Rows: TypeAlias = tuple[tuple[float, ...], ...]
+
+# cos(πx/2) and sin(πx/2) / x for |x| ≤ 1/2 as polynomials in x², by Remez' algorithm in 40 digits, with a cosine of 1
+# at 0. They err by 5.4e-11 and 1.7e-12, where rounding to float32 errs by 3.0e-8.
+_COS = 1.0, -1.2337005433534638, 0.25366924402955787, -0.02086028850585332, 0.0009040216660935902
+_SIN = 1.570796326757611, -0.6459640945212427, 0.07969255932258582, -0.004681141459109426, 0.0001579844658878331
+
+
+def _bitcast(target: Any) -> Any:
+    """Return a function that reads the bits of a number as one of another type."""
+
+    def cast(_: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            return builder.bitcast(arguments[0], context.get_value_type(target))
+
+        return target(x), generate
+
+    return intrinsic(cast)
+
+
+def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return x·y + z, rounded once where the processor does that: in vectors and in what they leave alike."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        number = ir.DoubleType()
+        function_type = ir.FunctionType(number, [number] * 3)
+        return builder.call(_function(builder.module, function_type, "llvm.fmuladd.f64"), arguments)
+
+    return types.float64(x, y, z), generate
+
+
+_function: Any = cgutils.get_or_insert_function  # typed in part
+_to_bits, _to_number = _bitcast(types.int64), _bitcast(types.float64)
+_fma: Any = intrinsic(_multiply_add)
+_INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # kinds of numbers in memory
+
+# Phases go through memory of the loop's own. LLVM knows what is read apart from what is written, and cos from sin.
+_read_given, _write_own = _read("given", "own"), _write("own", "given")
+_read_own, _write_cos, _write_sin = _read("phases", "cos"), _write("cos", "sin"), _write("sin", "phases")
+
+
+# In what Numba compiles all that differs from call to call is an argument of its own, and has its place.
+# ruff: noqa: PLR0917
+
+
+@njit(forceinline=True)
+def _write_pairs(own: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
+    """Write cosines and sines of phases, by the coefficients of their polynomials."""
+    (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
+    for i in range(pairs):
+        # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
+        # x = rest · 2⁻⁶², whose bits are made a number from 1 to 2
+        phase = _read_own(_INTEGER, own, i) + (1 << 61)
+        x = _to_number((phase >> 10) & ((1 << 52) - 1) | (1023 << 52)) - 1.5
+        z = x * x
+        c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
+        s = x * _fma(_fma(_fma(_fma(s4, z, s3), z, s2), z, s1), z, s0)
+        # In odd quadrants, of a last bit set, they change places. The sine is negative in the last
+        # two of four, the cosine in those between.
+        odd = phase << 1
+        first, second = (s, c) if odd < 0 else (c, s)
+        first = _to_number(_to_bits(first) ^ ((phase ^ odd) & (-1 << 63)))
+        second = _to_number(_to_bits(second) ^ (phase & (-1 << 63)))
+        _write_cos(_SINGLE, cos, i, np.float32(first))
+        _write_sin(_SINGLE, sin, i, np.float32(second))
+
+
+def _make_rows(
+    words: int,
+    factor: float,
+    positions: int,
+    real: int,
+    first: int,
+    step: int,
+    axes: int,
+    pairs: int,
+    begin: int,
+    end: int,
+    cos: int,
+    sin: int,
+) -> int:
+    c0, c1, c2, c3, c4 = _COS
+    s0, s1, s2, s3, s4 = _SIN
+    cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
+    sine = factor * s0, factor * s1, factor * s2, factor * s3, factor * s4
+    own, size = _own_memory(), 8 * axes * pairs
+    for row in range(begin, end):
+        for p in range(0, pairs, MOST_PAIRS):
+            many, to, is_number = min(pairs - p, MOST_PAIRS), 4 * (row * pairs + p), True
+            for axis in range(axes):
+                at = words + 8 * (axis * pairs + p)
+                if real:
+                    place = _read_given(_REAL, positions, row * axes + axis)
+                    is_number = is_number and place - place == 0
+                    for i in range(many):
+                        near = place * _read_given(_REAL, at + size, i)  # as `_table._from_pieces` does
+                        turns = near - np.rint(near) + place * _read_given(_REAL, at + 2 * size, i)
+                        turns -= np.rint(turns)
+                        phase = (_to_bits(turns + 1.5) << 12) ^ (-1 << 63)
+                        _write_own(_INTEGER, own, i, phase + (_read_own(_INTEGER, own, i) if axis else 0))
+                else:
+                    whole = _read_given(_INTEGER, positions, row * axes + axis) if positions else first + row * step
+                    for i in range(many):
+                        phase = whole * _read_given(_INTEGER, at, i)
+                        _write_own(_INTEGER, own, i, phase + (_read_own(_INTEGER, own, i) if axis else 0))
+            _write_pairs(own, many, cosine, sine, cos + to, sin + to)
+            if not is_number:
+                for i in range(many):
+                    _write_cos(_SINGLE, cos + to, i, np.float32(math.nan))
+                    _write_sin(_SINGLE, sin + to, i, np.float32(math.nan))
+    return 1
+
+
+@cache
+def loop() -> Callable[..., int]:
+    """
+    Return the loop over rows of a float32 table, compiled or from the disk.
+
+    It takes the address of prepared frequencies; the attention factor; the address of the positions, 0 if they are
+    ``first + row * step``, and 1 if they are float64, 0 if int64; first and step; how many axes and pairs there are;
+    the first row that is to be made, and the one behind the last; and the addresses of cos and sin.
+    """
+    return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _loop)
+
+
+def prepare(words: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
+    """Return frequencies, each a row for each axis, as the loop reads them: words, and the bits of both pieces."""
+    pieces = np.asarray((high, low), dtype=np.float64)
+    return np.concatenate([np.asarray((words,), dtype=np.int64), pieces.view(np.int64)])
+
+
+def maker(words: npt.NDArray[np.int64], threads: Callable[[], int]) -> Callable[..., npt.NDArray[np.float32]]:
+    """
+    Return a function that makes tables of prepared frequencies, ``(2, *shape, pairs)``; threads share large ones.
+
+    It takes the shape, and what `loop` takes from the factor to the step.
+    """
+    rows, at, (_, axes, pairs) = loop(), words.ctypes.data, words.shape
+
+    def make(shape: tuple[int, ...], *call: Any, held: Any = words) -> npt.NDArray[np.float32]:
+        del held  # what `at` is the address of
+        table = np.empty((2, *shape, pairs), dtype=np.float32)  # in one piece, which malloc keeps for the next
+        count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
+        workers = threads() if table.size >= _SHARED_FROM else 1
+        if workers == 1:
+            rows(*begin, 0, count, cos, cos + half)
+        else:
+            each = -(-count // (4 * workers))
+            parts = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
+            _share(rows, parts, workers)
+        return table
+
+    return make
