@@ -240,6 +240,28 @@ def test_arrays_are_freed_while_their_plan_is_kept(put):
     assert [ref() for ref in alive] == [None] * 6
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_second_table_goes_straight_to_its_angles(put, fused, monkeypatch):
+    pytest.importorskip("numba", reason="numba is not installed")
+    like, made = put(data(6, 32)), []
+    monkeypatch.setattr(_rope, "table", lambda *of, make=_rope.table, **named: made.append(of) or make(*of, **named))
+    ra.clear_caches()
+    for positions in (range(7), range(7), range(100, 101), range(-3, 5), range(0), range(3, 1)):
+        got = ROPE.table(positions, like=like, fused=fused)
+        want = ra.cos_sin(positions, F, like=like, fused=fused)
+        assert bits(tuple(got)) == bits(tuple(want))
+    assert len(made) == 1
+    for other in ({"like": put(data(6, 32, dtype="float64"))}, {"like": like, "dtype": like.dtype}):
+        for _ in range(2):
+            ROPE.table(range(7), **other)
+    ROPE.table(range(0, 8, 2), like=like)
+    assert len(made) == 6
+    with pytest.raises(TypeError, match="must be an array, or come with like="):
+        ROPE.table(range(7))
+    with pytest.raises(ValueError, match="positions must not exceed"):
+        ROPE.table(range(2**53, 2**53 + 2), like=like)
+
+
 # --- what is doubtful is refused, or done, as without a plan ----------------------------------------------------------
 
 

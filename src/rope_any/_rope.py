@@ -19,7 +19,15 @@ from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import Plan, Rotation, check, plan_of
-from rope_any._table import BentTable, Table, can_add_angles, check_table, consecutive_table, table
+from rope_any._table import (
+    BentTable,
+    Table,
+    can_add_angles,
+    check_table,
+    consecutive_table,
+    is_consecutive_table,
+    table,
+)
 
 _Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
 """The checked options of a call: what the caller calls the arrays; `seq_axis`; `fused`; `inverse`; float64 for all."""
@@ -310,8 +318,18 @@ class Rope:
         TypeError, ValueError
             As `cos_sin`.
         """
-        factor, fused = self.attention_factor, flag("fused", fused)
-        return table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
+        fused, factor, key = flag("fused", fused), self.attention_factor, None
+        if type(positions) is range and positions.step == 1 and dtype is None:
+            facts = signature((like,))
+            key = None if facts is None else (facts, "table", fused, self._layout)
+            lib = None if key is None else PLANS.get(key)
+            if lib is not None:
+                count = max(positions.stop - positions.start, 0)
+                return consecutive_table(lib, positions.start, count, self._prepared, factor, fused=fused)
+        made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
+        if key is not None and is_consecutive_table(made, positions, self._prepared, fused=fused):
+            keep_plan(key, find(like))
+        return made
 
     def reposition(
         self,

@@ -260,6 +260,13 @@ def consecutive_table(
     return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
 
 
+def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFrequencies, *, fused: bool) -> bool:
+    """Whether `table` has made a table by `consecutive_table`, and will again, with no warning."""
+    lib = library(cos=made.cos)
+    adds = made.cos.dtype == lib.xp.float32 and can_add_angles(lib, made.cos, positions, frequencies)
+    return adds and not (fused and isinstance(_loop_of(lib, frequencies), str))
+
+
 def _prepare_angles(frequencies: PreparedFrequencies) -> Any:
     from rope_any._arrays import _angles
 
