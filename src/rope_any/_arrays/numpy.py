@@ -68,14 +68,16 @@ def _as_complex(x: Array) -> Array | None:
 def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     pairs = c.shape[-1]
     is_row = c.size == pairs  # for all: arrays of fewer axes take less time
-    c, s = (c.reshape(pairs), s.reshape(pairs)) if is_row else (c[..., None, :], s[..., None, :])
-    s = s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
+    s = s.reshape(pairs) if is_row else s[..., None, :]
+    c, s = c.reshape(pairs) if is_row else c[..., None, :], s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
+    other = (slice(None), slice(None, None, -1)) if is_row else (..., slice(None, None, -1), slice(None))
+    multiply, subtract = np.multiply, np.subtract
 
     def rotated(x: Array) -> Array:
         a = x.reshape(-1, 2, pairs) if is_row else x.reshape(*x.shape[:-1], 2, pairs)
         # a·c − b·s, where b is the other of the pair; without a third new array
-        result = a * c
-        result -= a[..., ::-1, :] * s
+        result = multiply(a, c)
+        subtract(result, multiply(a[other], s), result)
         return result.reshape(x.shape)
 
     return rotated
