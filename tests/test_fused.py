@@ -361,6 +361,38 @@ def test_large_new_tensors_ask_for_large_pages(monkeypatch):
         assert len(asked) == 1
 
 
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("where", ["x", "table", "out"])
+def test_numbers_at_odd_addresses_are_rotated_by_the_same_loop(where, pairing, rng):
+    pytest.importorskip("numba", reason="numba is not installed")
+
+    def odd(x):
+        memory = np.zeros(x.nbytes + 1, dtype="u1")[1:]
+        there = memory.view(x.dtype).reshape(x.shape)
+        there[...] = x
+        assert not there.flags.aligned
+        return there
+
+    x = rng.uniform(-1, 1, (2, 30, 64)).astype("float32")
+    table = ra.Rope(ra.frequencies(64), pairing=pairing).table(range(30), like=x)
+    want = ra.rotate(x, *table, pairing=pairing, fused=True)
+    given = (odd(x) if where == "x" else x), *(map(odd, table) if where == "table" else table)
+    out = odd(x) if where == "out" else None
+    for _ in range(2):
+        got, told = watched(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
+        np.testing.assert_array_equal(got, want)
+        assert not told and (out is None or got is out)
+
+
+def test_a_range_of_one_position_may_have_any_step():
+    pytest.importorskip("numba", reason="numba is not installed")
+    rope, like = ra.Rope(F, pairing="half"), np.ones(1, dtype="float32")
+    for positions, same in ((range(3, 4, 2**70), [3]), (range(3, 2, -(2**70)), [3]), (range(2**70, 0, 5), [])):
+        got, want = (rope.table(at, like=like, fused=True) for at in (positions, np.asarray(same, dtype="int64")))
+        for part, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(part, other)
+
+
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("count", [1, 3])
 def test_rows_of_records_that_are_not_aligned(count, rng):

@@ -1,6 +1,7 @@
 """Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._align import (
@@ -426,7 +427,10 @@ class Rope:
         if kind is Table:
             arrays += positions  # type: ignore[operator]  # a table is a tuple
         elif kind is not int and positions is not None:
-            arrays, kind = _key_of(positions, arrays)
+            if isinstance(positions, Integral) and kind is not bool:
+                positions, kind = int(positions), int  # NumPy's integers are numbers
+            else:
+                arrays, kind = _key_of(positions, arrays)
         like = signature(arrays)
         key = None if like is None else (like, kind, call, self._layout)
         decided: _Decided | None = None if key is None else PLANS.get(key)

@@ -238,24 +238,33 @@ def _rotate_part(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: A
     return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
 
 
-def _rotate_feature_blocks(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+def _plan_feature_blocks(
+    rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
+) -> Plan:
     """Rotate with the blocks as an axis of their own, by a schedule below."""
     lib, blocks = rotation.lib, rotation.blocks
+    writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
     def cut(some: Array) -> Array:
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
-    of_block, part = rotation._replace(start=0, blocks=1), Table(*map(cut, table))
+    def in_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
+        parts, places = (tuple([cut(rotation.rotary_slice(x, table)) for x in some]) for some in (xs, writes * outs))
+        return parts, Table(*map(cut, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
-    def rotated(target: Array | None) -> Array:
-        return dispatch(of_block, (cut(rotation.rotary_slice(x, table)),), part, (target,))[0]
+    of_blocks = _decide(rotation._replace(start=0, blocks=1), *in_blocks(xs, table, outs))
 
-    if out is not None and lib.supports_out(x, *table, out):
-        rotation.copy_passthrough(x, table, out)
-        rotated(cut(rotation.rotary_slice(out, table)))  # which is a view
-        return out
-    whole = lib.reshape_last_axes(rotated(None), 2, 2 * table.cos.shape[-1])
-    return _assigned(out, rotation.with_passthrough(x, whole))
+    def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
+        rotated = of_blocks(*in_blocks(xs, table, outs))
+        if writes:
+            for x, out in zip(xs, outs, strict=True):
+                rotation.copy_passthrough(x, table, out)
+            return outs
+        whole = [lib.reshape_last_axes(x, 2, 2 * table.cos.shape[-1]) for x in rotated]
+        each = zip(xs, whole, outs, strict=True)
+        return tuple([_assigned(out, rotation.with_passthrough(x, part)) for x, part, out in each])
+
+    return run
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -336,8 +345,7 @@ def _looped(
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, makers, xs))
         if not launch(*map(address, (xs[0], xs[-1], results[0], results[-1], cos, sin))):
-            warn_fallback("the loop needs aligned numbers")
-            return dispatch(eager, xs, table, outs)
+            return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
                 host.written(result)
@@ -374,10 +382,11 @@ def _has_plain_rows(host: Any, x: Array) -> bool:
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate copies of arrays whose rows the loop cannot take; write what comes out where it belongs."""
-    host: Any = rotation.lib.host
-    copies = tuple([host.contiguous(x, x.dtype) for x in xs])
-    rotated = dispatch(rotation, copies, table, (None,) * len(xs))
+    """Rotate copies of arrays that the loop cannot take (unaligned, features apart); write them where they belong."""
+    lib = rotation.lib
+    host: Any = lib.host
+    copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
+    rotated = dispatch(rotation, copies, Table(*map(lib.copy, table)), (None,) * len(xs))
     return tuple([_assigned(out, x) for x, out in zip(rotated, outs, strict=True)])
 
 
@@ -397,8 +406,6 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate both members of all pairs at once, compiled."""
-    if _is_refused(rotation, x, table, out):
-        return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
@@ -408,7 +415,7 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
 
 
 def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
-    """Whether the compiler refuses these arrays, for what a plan does not know; warn if it does."""
+    """Whether the compiler refuses these arrays; warn if it does."""
     compiler: Any = rotation.lib.compiler
     reason = compiler.refusal(x, *table, out)
     if reason is not None:
@@ -498,8 +505,6 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate tile by tile, compiled."""
-    if _is_refused(rotation, x, table, out):
-        return dispatch(rotation._replace(fused=False), (x,), table, (out,))[0]
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def write(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
@@ -633,7 +638,7 @@ def _loops(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[
 _MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
 SCHEDULES = (
     Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, *_: r.lib.is_parted(xs[0]), _rotate_parts),
-    Schedule("paired in blocks of features", lambda r, *_: r.blocks > 1, _rotate_feature_blocks),
+    Schedule("paired in blocks of features", lambda r, *_: r.blocks > 1, _plan_feature_blocks, together=True),
     Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_recorded),
     Schedule(f"`fused`, with Numba: NumPy and torch, {_MEMORY}", _loops, _plan_loop, together=True),
     Schedule("`fused`: CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),

@@ -125,7 +125,8 @@ def cos_sin(
     array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
 
     No table is made in half precision unless `dtype` asks for it. With ``fused=True`` and Numba a row has the same
-    bits however its position is given; without, those of a range and those of an array may differ in the last bit.
+    bits however its integer position is given; without, those of a range and those of an array may differ in the last
+    bit. So may those of a real position from those of the same integer.
 
     Examples
     --------
@@ -176,7 +177,7 @@ def table(
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
-    made = _special_table(lib, home, positions, frequencies, (factor, dtype), fused=fused, on_fallback=on_fallback)
+    made = _fast_table(lib, home, positions, frequencies, (factor, dtype), fused=fused, on_fallback=on_fallback)
     if made is not None:
         return made
     lib.initialise_trig(home)
@@ -204,7 +205,7 @@ def table(
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
 
 
-def _special_table(
+def _fast_table(
     lib: Library,
     home: Array,
     positions: Positions | SplitPositions,
@@ -351,7 +352,8 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
     at, first, step, real = 0, 0, 0, 0
     if type(positions) is range and axes is None:
         require_fit(*positions[:1], *positions[-1:], wide=True)
-        first, step, shape = positions.start, positions.step, (len(positions),)
+        shape = (len(positions),)
+        first, step = (positions[0], positions.step) if len(positions) > 1 else (sum(positions), 1)  # of one or none
     else:
         given = read_positions(lib, home, positions, wide=True)[0]
         if not lib.supports_out(given):

@@ -158,7 +158,8 @@ def _share(loop: Callable[..., int], calls: Sequence[tuple[Any, ...]], count: in
             others.append(_pool(count).submit(work))  # noqa: PERF401  # those that could be started are to be waited for
     work()
     for other in others:
-        other.result()
+        if not other.cancel():  # it has begun
+            other.result()
     return min(results)
 
 
