@@ -201,6 +201,18 @@ one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != 
 
 
 @pytest.fixture
+def torch() -> Any:
+    """torch, or a skip."""
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture
+def jax() -> Any:
+    """JAX, or a skip."""
+    return pytest.importorskip("jax", reason="jax is not installed")
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers, the same in each run."""
     return np.random.default_rng(20260401)
