@@ -64,7 +64,9 @@ class Library:
         return getattr(self.xp, name, numpy)
 
     def trace(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function compiled; for torch into a graph that is run as it is, without code made for it."""
+        """Return a function compiled; for torch and MLX into a graph that is run as it is, without code made for it."""
+        if self.name == "mlx":
+            return partial(_run_graph, function)
         return self.compile(function, **({"backend": "aot_eager"} if self.name.startswith("torch") else {}))
 
     def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,6 +165,24 @@ def _mlx() -> Iterator[Library]:
         return np.array(x.astype(mx.float32)).astype(ml_dtypes.bfloat16) if x.dtype == mx.bfloat16 else np.array(x)
 
     yield Library("mlx", mx, put, get, DTYPES[:3], compile=mx.compile)
+
+
+def _run_graph(function: Callable[..., Any], *arrays: Any) -> Any:
+    """Trace a function of MLX as its compiler does, and return what the graph gives, in lists."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten, tree_unflatten
+
+    names = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        leaves = tree_flatten(function(*arrays))
+        names[:] = [name for name, _ in leaves]
+        return [leaf for _, leaf in leaves]
+
+    with tempfile.TemporaryDirectory() as folder:
+        mx.export_function(f"{folder}/graph.mlxfn", flat, *arrays)
+        leaves = mx.import_function(f"{folder}/graph.mlxfn")(*arrays)
+    return tree_unflatten([*zip(names, leaves, strict=True)])
 
 
 def _cupy() -> Iterator[Library]:
