@@ -1,5 +1,6 @@
 """The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -30,6 +31,10 @@ hypothesis.settings.register_profile("random", database=None, deadline=None)
 hypothesis.settings.register_profile("rope_any", database=None, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("rope_any")
 
+# The libraries are a million objects, at which Python's collector of cycles looks again and again, for up to a fifth of
+# the time of a file: here it looks more rarely, and not at what was there before the file, which `_frozen` leaves out.
+gc.set_threshold(50_000, 10, 50)
+
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -59,7 +64,9 @@ class Library:
         return getattr(self.xp, name, numpy)
 
     def trace(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function compiled; for torch into a graph that is run as it is, without code made for it."""
+        """Return a function compiled; for torch and MLX into a graph that is run as it is, without code made for it."""
+        if self.name == "mlx":
+            return partial(_run_graph, function)
         return self.compile(function, **({"backend": "aot_eager"} if self.name.startswith("torch") else {}))
 
     def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,6 +167,24 @@ def _mlx() -> Iterator[Library]:
     yield Library("mlx", mx, put, get, DTYPES[:3], compile=mx.compile)
 
 
+def _run_graph(function: Callable[..., Any], *arrays: Any) -> Any:
+    """Trace a function of MLX as its compiler does, and return what the graph gives, in lists."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten, tree_unflatten
+
+    names = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        leaves = tree_flatten(function(*arrays))
+        names[:] = [name for name, _ in leaves]
+        return [leaf for _, leaf in leaves]
+
+    with tempfile.TemporaryDirectory() as folder:
+        mx.export_function(f"{folder}/graph.mlxfn", flat, *arrays)
+        leaves = mx.import_function(f"{folder}/graph.mlxfn")(*arrays)
+    return tree_unflatten([*zip(names, leaves, strict=True)])
+
+
 def _cupy() -> Iterator[Library]:
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
     if not cupy.cuda.is_available():
@@ -196,9 +221,28 @@ one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != 
 
 
 @pytest.fixture
+def torch() -> Any:
+    """torch, or a skip."""
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture
+def jax() -> Any:
+    """JAX, or a skip."""
+    return pytest.importorskip("jax", reason="jax is not installed")
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers, the same in each run."""
     return np.random.default_rng(20260401)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Leave out what was imported, and what the file before left, when objects are looked at."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

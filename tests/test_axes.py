@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import partial
 
 import numpy as np
 import oracle
@@ -86,15 +87,16 @@ def test_mixed_as_its_authors_draw_it():
 def test_frequencies_of_heads(lib, rng):
     """Each head turns by its own row of frequencies, over batches of positions."""
     learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
-    cos, sin = ra.cos_sin(lib(places), lib(learned, "float32"))
+    cos_sin = lib.quick(ra.cos_sin)
+    cos, sin = cos_sin(lib(places), lib(learned, "float32"))
     assert cos.shape == sin.shape == (2, 3, 5, 4)
     angle = np.einsum("bsa,hap->bhsp", places, learned.astype(np.float32).astype(float))
     np.testing.assert_allclose(lib.get(cos), np.cos(angle), atol=4e-6)
     np.testing.assert_allclose(lib.get(sin), np.sin(angle), atol=4e-6)
     x = rng.uniform(-2, 2, (2, 3, 5, 8))
-    got = lib.get(ra.rotate(lib(x, "float32"), cos, sin, pairing="interleaved"))
+    got = lib.get(lib.quick(partial(ra.rotate, pairing="interleaved"))(lib(x, "float32"), cos, sin))
     np.testing.assert_allclose(got, oracle.turned(x, np.cos(angle), np.sin(angle), pairing="interleaved"), atol=2e-5)
-    shared = ra.cos_sin(lib(places[0]), lib(learned, "float32"))
+    shared = cos_sin(lib(places[0]), lib(learned, "float32"))
     assert shared.cos.shape == (3, 5, 4)
     np.testing.assert_allclose(lib.get(shared.cos), np.cos(angle)[0], atol=4e-6)
 
@@ -126,10 +128,10 @@ def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, sizes):
         want[here] = oracle.rotate(x[here], places[:, a], ramp, pairing=pairing)
     rope = ra.Rope(axes.axial(*ramps), pairing=pairing, blocks=count, start=start)
     given_x, given_places = lib(x, "float32"), lib(places)
-    np.testing.assert_allclose(lib.get(rope.apply(given_x, given_places)), want, rtol=0, atol=2e-6)
-    q, k = rope(given_x, given_x, given_places)
+    turned, (q, k) = lib.quick(lambda x, p: (rope.apply(x, p), rope(x, x, p)))(given_x, given_places)
+    np.testing.assert_allclose(lib.get(turned), want, rtol=0, atol=2e-6)
     np.testing.assert_array_equal(lib.get(q), lib.get(k))
-    back = rope.apply(q, given_places, inverse=True)
+    back = lib.quick(partial(rope.apply, inverse=True))(q, given_places)
     np.testing.assert_allclose(lib.get(back), x, rtol=0, atol=3e-6)
     if lib.writes:
         out = lib(np.zeros_like(x), "float32")

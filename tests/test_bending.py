@@ -417,17 +417,18 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
         F, short_factor=[1.0] * N, long_factor=[1.0 + i for i in range(N)], original_length=8, length=501
     )
     both = ra.Rope((F, slow), pairing="half")
-    first, others = (lib.get(ra.Rope(f, pairing="half").apply(x, lib(P, "int32"))) for f in (F, slow))
+    first, others = (ra.Rope(f, pairing="half").apply(qk[0], P) for f in (F, slow))
+    apply = lib.quick(both.apply)
     for count in (0, 4, 5, 501):
         want = np.where(P[:, None] < count, first, others)
         for given in (lib(P, "int32"), lib(P, "float32"), P.tolist(), [float(n) for n in P]):
             rule = positions.unscaled_first(given, count, like=x)
             assert tuple(rule.shape) == (6, 2)
-            assert_close(lib.get(both.apply(x, rule)), want)
+            assert_close(lib.get(apply(x, rule)), want)
     assert np.abs(first - others)[..., 2:, :].max() > 0.1
     batch = positions.unscaled_first(lib(np.stack([P, P[::-1]]), "int32"), 4)
-    turned = lib.get(both.apply(x[:1, ...], batch[:1, ...])), lib.get(both.apply(x[1:, ...], batch[1, ...]))
-    assert_close(lib.get(both.apply(x, batch)), np.concatenate(turned))
+    turned = lib.get(apply(x[:1, ...], batch[:1, ...])), lib.get(apply(x[1:, ...], batch[1, ...]))
+    assert_close(lib.get(apply(x, batch)), np.concatenate(turned))
 
 
 def test_unscaled_first_keeps_integers(lib):
@@ -451,51 +452,54 @@ def test_unscaled_first_keeps_integers(lib):
 @one_jax
 @pytest.mark.parametrize(("batch", "heads", "seq"), [*product([1, 2], [1, 3], [1, 6])])
 def test_tables_of_all_axes(lib, rng, batch, heads, seq):
-    if lib.name.startswith("jax") and (batch, heads, seq).count(1) % 2:
-        pytest.skip("JAX compiles each shape: in the half that is run, any two axes meet with all their lengths")
     x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
     p = rng.integers(-99, 99, (batch, heads, seq))
     cos, sin = plain(p)
     want = np.einsum("...ij,...j->...i", dense(cos, sin, "half"), x)
-    table = HALF.table(lib(p, "int32"))
-    bent = ra.BentTable(*table)
-    for given in (table, bent, lib(p, "int32")):
-        assert_close(lib.get(HALF.apply(lib(x), given)), want)
-    for seq_axis in (0, 1):
-        moved = lib(np.moveaxis(x, 2, seq_axis).copy())
-        got = lib.get(HALF.apply(moved, bent, seq_axis=seq_axis))
-        assert_close(np.moveaxis(got, seq_axis, 2), want)
-    grouped = lib(np.stack([x, x + 1], axis=2))  # (batch, heads, group, seq, head_dim): of its first axes
-    more = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], np.stack([x, x + 1], axis=2))
-    assert_close(lib.get(HALF.apply(grouped, bent)), more)
+    grouped = np.stack([x, x + 1], axis=2)  # (batch, heads, group, seq, head_dim): of its first axes
+    more = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
+
+    def all_of_it(p, x, first, second, grouped):
+        table = HALF.table(p)
+        bent = ra.BentTable(*table)
+        straight = [HALF.apply(x, given) for given in (table, bent, p)]
+        moved = [HALF.apply(each, bent, seq_axis=axis) for axis, each in enumerate((first, second))]
+        return straight, moved, HALF.apply(grouped, bent)
+
+    arrays = x, np.moveaxis(x, 2, 0).copy(), np.moveaxis(x, 2, 1).copy(), grouped
+    straight, moved, of_groups = lib.quick(all_of_it)(lib(p, "int32"), *map(lib, arrays))
+    for got in straight:
+        assert_close(lib.get(got), want)
+    for axis, got in enumerate(moved):
+        assert_close(np.moveaxis(lib.get(got), axis, 2), want)
+    assert_close(lib.get(of_groups), more)
 
 
 # --- it composes --------------------------------------------------------------------------------------------
 
 
 def all_of_it(q, k, p, c, s):
-    """Turn by each scheme in one go."""
-    q, k = HALF(q, k, bending.xpos(HALF.table(p), p, centre=4))
+    """Return q and k turned by tables of two schemes, and the tables of all of them."""
+    for_q, for_k = bending.xpos(HALF.table(p), p, centre=4)
     kept = ra.cos_sin(p, F[:KEPT], like=q)
     bent = bending.fope(kept, c, s, pairs=N, sine_padding=0.0)
-    q, k = HALF(q, k, (bending.fope(kept, s, c, pairs=N, sine_padding=1.0), bent))
     two = ra.Rope((F, F[::-1]), pairing="half")
     table = two.table(positions.unscaled_first(p, 5), like=q)
-    return two(q, k, (bending.temperature(table, p, beta=0.1, original_length=4), table)), bent
+    warm = bending.temperature(table, p, beta=0.1, original_length=4)
+    return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), warm
 
 
 def test_compiled_it_is_the_same(lib, qk, coefficients):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
-    (want_q, want_k), _ = all_of_it(*map(np.asarray, (*qk, P, *coefficients)))
-    if lib.name == "mlx":  # its compiler takes and returns no tuples of other types
-        got_q, got_k = lib.compile(lambda *arrays: all_of_it(*arrays)[0])(*arrays)
-    else:
-        (got_q, got_k), bent = lib.compile(all_of_it)(*arrays)
-        assert type(bent) is ra.BentTable
-    assert_close(lib.get(got_q), want_q, atol=5e-6)
-    assert_close(lib.get(got_k), want_k, atol=5e-6)
+    want = all_of_it(*map(np.asarray, (*qk, P, *coefficients)))
+    got = lib.trace(all_of_it)(*arrays)
+    if lib.name != "mlx":  # whose graphs return plain lists
+        assert {type(table) for table in got[1:]} == {ra.BentTable}
+    for of_one, of_numpy in zip(got, want, strict=True):
+        for x, y in zip(of_one, of_numpy, strict=True):
+            assert_close(lib.get(x), y, atol=5e-6)
 
 
 def test_it_is_lazy_on_dask(qk, coefficients):
@@ -507,10 +511,11 @@ def test_it_is_lazy_on_dask(qk, coefficients):
         pytest.fail("computed inside the call")
 
     with dask.config.set(scheduler=refuse):
-        got, _ = all_of_it(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
-    want, _ = all_of_it(*qk, P, *coefficients)
-    for x, y in zip(got, want, strict=True):
-        assert_close(x.compute(scheduler="sync"), y, atol=5e-6)
+        got = all_of_it(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
+    want = all_of_it(*qk, P, *coefficients)
+    for of_one, of_numpy in zip(got, want, strict=True):
+        for x, y in zip(of_one, of_numpy, strict=True):
+            assert_close(x.compute(scheduler="sync"), y, atol=5e-6)
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")

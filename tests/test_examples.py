@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -28,10 +29,10 @@ def load(name):
     return module
 
 
-def found_by(name, arguments=""):
+def found_by(name, arguments="", before=""):
     """Return what the main() of an example returns in a process of its own, which may start others."""
     code = f"import json, {name}\nif __name__ == '__main__': print(json.dumps({name}.main({arguments}), default=float))"
-    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{code}"]
+    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{before}\n{code}"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
 
 
@@ -58,7 +59,10 @@ def test_sliding_cache_would_notice_keys_that_stay(monkeypatch):
 
 def test_sharded_torch():
     pytest.importorskip("torch.distributed.tensor", reason="torch is not installed")
-    found = found_by("sharded_torch", "ranks=2")
+    # Those of context_parallel are spawned, as a user's are; these are forked, for to import DTensors takes seconds.
+    start = "lambda *given, nprocs: mp.start_processes(*given, nprocs, start_method='fork')"
+    forked = f"import torch.multiprocessing as mp\nmp.spawn = {start}"
+    found = found_by("sharded_torch", "ranks=2", forked if hasattr(os, "fork") else "")
     assert set(found) == {"batch", "heads", "seq"}
     for error, sent in found.values():
         assert error < 1e-6
@@ -239,7 +243,7 @@ def test_perplexity(perplexity, tmp_path, monkeypatch):
     monkeypatch.setattr(perplexity, "BATCH", 2)
     monkeypatch.setattr(perplexity, "LENGTHS", (128, 256))
     files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "markdown", "svg")}
-    words = ["--seeds", "2", "--steps", "16", "--windows", "2", "--threads", "1", "--json", files["json"]]
+    words = ["--seeds", "2", "--steps", "8", "--windows", "2", "--threads", "1", "--json", files["json"]]
     perplexity.main([*map(str, words), "--markdown", str(files["markdown"]), "--chart", str(files["svg"])])
     results = json.loads(files["json"].read_text())
     for run in results["runs"]:

@@ -21,60 +21,61 @@ def own():
     with open("/proc/self/status") as status:
         return int(re.search(r"RssAnon:\\s+(\\d+)", status.read())[1]) / 1024
 
-path, tokens, library, pairing, fused = sys.argv[1], int(sys.argv[2]), *sys.argv[3:5], sys.argv[5] == "fused"
+(path, tokens, library, how), pairings = sys.argv[1:5], sys.argv[5:]
+tokens, fused = int(tokens), how == "fused"
 x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(1, 32, tokens, 128))
 row = np.random.default_rng(0).standard_normal((1, 32, 1, 128), dtype=np.float32)
-for first in range(0, tokens, 4096):
-    x[:, :, first : first + 4096] = row
 put = np.asarray
 if library == "torch":
     import torch
     put = torch.from_numpy
     torch.set_num_threads(2)
-rope = ra.Rope(ra.frequencies(128), pairing=pairing)
-table = rope.table(put(np.arange(tokens)))
 array = put(x)
-rope.apply(array, table, out=array, fused=fused)  # compiles, starts threads
-last = rope.apply(put(row), [tokens - 1])
-error = float(abs(np.asarray(last) - x[:, :, -1:]).max())
-before = highest = own()
-done = []
+for pairing in pairings:
+    for first in range(0, tokens, 4096):
+        x[:, :, first : first + 4096] = row
+    rope = ra.Rope(ra.frequencies(128), pairing=pairing)
+    table = rope.table(put(np.arange(tokens)))
+    rope.apply(array, table, out=array, fused=fused)  # compiles, starts threads
+    last = rope.apply(put(row), [tokens - 1])
+    error = float(abs(np.asarray(last) - x[:, :, -1:]).max())
+    before = highest = own()
+    done = []
 
-def watch():
-    global highest
-    while not done:
-        highest = max(highest, own())
-        time.sleep(0.001)
+    def watch():
+        global highest
+        while not done:
+            highest = max(highest, own())
+            time.sleep(0.001)
 
-watcher = threading.Thread(target=watch)
-watcher.start()
-rope.apply(array, table, out=array, fused=fused)
-done.append(True)
-watcher.join()
-print(highest - before, error)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    rope.apply(array, table, out=array, fused=fused)
+    done.append(True)
+    watcher.join()
+    print(highest - before, error)
 """
 
 
 def grown(path, tokens, *arguments):
-    """Return by how many MiB the process's own memory grew at most, having seen that the result is right."""
+    """Return by how many MiB the process's own memory grew at most, having seen that each pairing's result is right."""
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _ROTATE, str(path), str(tokens), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     path.unlink()
-    growth, error = map(float, run.stdout.split())
-    assert error < 2e-6
-    return growth
+    growths, errors = zip(*(map(float, line.split()) for line in run.stdout.splitlines()), strict=True)
+    assert max(errors) < 2e-6
+    return max(growths)
 
 
 @pytest.mark.parametrize("fused", ["eager", "fused"])
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_file_is_rotated_in_place(tmp_path, library, pairing, fused):
+def test_a_file_is_rotated_in_place(tmp_path, library, fused):
     needed = {"torch": "torch", "numpy": "numba"}[library] if fused == "fused" or library == "torch" else "numpy"
     pytest.importorskip(needed, reason=f"{needed} is not installed")
     # 128 MiB; what torch's compiler makes on the way has a mebibyte or two for each core
-    assert grown(tmp_path / "x.npy", 8192, library, pairing, fused) < 24
+    assert grown(tmp_path / "x.npy", 8192, library, fused, "half", "interleaved") < 24
 
 
 @pytest.mark.slow
 def test_four_gibibytes_are_rotated_in_place(tmp_path):
-    assert grown(tmp_path / "x.npy", 2**18, "numpy", "half", "eager") < 8
+    assert grown(tmp_path / "x.npy", 2**18, "numpy", "eager", "half") < 8

@@ -35,6 +35,7 @@ def assert_close(lib, got, want):
     np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=ATOL)
 
 
+@one_jax
 @pytest.mark.parametrize(
     ("given", "means"),
     [
@@ -54,14 +55,15 @@ def assert_close(lib, got, want):
 )
 def test_what_positions_mean(lib, qk, given, means):
     q, k = map(lib, qk)
-    got = ROPE(q, k, given)
-    for x, y in zip(qk, got, strict=True):
+    both, alone = lib.quick(lambda q, k: (ROPE(q, k, given), ROPE.apply(k, given)))(q, k)
+    for x, y in zip(qk, both, strict=True):
         assert_close(lib, y, turned(x, means))
-    assert_close(lib, ROPE.apply(k, given), turned(qk[1], means))
+    assert_close(lib, alone, turned(qk[1], means))
     if isinstance(given, list):
         array = np.asarray(given, dtype=np.float32 if isinstance(np.ravel(given)[0], float) else np.int32)
-        assert_close(lib, ROPE.apply(q, lib(array)), turned(qk[0], means))
-        assert_close(lib, ROPE(q, k, ROPE.table(lib(array)))[1], turned(qk[1], means))
+        by_array = lib.quick(lambda q, k, p: (ROPE.apply(q, p), ROPE(q, k, ROPE.table(p))[1]))(q, k, lib(array))
+        for x, y in zip(qk, by_array, strict=True):
+            assert_close(lib, y, turned(x, means))
 
 
 def test_tokens_are_counted_beyond_32_bits(lib, qk):
@@ -80,7 +82,7 @@ def test_a_zero_dimensional_array_is_an_offset(lib, qk):
 
 def test_small_integer_offsets_do_not_wrap(lib, rng):
     x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
-    assert_close(lib, ROPE.apply(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
+    assert_close(lib, lib.quick(ROPE.apply)(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
 
 
 @one_jax
@@ -104,7 +106,7 @@ def test_tokens_along_any_axis(lib, rng, seq_axis):
 def test_packed_tokens(lib, rng):
     x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
     p = [0, 1, 2, 0, 1, 0, 1]  # three documents
-    assert_close(lib, ROPE.apply(lib(x), p, seq_axis=-3), turned(x, p, 0))
+    assert_close(lib, lib.quick(partial(ROPE.apply, positions=p, seq_axis=-3))(lib(x)), turned(x, p, 0))
 
 
 @one_jax
@@ -117,11 +119,12 @@ def test_one_axis_positions_are_of_tokens_even_where_the_batch_has_that_length(l
 @one_jax
 def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
     q, k = qk
+    forms = (None, 50, [5, 3, 1, 0, -9, 70_000], [4], [[3] * 6, [1, 2, 3, 4, 5, 6]])
+    turn = lib.quick(lambda q, k: [ROPE(q, k, positions)[0] for positions in forms])
     for n in (1, 2, 5, 0):
         short = q[:, :, 6 - n :] if n else q[:, :, :0]
-        for positions in (None, 50, [5, 3, 1, 0, -9, 70_000], [4], [[3] * 6, [1, 2, 3, 4, 5, 6]]):
+        for positions, got in zip(forms, turn(lib(short), lib(k)), strict=True):
             means = positions if isinstance(positions, list) else range(positions or 0, (positions or 0) + 6)
-            got, _ = ROPE(lib(short), lib(k), positions)
             assert tuple(got.shape) == short.shape
             if n:
                 assert_close(
@@ -143,14 +146,14 @@ def test_q_and_k_of_different_numbers_of_axes(lib, rng):
 
 @one_jax
 def test_decoding_token_by_token_is_prefill(lib, qk):
-    q, k = map(lib, qk)
-    all_q, all_k = ROPE(q, k, 1000)
+    all_q, all_k = ROPE(*map(lib, qk), 1000)
     for i in range(6):
-        one_q, one_k = ROPE(q[:, :, i : i + 1, :], k[:, :, i : i + 1, :], 1000 + i)
+        one_q, one_k = ROPE(*(lib(x[:, :, i : i + 1].copy()) for x in qk), 1000 + i)
         assert_close(lib, one_q, lib.get(all_q)[:, :, i : i + 1])
         assert_close(lib, one_k, lib.get(all_k)[:, :, i : i + 1])
 
 
+@one_jax
 def test_several_axes(lib, rng):
     rows = ((*F[:2], 0.0, 0.0), (0.0, 0.0, *F[:2]))
     rope = ra.Rope(rows, pairing="half")
@@ -161,14 +164,16 @@ def test_several_axes(lib, rng):
         once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
         return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
 
-    assert_close(lib, rope.apply(lib(x), lib(grid, "int32")), want(grid))
-    assert_close(lib, rope.apply(lib(x), grid.tolist()), want(grid))
+    apply = lib.quick(rope.apply)
+    on_host = lib.quick(lambda x: [rope.apply(x, given) for given in (grid.tolist(), 9)])(lib(x))
+    assert_close(lib, apply(lib(x), lib(grid, "int32")), want(grid))
+    assert_close(lib, on_host[0], want(grid))
     batch = np.stack([grid, grid[::-1] + 7])
-    assert_close(lib, rope.apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
+    assert_close(lib, apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
     # consecutive positions count alike on every axis, and then it is plain RoPE of the sum of the rows
     count = np.stack([np.arange(9, 13)] * 2, -1)
-    assert_close(lib, rope.apply(lib(x), 9), want(count))
-    assert_close(lib, rope.apply(lib(x), lib(9, "int32")), want(count))
+    assert_close(lib, on_host[1], want(count))
+    assert_close(lib, apply(lib(x), lib(9, "int32")), want(count))
 
 
 def test_float64_arrays_get_float64_tables(lib, rng):
@@ -195,11 +200,12 @@ def test_float64_arrays_get_float64_tables(lib, rng):
 def test_attention_factor_and_its_true_inverse(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", attention_factor=1.5)
     x = rng.uniform(-2, 2, (5, 8)).astype(np.float32)
-    y = rope.apply(lib(x), 30)
+    y = lib.quick(partial(rope.apply, positions=30))(lib(x))
     want = oracle.rotate(x, range(30, 35), F, pairing="interleaved", attention_factor=1.5)
     np.testing.assert_allclose(lib.get(y), want, atol=3e-6, rtol=0)
-    assert_close(lib, rope.apply(y, 30, inverse=True), x)
-    assert_close(lib, rope.apply(y, rope.table([30, 31, 32, 33, 34], like=y), inverse=True), x)
+    table = rope.table([30, 31, 32, 33, 34], like=y)
+    for back in lib.quick(lambda y: [rope.apply(y, given, inverse=True) for given in (30, table)])(y):
+        assert_close(lib, back, x)
 
 
 @one_jax

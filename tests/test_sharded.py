@@ -50,8 +50,9 @@ def groups(tmp_path_factory):
 
 
 @pytest.mark.skipif(not TORCH, reason="torch is not installed")
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("name", load("sharded_torch").CASES if TORCH else [])
+@pytest.mark.parametrize(
+    ("ranks", "name"), [(n, name) for n in (2, 4) for name in load("sharded_torch").cases_of(n)] if TORCH else []
+)
 def test_shards_of_torch(groups, ranks, name):
     assert [failed[name] for failed in groups[str(ranks)] if name in failed] == []
 

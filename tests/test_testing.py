@@ -204,7 +204,7 @@ def test_compiled_functions_pass(lib):
     if lib.compile is None:
         pytest.skip("no compiler")
     rope = ra.Rope(F, pairing="half")
-    assert check_rotary(lib.compile(rope.apply), **PLAIN, like=lib([0], "float32"))
+    assert check_rotary(lib.trace(rope.apply), **PLAIN, like=lib([0], "float32"))
 
 
 def test_a_careful_one_in_plain_numpy_passes():

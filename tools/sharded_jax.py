@@ -8,7 +8,7 @@ import json
 import re
 import traceback
 from functools import partial
-from itertools import product
+from itertools import islice, product
 
 import jax
 import numpy as np
@@ -37,6 +37,7 @@ LAYOUTS = {
     "heads and seq": P(None, "one", "two", None),
     "seq twice": P(None, None, ("one", "two"), None),
 }
+ROWS = (5, 6)  # of all forms of positions, those that are sharded by the batch and the tokens
 KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
@@ -94,12 +95,15 @@ def agree(got, wanted, x):
 
 def compare(kind, rope, layout, forms, *, by_table=False):
     """Compare some of the forms that positions have, compiled and eager, or eager by a table of the positions."""
+    # In an explicit mesh the layout of each operation is part of its type, eager as compiled: there one is run eager.
+    eager = kind == "auto" or (by_table and layout == "batch and seq")
     mesh, whole = mesh_of(kind, layout), random(*SHAPE)
     with jax.set_mesh(mesh):
         x = put(mesh, whole, *LAYOUTS[layout])
-        for given, plain in list(all_positions(mesh, layout, rope))[forms]:
+        for given, plain in islice(all_positions(mesh, layout, rope), *forms):
             wanted = rope.apply(whole, plain)  # of NumPy, which compiles nothing
-            agree(rope.apply(x, jax.jit(rope.table)(given) if by_table else given), wanted, x)
+            if eager:
+                agree(rope.apply(x, jax.jit(rope.table)(given) if by_table else given), wanted, x)
             if isinstance(given, jax.Array | ra.Table):
                 agree(require_silent(rope.apply, x, given), wanted, x)
             else:
@@ -108,18 +112,18 @@ def compare(kind, rope, layout, forms, *, by_table=False):
 
 @case(*product(KINDS, ["batch and seq"]))
 def positions(kind, layout):
-    compare(kind, ROPES["half"], layout, slice(None))
+    compare(kind, ROPES["half"], layout, (None,))
 
 
 @case(*product(KINDS, LAYOUTS))
 def layouts(kind, layout):
     # eager tables take forty compilations for each layout: those of the other cases are enough
-    compare(kind, ROPES["interleaved"], layout, slice(5, 6), by_table=True)
+    compare(kind, ROPES["interleaved"], layout, ROWS, by_table=True)
 
 
 @case(*product(KINDS, ["partial", "blocks", "axes"], ["heads and seq"]))
 def recipes(kind, name, layout):
-    compare(kind, ROPES[name], layout, slice(5, 6))
+    compare(kind, ROPES[name], layout, ROWS)
 
 
 @case(["auto"])
