@@ -41,16 +41,6 @@ def _nothing_kept():
     ra.clear_caches()
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="torch is not installed")
-
-
-@pytest.fixture
-def jax():
-    return pytest.importorskip("jax", reason="jax is not installed")
-
-
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
     """Return what makes an array of a library whose calls have plans, in the memory of an array of NumPy."""
