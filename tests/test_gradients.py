@@ -106,8 +106,6 @@ def test_one_graph_with_gradients(learned, pairing):
         return ra.rotate(x, cos, sin, pairing=pairing, start=2)
 
     torch._dynamo.reset()
-    assert torch._dynamo.explain(turn)(*given).graph_break_count == 0
-    torch._dynamo.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
     # inductor's code for each pairing once and for each kind of table once; the other two have the same graphs
     backend = "inductor" if learned == (pairing == "half") else "aot_eager"

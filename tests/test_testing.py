@@ -8,7 +8,7 @@ import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import make_vectors
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import axes, scaling
-from rope_any.testing import Case, Report, cases, check_rotary, vectors
+from rope_any.testing import Case, Report, _check, cases, check_rotary, vectors
 from rope_any.testing._exact import exact
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
@@ -45,6 +45,15 @@ def angle(position, frequency):
     """Return Σ position × frequency modulo one turn, from a rational number."""
     exact = sum((Fraction(p) * Fraction(f) for p, f in zip(position, frequency, strict=True)), Fraction(0))
     return float(Fraction(int(exact * UNIT) % TURN, UNIT))
+
+
+ONCE = cache(exact)
+
+
+@pytest.fixture(autouse=True)
+def _digits(monkeypatch):
+    """Most of these checks are of the same few rotations, whose 60 digits take longer than all else."""
+    monkeypatch.setattr(_check, "exact", ONCE)
 
 
 # --- the vectors ------------------------------------------------------------------------------------------
@@ -801,6 +810,7 @@ def test_the_truth_keeps_its_digits_beside_threads_that_set_theirs():
 
 
 def test_without_mpmath_it_says_what_to_install(monkeypatch):
+    ONCE.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):
         check_rotary(RIGHT, **PLAIN)
