@@ -240,7 +240,8 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """Leave out what was imported, and what the file before left, when objects are looked at."""
+    """Leave out what is there, once what the file before left has been freed, when objects are looked at."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

@@ -61,13 +61,13 @@ def test_integer_positions_are_exact_compiled(lib, rng):
     assert error(lib, table, oracle.cos_sin(p, F)) <= INTEGER_BOUND
 
 
-def phases(count, rng):
+def phases(count, rng, p=None):
     """Return positions, frequencies and their exact table, for more phases than 60 digits have time for."""
     words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # frequencies near 30-bit fractions of a turn
     f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
     # what float64 makes of them, in radians
     rest = [float(mp.mpf(v) - 2 * mp.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
-    p = rng.integers(-LARGEST, LARGEST, count)
+    p = rng.integers(-LARGEST, LARGEST, count) if p is None else p
     angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
     return p, f, (np.cos(angle), np.sin(angle))
 
@@ -78,13 +78,28 @@ def test_many_phases_stay_within_the_bound(lib, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiled", [False, True])
-def test_millions_of_phases_stay_within_the_bound(lib, rng, compiled):
-    if compiled and lib.compile is None:
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("how", ["eager", "compiled", "fused"])
+def test_millions_of_phases_stay_within_the_bound(lib, rng, how):
+    if how == "compiled" and lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     p, f, exact = phases(3_000_000, rng)
-    table = (lib.compile if compiled else lambda g: g)(lambda p: ra.cos_sin(p, f))(lib(p, "int32"))
+    make = lib.compile if how == "compiled" else lambda g: g
+    table = make(lambda p: ra.cos_sin(p, f, fused=how == "fused"))(lib(p, "int32"))
     assert error(lib, table, exact) <= INTEGER_BOUND
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("fused", [False, True])
+def test_millions_of_consecutive_phases_stay_within_the_bound(lib, rng, fused):
+    like, rope = lib([0.0], "float32"), None
+    for _ in range(3000):
+        first, count = int(rng.integers(-LARGEST, LARGEST)), int(rng.integers(1, 2000))
+        span = range(first, min(first + count, LARGEST))
+        _, f, exact = phases(0, rng, np.arange(span.start, span.stop))
+        rope = rope or ra.Rope(f, pairing="half")
+        assert error(lib, rope.table(span, like=like, fused=fused), exact) <= INTEGER_BOUND
 
 
 def test_tables_of_far_positions_still_turn(lib):

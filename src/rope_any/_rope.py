@@ -489,7 +489,7 @@ class Rope:
         """Return the table of all arrays, given or made, or a pair; of fewer queries than keys the last rows."""
         names, axis, fused, inverse, _ = call
         if decided.adds_angles:
-            first: Any = positions or 0
+            first = integer("positions", positions) if positions else 0
             count = xs[0].shape[axis]
             return consecutive_table(decided.lib, first, count, self._prepared, self.attention_factor, fused=fused)
         lib, shorter, *_ = decided
