@@ -609,8 +609,7 @@ def signalled(call):
     return both
 _safetensors.copy = signalled(_safetensors.copy)
 shutil.rmtree = signalled(shutil.rmtree)  # once more, while it cleans up
-if {ignored}:
-    signal.signal({int(number)}, signal.SIG_IGN)
+signal.signal({int(number)}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)  # whatever this process was given
 sys.argv[1:] = {words}
 cli.main()
 """
