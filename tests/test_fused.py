@@ -1,11 +1,15 @@
 """``fused=True``: compiled where the table in the docs says so, eager with one warning elsewhere, and never wrong."""
 
+import contextlib
+import gc
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -180,9 +184,9 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
         raise NotImplementedError
 
     pytest.importorskip("numba", reason="numba is not installed")
-    from rope_any._arrays import _loop
+    from rope_any._arrays import _rotation_loop
 
-    monkeypatch.setattr(_loop, "loop", failing)
+    monkeypatch.setattr(_rotation_loop, "loop", failing)
     rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
     want = rope.apply(x)
     with pytest.warns(RuntimeWarning, match="Numba failed .NotImplementedError"):
@@ -308,7 +312,7 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
     rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
-    monkeypatch.setattr(_numba, "_share", lambda *of, share=_numba._share: shares.append(len(of[1])) or share(*of))
+    monkeypatch.setattr(_numba, "share", lambda *of, share=_numba.share: shares.append(len(of[1])) or share(*of))
     lib, got = find(x), []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
@@ -318,6 +322,49 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     for other in got[1:]:
         np.testing.assert_array_equal(other, got[0])
     np.testing.assert_allclose(got[0], rope.apply(x, 7, seq_axis=seq_axis), rtol=0, atol=1e-6)
+
+
+class Used:
+    """What threads read and write."""
+
+
+def test_threads_keep_what_they_use_when_a_call_is_interrupted():
+    begun, go_on, calls, used = threading.Event(), threading.Event(), [], Used()
+    caller, alive = threading.get_ident(), weakref.ref(used)
+
+    def loop(i):
+        calls.append(i)
+        if threading.get_ident() == caller:
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+        begun.set()
+        assert go_on.wait(60)
+        return 1
+
+    with contextlib.suppress(KeyboardInterrupt):
+        _numba.share(loop, [(i,) for i in range(100)], 2, used)
+    del used
+    gc.collect()
+    assert alive() is not None
+    go_on.set()
+    assert _numba._pool(2).submit(lambda: len(calls)).result(60) == 2  # no other call was begun
+    for _ in range(600):
+        if alive() is None:
+            break
+        time.sleep(0.1)
+    assert alive() is None
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_empty_array_leaves_the_other_one_fused(put, rng, dtype, pairing):
+    rope, k = ra.Rope(ra.frequencies(64), pairing=pairing), put(rng.standard_normal((1, 4, 33, 64)).astype(dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        q, alone = rope(k[:, :0], k, 7, fused=True)
+        np.testing.assert_array_equal(alone, rope(k[:, :1], k, 7, fused=True)[1])
+        assert q.shape == (1, 0, 33, 64)
+        assert rope.apply(k[:, :, :0], fused=True).shape == (1, 4, 0, 64)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -424,7 +471,7 @@ def test_all_numbers_of_half_precision_are_read_and_written_as_torch_does(dtype,
 
 
 def test_no_width_or_shape_compiles_anything_more(put, rng):
-    from rope_any._arrays import _loop
+    from rope_any._arrays import _rotation_loop
 
     for pairs, shape in ((1, (3,)), (5, (2, 3)), (32, (2, 3, 4)), (64, ()), (300, (2, 1, 2)), (16, (1, 2, 3, 1, 4))):
         x, table = put(rng.standard_normal((*shape, 2 * pairs))), ra.Rope(ra.frequencies(2 * pairs), pairing="half")
@@ -432,7 +479,7 @@ def test_no_width_or_shape_compiles_anything_more(put, rng):
         np.testing.assert_allclose(
             ra.rotate(x, cos, sin, pairing="half", fused=True), ra.rotate(x, cos, sin, pairing="half"), atol=1e-15
         )
-    assert _loop.loop.cache_info().currsize <= 8  # four dtypes, two pairings
+    assert _rotation_loop.loop.cache_info().currsize <= 8  # four dtypes, two pairings
 
 
 def test_torch_is_told_of_what_is_written(rng):
@@ -529,12 +576,12 @@ def run_alone(*words, **environment):
 def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed")
     first, second = (run_alone(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
-    kept = re.findall(r"data saved to '(.*_rotate_halves_\w+-\d+.*)'", first)
+    kept = re.findall(r"data saved to '(.*_rotate_half_\w+-\d+.*)'", first)
     assert len(kept) == 1 and "data loaded" not in first and "_make_rows_" in first
     assert "data loaded" in second and "data saved" not in second
-    from rope_any._arrays import _loop
+    from rope_any._arrays import _intrinsics, _layout
 
-    assert _loop.version(rotate_component) in kept[0]  # a changed formula has another name
+    assert _intrinsics.version(rotate_component, _intrinsics, _layout) in kept[0]  # a changed formula has another name
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
@@ -606,11 +653,13 @@ def test_fused_tables_err_by_their_rounding_alone(put, rng):
 
 def test_the_polynomials_of_a_fused_table_err_as_little_as_they_say():
     pytest.importorskip("numba", reason="numba is not installed")
-    from rope_any._arrays import _phases
+    from rope_any._arrays import _table_loop
 
     mp = oracle.mp
     for x in (mp.mpf(i) / 400 for i in range(201)):
-        cos, sin = (mp.polyval([mp.mpf(c) for c in reversed(row)], x * x) for row in (_phases._COS, _phases._SIN))
+        cos, sin = (
+            mp.polyval([mp.mpf(c) for c in reversed(row)], x * x) for row in (_table_loop._COS, _table_loop._SIN)
+        )
         assert abs(cos - mp.cospi(x / 2)) < 5.4e-11
         assert abs(x * sin - mp.sinpi(x / 2)) < 1.7e-12
 
@@ -666,10 +715,12 @@ def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
 
 @pytest.mark.parametrize("pairs", [1, 3, 16, 61, 64, 300])
 def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
-    from rope_any._arrays import _phases
+    from rope_any._arrays import _table_loop
 
     shares = []
-    monkeypatch.setattr(_phases, "_share", lambda *of, share=_phases._share: shares.append(len(of[1])) or share(*of))
+    monkeypatch.setattr(
+        _table_loop, "share", lambda *of, share=_table_loop.share: shares.append(len(of[1])) or share(*of)
+    )
     rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
     p = np.arange(first, first + count)
     lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))
@@ -728,14 +779,14 @@ def test_a_rotation_makes_its_table_fused_too(put, rng):
 
 
 def test_a_fused_table_has_a_loop_for_any_shape(put):
-    from rope_any._arrays import _phases
+    from rope_any._arrays import _table_loop
 
     for pairs, shape in ((1, (3,)), (5, (2, 3)), (64, ()), (300, (2, 1, 2)), (7, (0, 2))):
         p = put(np.zeros(shape, dtype=np.int32))
         cos, sin = ra.cos_sin(p, (1.0,) * pairs, fused=True)
         assert tuple(cos.shape) == (*shape, pairs)
         assert (np.asarray(cos) == 1).all() and (np.asarray(sin) == 0).all()
-    assert _phases.loop.cache_info().currsize == 1
+    assert _table_loop.loop.cache_info().currsize == 1
 
 
 def test_what_fused_tables_fall_back_for_is_told(put):
@@ -774,9 +825,9 @@ def test_a_loop_for_tables_that_cannot_be_compiled_is_told_of(put, monkeypatch):
     def failing():
         raise NotImplementedError
 
-    from rope_any._arrays import _phases
+    from rope_any._arrays import _table_loop
 
-    monkeypatch.setattr(_phases, "loop", failing)
+    monkeypatch.setattr(_table_loop, "loop", failing)
     p = put(np.arange(5))
     got, told = watched(lambda: ra.cos_sin(p, F, fused=True))
     np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)

@@ -254,7 +254,7 @@ def test_blocks_are_rotated_by_a_plan_too(put, fused, monkeypatch):
         warnings.simplefilter("ignore", RuntimeWarning)
         rope.apply(x, table, fused=fused)
         asked = []
-        monkeypatch.setattr(_rotate, "_decide", lambda *of: asked.append(of))
+        monkeypatch.setattr(_rotate, "_plan_schedule", lambda *of: asked.append(of))
         assert bits(rope.apply(x, table, fused=fused)) == want
     assert not asked
 

@@ -195,6 +195,17 @@ def test_numpy_subclasses_that_stay_arrays(tmp_path, rng):
     cos, sin = (part.astype(np.float32) for part in oracle.cos_sin(np.arange(3), F))
     ra.rotate(x, cos, sin, pairing="half", out=x)
     np.testing.assert_allclose(x, oracle.rotate(data, np.arange(3), F, pairing="half"), atol=1.5e-6, rtol=0)
+    for pairing, count in ((pairing, count) for pairing in PAIRINGS for count in (1, 20_000)):
+        wide = np.broadcast_to(x[:1], (count, 16)).view(np.memmap)  # of any size, the result is an array
+        assert type(ra.rotate(wide, cos[:1], sin[:1], pairing=pairing)) is np.ndarray
+
+
+def test_sliding_windows_of_torch(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    windows = torch.from_numpy(rng.standard_normal(64)).unfold(0, 32, 2)[:5]
+    for pairing in PAIRINGS:
+        rope = ra.Rope(ra.frequencies(32), pairing=pairing)
+        np.testing.assert_array_equal(rope.apply(windows), rope.apply(windows.contiguous()))
 
 
 @one_jax

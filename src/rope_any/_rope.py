@@ -430,36 +430,36 @@ class Rope:
             if isinstance(positions, Integral) and kind is not bool:
                 positions, kind = int(positions), int  # NumPy's integers are numbers
             else:
-                arrays, kind = _key_of(positions, arrays)
+                arrays, kind = _with_positions(arrays, positions)
         like = signature(arrays)
         key = None if like is None else (like, kind, call, self._layout)
-        decided: _Decided | None = None if key is None else PLANS.get(key)
+        decided: _CallPlan | None = None if key is None else PLANS.get(key)
         if decided is None:
-            decided, tables = self._decide(call, xs, positions, outs, lib)
+            decided, tables = self._new_plan(call, xs, positions, outs, lib)
             keep_plan(key, decided)
         elif decided.as_given:
-            return decided.plan(xs, positions, outs)
+            return decided.run(xs, positions, outs)
         else:
             tables = self._tables(decided, call, xs, positions)
-        return decided.plan(xs, tables, outs)
+        return decided.run(xs, tables, outs)
 
-    def _decide(
+    def _new_plan(
         self,
         call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
         outs: tuple[Array | None, ...],
         lib: Library | None,
-    ) -> tuple["_Decided", Table | tuple[Table, Table]]:
-        """Check arrays; return what is decided for arrays like these, and their table or tables."""
+    ) -> tuple["_CallPlan", Table | tuple[Table, Table]]:
+        """Check arrays; return a plan for arrays like these, and their table or tables."""
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
         shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
-        like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
+        like = _like_of_table(lib, xs)
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
         adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
-        decided = _Decided(lib, shorter, isinstance(positions, Table) and not (shorter or inverse), adds)
+        decided = _CallPlan(lib, shorter, isinstance(positions, Table) and not (shorter or inverse), adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
@@ -470,7 +470,7 @@ class Rope:
             fits.append(alignment(each, tuple(given.cos.shape[:-1])))
             check(rotation, each.x, given, out, name=each.name)
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, fits)
-        return decided._replace(plan=plan), tables
+        return decided._replace(run=plan), tables
 
     def _check_given(self, lib: Library, given: Table) -> None:
         """Raise unless a table has as many pairs as this Rope."""
@@ -481,7 +481,7 @@ class Rope:
 
     def _tables(
         self,
-        decided: "_Decided",
+        decided: "_CallPlan",
         call: _Call,
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
@@ -500,8 +500,7 @@ class Rope:
             tables = positions[0] if positions[0] is positions[1] else positions
         else:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            like = xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
-            tables = self._made(tokens, positions, like=like, fused=fused)
+            tables = self._made(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
         if shorter:
             (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
@@ -546,8 +545,8 @@ class Rope:
         return source
 
 
-class _Decided(NamedTuple):
-    """What was decided for calls like one."""
+class _CallPlan(NamedTuple):
+    """What was decided for calls with arrays like those of one: how to make their table, and how to rotate them."""
 
     lib: Library
     shorter: bool
@@ -556,7 +555,13 @@ class _Decided(NamedTuple):
     """Whether one table is used as it was given."""
     adds_angles: bool
     """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU, and so used."""
-    plan: Plan = lambda *_: ()
+    run: Plan = lambda *_: ()
+    """Rotates them."""
+
+
+def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
+    """Return the array that a table for all is to be like: the first if it is float64, else the last."""
+    return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
 def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
@@ -564,8 +569,8 @@ def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
     return (tables, tables) if isinstance(tables, Table) else tables
 
 
-def _key_of(positions: object, arrays: tuple[Array | None, ...]) -> tuple[tuple[Array | None, ...], object]:
-    """Return the arrays that a decision depends on, positions among them, and the kind of positions."""
+def _with_positions(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
+    """Return the arrays of a call with those of its positions, and all else of these that a plan depends on."""
     kind: object = type(positions)
     if kind is BentTable:
         return arrays + positions, kind  # type: ignore[operator]  # a table is a tuple

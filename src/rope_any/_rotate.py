@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
-from rope_any._arrays._memory import are_plainly_apart, require_writable
-from rope_any._arrays._numba import Rows, launcher
+from rope_any._arrays._layout import BatchAxes
+from rope_any._arrays._memory import are_dense_and_apart, require_writable
+from rope_any._arrays._numba import launcher
 from rope_any._checks import flag, integer
 from rope_any._formula import rotate_component
 from rope_any._kept import PLANS, keep_plan
@@ -252,7 +253,7 @@ def _plan_feature_blocks(
         parts, places = (tuple([cut(rotation.rotary_slice(x, table)) for x in some]) for some in (xs, writes * outs))
         return parts, Table(*map(cut, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
-    of_blocks = _decide(rotation._replace(start=0, blocks=1), *in_blocks(xs, table, outs))
+    of_blocks = _plan_schedule(rotation._replace(start=0, blocks=1), *in_blocks(xs, table, outs))
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
         rotated = of_blocks(*in_blocks(xs, table, outs))
@@ -313,8 +314,8 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     factors = [host.contiguous(part, dtype) for part in table]
     if not all(map(host.is_readable, (*xs, *results, *factors))):
         warn_fallback("the loop needs numbers that stand in memory as they are, without a negative bit")
-    elif all(prod(x.shape) for x in xs):
-        if not all(_has_plain_rows(host, part) for part in (*xs, *results)):
+    elif any(prod(x.shape) for x in xs):
+        if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
             return partial(_rotate_copies, rotation)
         try:
             launch = _launcher(rotation, xs, results, factors, writes=outs[0] is not None)
@@ -330,21 +331,22 @@ def _looped(
     table: Table,
     outs: tuple[Array | None, ...],
     *,
-    launch: Callable[..., int],
+    launch: Callable[[int], int],
 ) -> Plan:
-    """Return the plan that gives the addresses of arrays like these to the loop."""
+    """Return the plan that hands arrays like these to the loop."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
     is_partial = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs)
-    address, makers = host.address, [host.maker(x) for x in xs]
+    held, allocators = host.held, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # which raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
-        results: Any = outs if writes else tuple(map(call, makers, xs))
-        if not launch(*map(address, (xs[0], xs[-1], results[0], results[-1], cos, sin))):
+        results: Any = outs if writes else tuple(map(call, allocators, xs))
+        arrays = held((xs[0], xs[-1], results[0], results[-1], cos, sin))
+        if not launch(id(arrays)):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
@@ -358,7 +360,7 @@ def _looped(
 
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, writes: bool
-) -> Callable[..., int]:
+) -> Callable[[int], int]:
     """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
@@ -367,12 +369,12 @@ def _launcher(
         own = [0 if n == 1 else step for n, step in zip(part.shape[:-1], host.strides(part), strict=False)]
         return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
-    rows = [
-        Rows(tuple(x.shape[:-1]), *(steps(part, x.ndim - 1) for part in (x, result, *factors)))
+    each = [
+        BatchAxes(tuple(x.shape[:-1]), *(steps(part, x.ndim - 1) for part in (x, result, *factors)))
         for x, result in zip(xs, results, strict=True)
     ]
     kind, sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
-    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, rows, host.threads, host.behind, writes)
+    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, each, host.threads, host.held_at, writes)
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
@@ -672,7 +674,7 @@ def plan_of(
     aligned = tuple([fit(table) if fit else table for fit, table in zip(fits, tables, strict=True)])
     first, fit = xs[0], fits[0]
     if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
-        together = _decide(rotation, xs, aligned[0], outs)
+        together = _plan_schedule(rotation, xs, aligned[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             if writes:
@@ -680,7 +682,7 @@ def plan_of(
             return together(xs, fit(table) if fit else table, outs)
 
         return run if writes or fit else together
-    each = [_decide(rotation, (x,), table, (out,)) for x, table, out in zip(xs, aligned, outs, strict=True)]
+    each = [_plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, aligned, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
         of_each: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
@@ -701,7 +703,7 @@ def require_apart(
     /,
 ) -> None:
     """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
-    if are_plainly_apart(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
+    if are_dense_and_apart(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
         return
     factors = [("cos", tables[0].cos), ("sin", tables[0].sin)]
     if tables[-1] is not tables[0]:
@@ -713,8 +715,8 @@ def require_apart(
             require_writable(lib, "out", out, onto=x, onto_name=names[i], apart={**dict(factors), **read, **written})
 
 
-def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Return what runs: the first schedule that applies."""
+def _plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
+    """Return the plan of the first schedule that applies."""
     for schedule in SCHEDULES:
         if schedule.applies(rotation, xs, table, outs):
             break
@@ -726,4 +728,4 @@ def _decide(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple
 
 def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
     """Rotate checked arrays of one dtype by one table."""
-    return _decide(rotation, xs, table, outs)(xs, table, outs)
+    return _plan_schedule(rotation, xs, table, outs)(xs, table, outs)

@@ -6,8 +6,8 @@ million radians is known to 0.06. Here the frequency is first turned into turns,
 host. It goes on as its word, the fraction of a turn that it adds per position as a 64-bit integer: an integer times a
 word, in arithmetic that wraps, is the angle modulo one turn. Real positions, float64 tables and what a compiler traces
 take it in two pieces: the product of a position with the first 22 bits is exact in float64, and so is its distance to
-whole turns; the rest is small. With ``fused=True``, `_arrays._phases` makes the tables in the memory of a CPU; others
-are made by the same functions as without, compiled.
+whole turns; the rest is small. With ``fused=True``, `_arrays._table_loop` makes the tables in the memory of a CPU;
+others are made by the same functions as without, compiled.
 """
 
 import math
@@ -256,7 +256,7 @@ def consecutive_table(
     if callable(loop):
         cos, sin = loop((count,), factor, 0, 0, first, 1)
         return Table(host.adopt(cos), host.adopt(sin))
-    cos, sin = kept(frequencies, "angles", partial(_prepare_angles, frequencies)).cos_sin(first, count)
+    cos, sin = kept(frequencies, "angles", partial(_precompute_angles, frequencies)).cos_sin(first, count)
     made = Table(host.adopt(cos), host.adopt(sin))
     return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
 
@@ -268,10 +268,11 @@ def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFr
     return adds and not (fused and isinstance(_loop_of(lib, frequencies), str))
 
 
-def _prepare_angles(frequencies: PreparedFrequencies) -> Any:
+def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
+    """Return what tables of consecutive positions are made of."""
     from rope_any._arrays import _angles
 
-    return _angles.prepare(frequencies.fixed_point[0])
+    return _angles.precompute(frequencies.fixed_point[0])
 
 
 def _fused_table(
@@ -319,20 +320,24 @@ def _compiled_table(
 
 def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
     """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
-    return kept(frequencies, ("loop", lib.name), partial(_prepare_loop, lib, frequencies))
+    return kept(frequencies, ("loop", lib.name), partial(_compile_loop, lib, frequencies))
 
 
-def _prepare_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+def _compile_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+    """Return the same, made now."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
         return reason  # type: ignore[no-any-return]  # a sentence
     try:
-        from rope_any._arrays import _phases
+        from rope_any._arrays import _table_loop
 
-        words = _phases.prepare(frequencies.fixed_point, frequencies.high, frequencies.low)
-        return _phases.maker(words, host.threads)
+        packed = _table_loop.pack(frequencies.fixed_point, frequencies.high, frequencies.low)
+        return _table_loop.table_maker(packed, host.threads)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
         return f"Numba failed ({type(error).__name__})"
+
+
+_UNSEEN = "what transforms or records arrays does not see Numba's loop"
 
 
 def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
@@ -349,7 +354,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         return "tables in float64 want more digits than Numba's loop has"
     if not lib.keeps_constants():
         return _UNSEEN
-    at, first, step, real = 0, 0, 0, 0
+    at, first, step, real, given = 0, 0, 0, 0, None
     if type(positions) is range and axes is None:
         require_fit(*positions[:1], *positions[-1:], wide=True)
         shape = (len(positions),)
@@ -363,11 +368,8 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         at = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if at % 8 or not host.is_readable(given):
             return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
-    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step))
+    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step, used=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
-
-
-_UNSEEN = "what transforms or records arrays does not see Numba's loop"
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:

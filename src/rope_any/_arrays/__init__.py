@@ -58,8 +58,7 @@ def find(x: object) -> Library | None:
 
 def is_compiling() -> bool:
     """Whether torch.compile is tracing now. Callers then neither read nor write what is kept between calls."""
-    compiler: Any = sys.modules.get("torch.compiler")
-    return hasattr(compiler, "is_compiling") and compiler.is_compiling()
+    return getattr(sys.modules.get("torch.compiler"), "is_compiling", bool)()
 
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:

@@ -19,9 +19,9 @@ _TILE = 8  # coarse rows at a time: what they make stays in the cache
 
 
 class Angles(NamedTuple):
-    """Frequencies made ready for sums of angles."""
+    """What is known of frequencies before a table is made by sums of angles."""
 
-    words: npt.NDArray[np.int64]
+    fixed_point: npt.NDArray[np.int64]
     """Turns per position times 2⁶⁴, which wrap at whole turns."""
     fine: npt.NDArray[np.complex128]
     """The first 64 positions' cosines and sines, as complex numbers."""
@@ -30,36 +30,36 @@ class Angles(NamedTuple):
 
     def cos_sin(self, first: int, count: int) -> tuple[Floats, Floats]:
         """Return cosines and sines of so many positions from the first on, each ``(count, pairs)``."""
-        words, fine, latest = self
+        row, fine, latest = self
         i, j = divmod(first, _ROWS)
         if j + count <= _ROWS:
             known, coarse = latest[0]
             if known != i:
-                coarse = _unit_circle(words, np.asarray([i * _ROWS]))
+                coarse = _unit_circle(row, np.asarray([i * _ROWS]))
                 latest[0] = i, coarse
             rows = coarse * fine[j : j + count]
             return rows.real.astype(np.float32), rows.imag.astype(np.float32)
-        cos, sin = np.empty((2, count, len(words)), dtype=np.float32)  # in one piece, which malloc keeps for the next
+        cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # in one piece, which malloc keeps for the next
         begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
         for i in range(begin, end, _TILE):
-            coarse = _unit_circle(words, np.arange(i, min(i + _TILE, end)) * _ROWS)
+            coarse = _unit_circle(row, np.arange(i, min(i + _TILE, end)) * _ROWS)
             skipped = first % _ROWS if i == begin else 0
-            rows = (coarse[:, None, :] * fine).reshape(-1, len(words))[skipped : skipped + count - done]
+            rows = (coarse[:, None, :] * fine).reshape(-1, len(row))[skipped : skipped + count - done]
             cos[done : done + len(rows)], sin[done : done + len(rows)] = rows.real, rows.imag
             done += len(rows)
         return cos, sin
 
 
-def prepare(words: tuple[int, ...]) -> Angles:
-    """Return frequencies, given in units of 2⁻⁶⁴ turns per position, made ready."""
-    row = np.asarray(words, dtype=np.int64)
+def precompute(fixed_point: tuple[int, ...]) -> Angles:
+    """Return what tables of frequencies are made of; these are given in units of 2⁻⁶⁴ turns per position."""
+    row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_ROWS)), [(0, zero)])
 
 
-def _unit_circle(words: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:
+def _unit_circle(fixed_point: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:
     """Return cosines and sines of integer positions as complex numbers, ``(positions, pairs)``."""
-    angle = (positions[:, None] * words).astype(np.float64)
+    angle = (positions[:, None] * fixed_point).astype(np.float64)
     angle *= _TURN / 2**64
     numbers = np.empty(angle.shape, dtype=np.complex128)
     np.cos(angle, out=numbers.real)

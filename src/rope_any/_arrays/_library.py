@@ -56,7 +56,7 @@ class HostMemory(NamedTuple):
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is dense, in order and of the dtype; else a copy that is."""
 
-    maker: Callable[[Array], Callable[[Array], Array]]
+    allocator: Callable[[Array], Callable[[Array], Array]]
     """x → a function that makes a new array like each array that lies in memory as x does."""
     adopt: Callable[[Any], Array]
     """An array of NumPy → one of the library, in the same memory."""
@@ -65,10 +65,11 @@ class HostMemory(NamedTuple):
     why_no_loop: Callable[[Array], str | None]
     """Why none can be compiled for arrays like x, or None."""
     is_readable: Callable[[Array], bool]
-    """Whether the elements stand in memory as they are to be read. It is part of the `signature`."""
-    address: Callable[[Array], int]
-    """Where the first element is, or if `behind` is not 0 an object that holds the address so many bytes behind it."""
-    behind: int
+    """Whether the elements are in memory as they are to be read. It is part of the `signature`."""
+    held: Callable[[tuple[Array, ...]], Any]
+    """An object that holds the addresses of arrays; `held_at` says where."""
+    held_at: tuple[int, int]
+    """How far after its address it has its items, and an item its address of the numbers: see `_layout.pack`."""
     may_write: Callable[[Array], bool]
     """Whether a loop may write into x now."""
     written: Callable[[Array], None]

@@ -1,6 +1,7 @@
 """Where arrays lie in memory: whether a result may be written there, and how large the pages of new memory are."""
 
 import ctypes
+import struct
 import sys
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,9 @@ def require_writable(
             raise ValueError(msg)
 
 
-def are_plainly_apart(lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]) -> bool:
+def are_dense_and_apart(
+    lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
+) -> bool:
     """Whether all are dense, and each of `outs` can be written, is its x or beside it, and beside all else."""
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
@@ -61,6 +64,11 @@ def are_plainly_apart(lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ..
             if span[0] < end and start < span[1] and not (j in own and span == (start, end)):  # type: ignore[index]
                 return False
     return True
+
+
+pack_addresses = struct.Struct("6Q").pack
+"""Return the addresses of six arrays as bytes, for the loop that Numba compiles."""
+PACKED_AT = bytes.__basicsize__ - 1, 0  # CPython's bytes: the first one is there, and so is the first address
 
 
 def stand_in(

@@ -217,7 +217,7 @@ def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
         def rotated(x: Array) -> Array:
             seen: Any = _as_complex(x)
             seen = _as_complex(x.clone(memory_format=torch.contiguous_format)) if seen is None else seen
-            _multiply_complex(seen, factor, result := torch.empty_like(seen))
+            _multiply_complex(seen, factor, result := torch.empty_like(seen, memory_format=torch.contiguous_format))
             return result.view(x.dtype)
 
         return rotated
@@ -350,12 +350,12 @@ LIBRARY = Library(
         multiply_complex=_multiply_complex,
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
-        maker=lambda x: torch.empty_like if x.nbytes < _LARGE else _empty_like,
+        allocator=lambda x: torch.empty_like if x.nbytes < _LARGE else _empty_like,
         adopt=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         is_readable=_is_readable,
-        address=torch.Tensor.data_ptr,
-        behind=0,
+        held=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
+        held_at=_memory.PACKED_AT,
         may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
         written=_written,
         threads=torch.get_num_threads,

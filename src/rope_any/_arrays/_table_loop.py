@@ -18,9 +18,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rope_any._arrays import _loop
-from rope_any._arrays._loop import MOST_PAIRS, _own_memory, _read, _write, compile_loop
-from rope_any._arrays._numba import _SHARED_FROM, _share
+from rope_any._arrays import _intrinsics, _layout
+from rope_any._arrays._intrinsics import compile_loop, reader, scratch, writer
+from rope_any._arrays._layout import MOST_PAIRS
+from rope_any._arrays._numba import SHARED_FROM, share
 from rope_any._arrays.numpy import address
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -61,9 +62,9 @@ _to_bits, _to_number = _bitcast(types.int64), _bitcast(types.float64)
 _fma: Any = intrinsic(_multiply_add)
 _INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # kinds of numbers in memory
 
-# Phases go through memory of the loop's own. LLVM knows what is read apart from what is written, and cos from sin.
-_read_given, _write_own = _read("given", "own"), _write("own", "given")
-_read_own, _write_cos, _write_sin = _read("phases", "cos"), _write("cos", "sin"), _write("sin", "phases")
+# Phases go through scratch memory. LLVM knows what is read apart from what is written, and cos from sin.
+_read_given, _write_scratch = reader("given", "scratch"), writer("scratch", "given")
+_read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "sin"), writer("sin", "phases")
 
 
 # In what Numba compiles all that differs from call to call is an argument of its own, and has its place.
@@ -71,13 +72,13 @@ _read_own, _write_cos, _write_sin = _read("phases", "cos"), _write("cos", "sin")
 
 
 @njit(forceinline=True)
-def _write_pairs(own: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
+def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """Write cosines and sines of phases, by the coefficients of their polynomials."""
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
         # x = rest · 2⁻⁶², whose bits are made a number from 1 to 2
-        phase = _read_own(_INTEGER, own, i) + (1 << 61)
+        phase = _read_scratch(_INTEGER, memory, i) + (1 << 61)
         x = _to_number((phase >> 10) & ((1 << 52) - 1) | (1023 << 52)) - 1.5
         z = x * x
         c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
@@ -93,7 +94,7 @@ def _write_pairs(own: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: in
 
 
 def _make_rows(
-    words: int,
+    frequencies: int,
     factor: float,
     positions: int,
     real: int,
@@ -106,16 +107,17 @@ def _make_rows(
     cos: int,
     sin: int,
 ) -> int:
+    """Make rows of a table: see `loop`."""
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
     cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
     sine = factor * s0, factor * s1, factor * s2, factor * s3, factor * s4
-    own, size = _own_memory(), 8 * axes * pairs
+    memory, size = scratch(), 8 * axes * pairs
     for row in range(begin, end):
         for p in range(0, pairs, MOST_PAIRS):
             many, to, is_number = min(pairs - p, MOST_PAIRS), 4 * (row * pairs + p), True
             for axis in range(axes):
-                at = words + 8 * (axis * pairs + p)
+                at = frequencies + 8 * (axis * pairs + p)
                 if real:
                     place = _read_given(_REAL, positions, row * axes + axis)
                     is_number = is_number and place - place == 0
@@ -124,13 +126,13 @@ def _make_rows(
                         turns = near - np.rint(near) + place * _read_given(_REAL, at + 2 * size, i)
                         turns -= np.rint(turns)
                         phase = (_to_bits(turns + 1.5) << 12) ^ (-1 << 63)
-                        _write_own(_INTEGER, own, i, phase + (_read_own(_INTEGER, own, i) if axis else 0))
+                        _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
                 else:
                     whole = _read_given(_INTEGER, positions, row * axes + axis) if positions else first + row * step
                     for i in range(many):
                         phase = whole * _read_given(_INTEGER, at, i)
-                        _write_own(_INTEGER, own, i, phase + (_read_own(_INTEGER, own, i) if axis else 0))
-            _write_pairs(own, many, cosine, sine, cos + to, sin + to)
+                        _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
+            _write_pairs(memory, many, cosine, sine, cos + to, sin + to)
             if not is_number:
                 for i in range(many):
                     _write_cos(_SINGLE, cos + to, i, np.float32(math.nan))
@@ -143,38 +145,39 @@ def loop() -> Callable[..., int]:
     """
     Return the loop over rows of a float32 table, compiled or from the disk.
 
-    It takes the address of prepared frequencies; the attention factor; the address of the positions, 0 if they are
+    It takes the address of packed frequencies; the attention factor; the address of the positions, 0 if they are
     ``first + row * step``, and 1 if they are float64, 0 if int64; first and step; how many axes and pairs there are;
-    the first row that is to be made, and the one behind the last; and the addresses of cos and sin.
+    the first row that is to be made, and the one after the last; and the addresses of cos and sin.
     """
-    return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _loop)
+    return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
 
 
-def prepare(words: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
-    """Return frequencies, each a row for each axis, as the loop reads them: words, and the bits of both pieces."""
+def pack(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
+    """Return frequencies as the loop reads them, ``(3, axes, pairs)``: in fixed point, and the bits of both pieces."""
     pieces = np.asarray((high, low), dtype=np.float64)
-    return np.concatenate([np.asarray((words,), dtype=np.int64), pieces.view(np.int64)])
+    return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 
 
-def maker(words: npt.NDArray[np.int64], threads: Callable[[], int]) -> Callable[..., npt.NDArray[np.float32]]:
+def table_maker(
+    frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
+) -> Callable[..., npt.NDArray[np.float32]]:
     """
-    Return a function that makes tables of prepared frequencies, ``(2, *shape, pairs)``; threads share large ones.
+    Return a function that makes tables of packed frequencies, ``(2, *shape, pairs)``; threads share large ones.
 
-    It takes the shape, and what `loop` takes from the factor to the step.
+    It takes the shape, and what `loop` takes from the factor to the step; and the array that it knows by address.
     """
-    rows, at, (_, axes, pairs) = loop(), words.ctypes.data, words.shape
+    rows, at, (_, axes, pairs) = loop(), frequencies.ctypes.data, frequencies.shape
 
-    def make(shape: tuple[int, ...], *call: Any, held: Any = words) -> npt.NDArray[np.float32]:
-        del held  # what `at` is the address of
+    def make(shape: tuple[int, ...], *call: Any, used: object = None) -> npt.NDArray[np.float32]:
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # in one piece, which malloc keeps for the next
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
-        workers = threads() if table.size >= _SHARED_FROM else 1
+        workers = threads() if table.size >= SHARED_FROM else 1
         if workers == 1:
             rows(*begin, 0, count, cos, cos + half)
         else:
             each = -(-count // (4 * workers))
             parts = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
-            _share(rows, parts, workers)
+            share(rows, parts, workers, (frequencies, table, used))
         return table
 
     return make

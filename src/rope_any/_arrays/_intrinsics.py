@@ -1,0 +1,187 @@
+"""
+What compiled loops need and Numba does not have: numbers at addresses, of 16 bits too, and scratch memory.
+
+Functions that `intrinsic` makes are compiled into the loop that calls them. Nothing here knows of arrays.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rope_any._arrays._layout import MOST_PAIRS
+
+# Numba has no numbers of 16 bits: two of its types of integers stand for them.
+FLOAT16, BFLOAT16 = types.int16, types.uint16
+_FLOAT, _DOUBLE, _HALF, _INT64 = ir.FloatType(), ir.DoubleType(), ir.HalfType(), ir.IntType(64)
+_IN_MEMORY: dict[Any, Any] = {
+    FLOAT16: (_HALF, 2),
+    BFLOAT16: (ir.IntType(16), 2),
+    types.float32: (_FLOAT, 4),
+    types.float64: (_DOUBLE, 8),
+    types.int64: (_INT64, 8),
+}
+"""The type that LLVM knows a number by, and its bytes."""
+
+
+@cache
+def has_half_precision() -> bool:
+    """Return whether the processor converts float16; elsewhere LLVM would call functions that nothing provides."""
+    return bool(llvm.get_host_cpu_features().get("f16c")) or "aarch64" in llvm.get_process_triple()
+
+
+def _alias_scope(builder: Any, memory: str) -> Any:
+    """Return the alias scope of some memory, by its name: LLVM takes memory of two scopes not to overlap."""
+    module = builder.module
+    domain = module.add_metadata(["rope_any"])
+    return module.add_metadata([module.add_metadata([f"rope_any {memory}", domain])])
+
+
+def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
+    """Return a pointer to a number of an index behind an address."""
+    return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
+
+
+def reader(memory: str, other: str) -> Any:
+    """
+    Return a function that reads a number of a kind from an address and an index; one of 16 bits as float32.
+
+    `memory` names what it reads from, `other` what is known not to overlap it.
+    """
+
+    def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del context, signature
+            number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
+            number.set_metadata("alias.scope", _alias_scope(builder, memory))
+            number.set_metadata("noalias", _alias_scope(builder, other))
+            if kind is FLOAT16:
+                return builder.fpext(number, _FLOAT)
+            if kind is BFLOAT16:  # the upper half of a float32
+                wide = builder.shl(builder.zext(number, ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+                return builder.bitcast(wide, _FLOAT)
+            return number
+
+        result = kind if kind in {types.float64, types.int64} else types.float32
+        return result(kind, address, index), generate
+
+    return intrinsic(read)
+
+
+def writer(memory: str, other: str) -> Any:
+    """
+    Return a function that writes a number as one of a kind, rounded to nearest even, to an address and an index.
+
+    `memory` names what it writes to, `other` what is known not to overlap it.
+    """
+
+    def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            *place, number = arguments[1:]
+            if kind is FLOAT16:
+                number = builder.fptrunc(number, _HALF)
+            elif kind is BFLOAT16:
+                number = _bfloat16_bits(builder, number)
+            stored = builder.store(number, _pointer(builder, kind, *place), align=_IN_MEMORY[kind][1])
+            stored.set_metadata("alias.scope", _alias_scope(builder, memory))
+            stored.set_metadata("noalias", _alias_scope(builder, other))
+            return context.get_dummy_value()
+
+        return types.none(kind, address, index, number), generate
+
+    return intrinsic(write)
+
+
+def _bfloat16_bits(builder: Any, number: Any) -> Any:
+    """Return a float32 as bfloat16, in 16 bits: bits + 0x7FFF + the last bit that stays, shifted; one NaN."""
+    word = ir.IntType(32)
+    bits = builder.bitcast(number, word)
+    upper = builder.lshr(bits, ir.Constant(word, 16))
+    last = builder.and_(upper, ir.Constant(word, 1))
+    rounded = builder.add(bits, builder.add(last, ir.Constant(word, 0x7FFF)))
+    is_nan = builder.fcmp_unordered("uno", number, number)
+    result = builder.select(is_nan, ir.Constant(word, 0x7FC0), builder.lshr(rounded, ir.Constant(word, 16)))
+    return builder.trunc(result, ir.IntType(16))
+
+
+def _int64_at(_: Any, address: Any, index: Any) -> Any:
+    """Return the 64-bit integer of an index behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.load(_pointer(builder, types.int64, *arguments))
+
+    return types.int64(address, index), generate
+
+
+_allocate: Any = cgutils.alloca_once  # typed in part, as is `intrinsic`
+
+
+def _scratch(_: Any) -> Any:
+    """Return the address of memory on the stack of a loop for `MOST_PAIRS`, which lives as long as the loop runs."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature, arguments
+        memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
+        return builder.ptrtoint(memory, context.get_value_type(types.intp))
+
+    return types.intp(), generate
+
+
+def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
+    """Copy 32 bytes to memory without a place in the caches, from and to multiples of 32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature
+        vector = ir.VectorType(_INT64, 4).as_pointer()
+        to, source = (builder.inttoptr(address, vector) for address in arguments)
+        stored = builder.store(builder.load(source, align=32), to, align=32)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.none(to, source), generate
+
+
+def _fence(_: Any) -> Any:
+    """Wait until other threads can see what was written past the caches."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature, arguments
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+int64_at: Any = intrinsic(_int64_at)
+scratch: Any = intrinsic(_scratch)
+copy_past_caches: Any = intrinsic(_copy_past_caches)
+fence: Any = intrinsic(_fence)
+
+
+def compile_loop(function: Callable[..., int], signature: Any, *made_of: Any) -> Callable[..., int]:
+    """
+    Return a function compiled for one signature, or from the disk, without Numba's look at the types of a call.
+
+    `made_of` is what is compiled into it from other files: Numba knows its own by the time of its last change.
+    """
+    function.__qualname__ = f"{function.__name__}_{version(*made_of)}"
+    try:
+        fast: Any = njit(signature, nogil=True, cache=True)(function)
+    except (OSError, RuntimeError):  # there is no directory that can be written
+        fast = njit(signature, nogil=True)(function)
+    entry: Callable[..., int] = fast.overloads[signature.args].entry_point
+    return entry
+
+
+def version(*made_of: Any) -> str:
+    """Return a name for the source of functions or modules."""
+    return hashlib.sha256("".join(map(inspect.getsource, made_of)).encode()).hexdigest()[:16]
