@@ -13,7 +13,7 @@ import pytest
 from conftest import one_jax
 
 import rope_any as ra
-from rope_any import _align, _arrays, _positions, _rope, _rotate, _table
+from rope_any import _align, _arrays, _positions, _rope, _rotate, _schedules, _table
 
 TESTS = Path(__file__).parent
 F = ra.frequencies(8)
@@ -89,7 +89,7 @@ def test_the_record_is_looked_up_once_in_a_call(lib, monkeypatch):
     if lib.name == "dask":
         pytest.skip("each chunk is of a library of its own")
     seen = []
-    for module in (_align, _positions, _rope, _rotate, _table):
+    for module in (_align, _positions, _rope, _rotate, _schedules, _table):
         if hasattr(module, "library"):
             monkeypatch.setattr(module, "library", lambda **named: seen.append([*named]) or _arrays.library(**named))
     rope, x = ra.Rope(F, pairing="half"), lib(np.ones((1, 2, 3, 8), dtype=np.float32))
@@ -115,7 +115,7 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # torch's own
 import numpy as np, torch
 import rope_any as ra
-from rope_any import _align, _arrays, _positions, _rope, _rotate, _table
+from rope_any import _align, _arrays, _positions, _rope, _rotate, _schedules, _table
 rope, x, runs = ra.Rope(ra.frequencies(8), pairing="half"), torch.randn(1, 2, 3, 8), []
 def backend(graph, _):
     runs.append(1)

@@ -17,7 +17,7 @@ import oracle
 import pytest
 
 import rope_any as ra
-from rope_any import _rotate, _table
+from rope_any import _schedules, _table
 from rope_any._arrays import _compilers, _memory, _numba, find
 from rope_any._formula import rotate_component
 
@@ -41,7 +41,7 @@ def without_numba(monkeypatch):
 def nothing_told(monkeypatch):
     """Let each test be warned anew, and forget what the compilers of others have refused."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
-    _rotate._compiled.cache_clear()
+    _schedules._compiled.cache_clear()
     _table._compiled_table.cache_clear()
     ra.clear_caches()
 
@@ -497,8 +497,8 @@ def test_torch_is_told_of_what_is_written(rng):
 def test_gradients_come_back_by_the_loop(rng, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    loops, plan = [], _rotate.launcher
-    monkeypatch.setattr(_rotate, "launcher", lambda kind, *rest: loops.append(kind) or plan(kind, *rest))
+    loops, plan = [], _schedules.launcher
+    monkeypatch.setattr(_schedules, "launcher", lambda kind, *rest: loops.append(kind) or plan(kind, *rest))
     x = torch.tensor(rng.uniform(-1, 1, (3, 12)), requires_grad=True)
     rope = ra.Rope(F, pairing="half")
     (gradient,) = torch.autograd.grad(rope.apply(x, 5, fused=True).sum(), x)

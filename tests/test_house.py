@@ -26,7 +26,7 @@ def is_of_arrays(name):
 
 # --- imports ----------------------------------------------------------------------------------------------
 
-CORE = {"_align", "_checks", "_frequencies", "_pairing", "_positions", "_rope", "_rotate", "_table"}
+CORE = {"_align", "_checks", "_frequencies", "_pairing", "_positions", "_rope", "_rotate", "_schedules", "_table"}
 OUTER = {"__init__", "__main__", "cli", "config", "integrations", "onnx", "plot", "testing"}
 HOST = {"_checks", "_frequencies", "axes", "scaling"}
 

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 
 import rope_any as ra
-from rope_any import _kept, _rope, _rotate
+from rope_any import _kept, _rope, _rotate, _schedules
 from rope_any._arrays import Library, _numba, find
 from rope_any._kept import PLANS
 
@@ -85,7 +85,7 @@ def spoil(*, constants=True):
     for key, plan in list(PLANS.items()):
         if key[1] == "table":
             continue
-        PLANS[key] = plan._replace(plan=_used) if isinstance(plan, tuple) else _used
+        PLANS[key] = plan._replace(run=_used) if isinstance(plan, tuple) else _used
     for kept in _kept._CONSTANTS.values() if constants else ():
         for key, rows in kept.items():
             angles = key == "angles"
@@ -254,7 +254,7 @@ def test_blocks_are_rotated_by_a_plan_too(put, fused, monkeypatch):
         warnings.simplefilter("ignore", RuntimeWarning)
         rope.apply(x, table, fused=fused)
         asked = []
-        monkeypatch.setattr(_rotate, "_plan_schedule", lambda *of: asked.append(of))
+        monkeypatch.setattr(_schedules, "plan_schedule", lambda *of: asked.append(of))
         assert bits(rope.apply(x, table, fused=fused)) == want
     assert not asked
 
@@ -958,14 +958,14 @@ def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
     monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=compiled))
     monkeypatch.setattr(_numba, "refusal", lambda *_: "as if it were not there")
     table = ROPE.table(range(x.shape[-2]), like=x)
-    _rotate._compiled.cache_clear()
+    _schedules._compiled.cache_clear()
     try:
         ROPE.apply(torch.empty_strided(x.shape, x.stride()).copy_(x), table, fused=True)
         assert seen == [False]
         ROPE.apply(x, table, fused=True)
         assert not any(seen)
     finally:
-        _rotate._compiled.cache_clear()
+        _schedules._compiled.cache_clear()
 
 
 _FREED = """

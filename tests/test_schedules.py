@@ -5,7 +5,7 @@ import oracle
 import pytest
 
 import rope_any as ra
-from rope_any import _rotate
+from rope_any import _schedules
 from rope_any._arrays import find
 
 PAIRS = 6
@@ -74,8 +74,8 @@ def test_tiles_equal_the_whole_and_the_oracle(shape, view, layout, dtype, put):
     cos, sin = (part.astype(dtype) for part in table(positions, rng))
     arrays = [to(part) for part in (x, cos, sin)]
     new = back(ra.rotate(*arrays, pairing=pairing, start=start))
-    rotation = _rotate.Rotation(find(arrays[0]), pairing, start)
-    whole = back(_rotate._rotate_whole(rotation, arrays[0], ra.Table(*arrays[1:]), None))
+    rotation = _schedules.Rotation(find(arrays[0]), pairing, start)
+    whole = back(_schedules._rotate_whole(rotation, arrays[0], ra.Table(*arrays[1:]), None))
     if pairing == "half":  # the same products and differences, wherever they are written
         np.testing.assert_array_equal(new, whole)
     np.testing.assert_allclose(new, whole, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
@@ -103,7 +103,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_tiles_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
     shape, rows, steps = STEPS[name]
-    assert _rotate._tile_shape(shape, rows) == steps
+    assert _schedules._tile_shape(shape, rows) == steps
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -162,7 +162,7 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
 
 
 def test_few_elements_are_turned_in_one_piece(monkeypatch):
-    monkeypatch.setattr(_rotate, "_in_tiles", lambda *_, **__: pytest.fail("in tiles"))
+    monkeypatch.setattr(_schedules, "_in_tiles", lambda *_, **__: pytest.fail("in tiles"))
     x = np.ones((1, 32, 1, 128), dtype=np.float32)
     rope = ra.Rope(ra.frequencies(128), pairing="half")
     rope(x, x)

@@ -41,7 +41,8 @@ ROOMS = {
     "_frequencies": ("test_table", "test_rope", "test_errors"),
     "_pairing": ("test_rotate", "test_rope", "test_errors", "test_fused"),
     "_positions": ("test_table", "test_positions", "test_errors", "test_reposition"),
-    "_rotate": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
+    "_rotate": ("test_rotate", "test_rope", "test_errors", "test_fused", "test_axes"),
+    "_schedules": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
     "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
     "scaling": ("test_scaling", "test_testing", "test_errors"),
     "config._parameters": CONFIG,
@@ -49,7 +50,7 @@ ROOMS = {
     "config._schemes": CONFIG,
 }
 # For chunks, shards and gradients, which NumPy has not.
-BEYOND = {f"_rotate.{name}" for name in ("_forward", "_rotate_parts", "_rotate_part", "_vjp", "_rotate_recorded")}
+BEYOND = {f"_schedules.{name}" for name in ("_forward", "_rotate_parts", "_rotate_part", "_vjp", "_rotate_recorded")}
 BEYOND |= {"_table._beside_shards"}
 SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
 FEW = 10  # tests that call a function

@@ -7,7 +7,7 @@ Print the schedules of the rotation, in the order in which they are tried, as a 
 
 import making
 
-from rope_any._rotate import SCHEDULES
+from rope_any._schedules import SCHEDULES
 
 WRITTEN = making.DOCS / "schedules_table.md"
 

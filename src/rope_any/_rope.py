@@ -19,7 +19,8 @@ from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequenci
 from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
-from rope_any._rotate import Plan, Rotation, check, plan_of
+from rope_any._rotate import check, plan_of
+from rope_any._schedules import Plan, Rotation
 from rope_any._table import (
     BentTable,
     Table,
