@@ -75,8 +75,9 @@ def _as_complex(x: Array) -> Array | None:
 def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
     pairs = c.shape[-1]
     is_row = c.size == pairs  # for all: arrays of fewer axes take less time
-    s = s.reshape(pairs) if is_row else s[..., None, :]
-    c, s = c.reshape(pairs) if is_row else c[..., None, :], s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
+    if not is_row:
+        c, s = c[..., None, :], s[..., None, :]
+    s = s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
     other = (slice(None), slice(None, None, -1)) if is_row else (..., slice(None, None, -1), slice(None))
     multiply, subtract, empty = np.multiply, np.subtract, np.empty
 

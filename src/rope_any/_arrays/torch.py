@@ -94,7 +94,7 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if type(x) in _PLAIN:
                 if (recording and x.requires_grad) or x.is_neg() or (not x.data_ptr() and x.numel()):
                     return None
-                facts += (x.dtype, x.is_cpu or x.device, x.shape, x.stride())
+                facts += (x.dtype, x.is_cpu or x.device, x.shape, x.is_contiguous() or x.stride())
             elif x is None:
                 facts.append(None)
             else:
