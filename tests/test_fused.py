@@ -18,7 +18,7 @@ import pytest
 
 import rope_any as ra
 from rope_any import _schedules, _table
-from rope_any._arrays import _compilers, _memory, _numba, find
+from rope_any._arrays import _compilers, _memory, _numba, _threads, find
 from rope_any._formula import rotate_component
 
 PAGE = Path(__file__).parent.parent / "docs" / "fused.md"
@@ -312,6 +312,7 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
     rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
+    monkeypatch.setattr(_numba, "SHARED_FROM", 2**17)
     monkeypatch.setattr(_numba, "share", lambda *of, share=_numba.share: shares.append(len(of[1])) or share(*of))
     lib, got = find(x), []
     for threads in (1, 2, 5):
@@ -342,12 +343,12 @@ def test_threads_keep_what_they_use_when_a_call_is_interrupted():
         return 1
 
     with contextlib.suppress(KeyboardInterrupt):
-        _numba.share(loop, [(i,) for i in range(100)], 2, used)
+        _threads.share(loop, [(i,) for i in range(100)], 2, used)
     del used
     gc.collect()
     assert alive() is not None
     go_on.set()
-    assert _numba._pool(2).submit(lambda: len(calls)).result(60) == 2  # no other call was begun
+    assert _threads._pool(2).submit(lambda: len(calls)).result(60) == 2  # no other call was begun
     for _ in range(600):
         if alive() is None:
             break
@@ -520,7 +521,7 @@ _AT_THE_END = """
 import threading
 import numpy as np
 import rope_any as ra
-rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.ones((8, 400, 128))
+rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.ones((8, 600, 128))
 want = rope.apply(x, 5)
 
 def late():
@@ -550,7 +551,7 @@ if "nowhere" in sys.argv:  # there is no place for what is compiled
     for kind in vars(caching).values():
         if hasattr(kind, "_locator_classes"):
             kind._locator_classes = []
-rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.random.default_rng(0).standard_normal((8, 400, 128))
+rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.random.default_rng(0).standard_normal((8, 600, 128))
 want = rope.apply(x, 5)
 far = rope.table([2**31 - 1], like=x, fused=True, dtype="float32")
 assert np.allclose(far, rope.table([2**31 - 1], like=x), rtol=0, atol=1.2e-7)
@@ -717,10 +718,9 @@ def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
 def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
     from rope_any._arrays import _table_loop
 
-    shares = []
-    monkeypatch.setattr(
-        _table_loop, "share", lambda *of, share=_table_loop.share: shares.append(len(of[1])) or share(*of)
-    )
+    shares, share = [], _table_loop.share
+    monkeypatch.setattr(_table_loop, "SHARED_FROM", 2**17)
+    monkeypatch.setattr(_table_loop, "share", lambda *of: shares.append(len(of[1])) or share(*of))
     rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
     p = np.arange(first, first + count)
     lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))

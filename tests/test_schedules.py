@@ -6,7 +6,7 @@ import pytest
 
 import rope_any as ra
 from rope_any import _schedules
-from rope_any._arrays import find
+from rope_any._arrays import _threads, find
 
 PAIRS = 6
 F = ra.frequencies(2 * PAIRS)
@@ -159,6 +159,32 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
     with torch.autograd.forward_ad.dual_level():
         assert blocks(lambda: rotate(torch.autograd.forward_ad.make_dual(x, x), cos, sin)) == 0
     assert blocks(lambda: torch.compile(rotate, fullgraph=True, backend="eager")(x, cos, sin)) == 0
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
+    rope, shared, seen = ra.Rope(ra.frequencies(64), pairing=pairing), [], set()
+    x = rng.standard_normal((2, 40, 3, 100, 70))  # features that pass through, and float64
+    record, share = find(x), _threads.share
+
+    def watched(work, calls, count):
+        def work_of_one(*call):
+            seen.add(np.geterr()["over"])
+            return work(*call)
+
+        shared.append(len(calls))
+        return share(work_of_one, calls, count)
+
+    monkeypatch.setattr(_schedules, "share", watched)
+    got = []
+    for threads in (1, 2, 5):
+        monkeypatch.setitem(vars(record), "host", record.host._replace(threads=lambda n=threads: n))
+        with np.errstate(over="raise"):  # of the caller, in all threads
+            got.append(rope.apply(x, 7))
+    assert shared[0] == 1 and min(shared[1:]) > 5 and seen == {"raise"}
+    for other in got:
+        np.testing.assert_array_equal(other, got[0])
+        np.testing.assert_array_equal(other[1, 3], rope.apply(x[1, 3], 7))  # in one piece
 
 
 def test_few_elements_are_turned_in_one_piece(monkeypatch):

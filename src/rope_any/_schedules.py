@@ -11,6 +11,7 @@ from rope_any._arrays import Array, Library, X, library
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
+from rope_any._arrays._threads import SHARED_FROM, share
 from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, join, split, step_and_gap
 from rope_any._table import Table
@@ -211,7 +212,7 @@ def _looped(
     table: Table,
     outs: tuple[Array | None, ...],
     *,
-    launch: Callable[[int], int],
+    launch: Callable[[int], object],
 ) -> Plan:
     """Return the plan that hands arrays like these to the loop."""
     host: Any = rotation.lib.host
@@ -240,7 +241,7 @@ def _looped(
 
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, writes: bool
-) -> Callable[[int], int]:
+) -> Callable[[int], object]:
     """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
@@ -360,7 +361,7 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
             x = scratch[0]
         _rotate_into(host.module, out, x, pairing, factors=factors, products=scratch)
 
-    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=2, share=1)
+    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=2, larger=1)
 
 
 def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
@@ -382,7 +383,7 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
         if target is None:
             out[...] = own
 
-    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=1, share=4)
+    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=1, larger=4)
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
@@ -392,17 +393,17 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None
     def write(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         out[...] = rotated(x, *factors)
 
-    return _in_tiles(rotation, x, table, out, prepare=lambda *factors: factors, write=write, scratch=0, share=8)
+    return _in_tiles(rotation, x, table, out, prepare=lambda *factors: factors, write=write, scratch=0, larger=8)
 
 
 def _in_tiles(
-    rotation: Rotation, x: X, table: Table, out: X | None, /, *, prepare: Any, write: Any, scratch: int, share: int
+    rotation: Rotation, x: X, table: Table, out: X | None, /, *, prepare: Any, write: Any, scratch: int, larger: int
 ) -> X:
     """
     Rotate x in the memory of a CPU tile by tile, into `out` or a new array.
 
     ``prepare(c, s)`` makes of a part of the table the factors that ``write(host, out, x, factors, scratch)`` rotates a
-    tile by; `scratch` is how many arrays like a tile that needs, `share` how much larger than others its tiles may be.
+    tile by; `scratch` is how many arrays like a tile that needs, `larger` how much larger than others its tiles may be.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -411,17 +412,25 @@ def _in_tiles(
     parts = rotation.rotary_slice(result, table), rotation.rotary_slice(x, table)
     to, source, cos, sin = _batch_axes_by_stride(lib, *parts, *table)
     batch, features = tuple(source.shape[:-1]), source.shape[-1]
-    most = min(share * host.tile_size(), 2**20)
+    most = min(larger * host.tile_size(), 2**20)
     steps = _tile_shape(batch, max(most // features, 1))
     place = {"dtype": rotation.dtype(x), "device": source.device}
-    memory = tuple(host.module.empty((*steps, features), **place) for _ in range(scratch))
-    for part, tiles in _tiles(batch, tuple(cos.shape[:-1]), steps):
-        factors = prepare(*rotation.factors(source, Table(cos[part], sin[part])))
-        for tile in tiles:
+    tiles = list(_tiles(batch, tuple(cos.shape[:-1]), steps))
+
+    def rotate_tiles(begin: int, end: int) -> None:
+        memory = tuple([host.module.empty((*steps, features), **place) for _ in range(scratch)])
+        known: Any = None
+        for part, tile in tiles[begin:end]:
+            if part is not known:
+                known, factors = part, prepare(*rotation.factors(source, Table(cos[part], sin[part])))
             piece, own = source[tile], memory
             if piece.shape != (*steps, features):  # a last tile may be smaller
-                own = tuple(part[tuple(slice(n) for n in piece.shape)] for part in memory)
+                own = tuple([part[tuple(slice(n) for n in piece.shape)] for part in memory])
             write(host, to[tile], piece, factors, own)
+
+    workers = host.threads() if host.shares_tiles and prod(batch) * features >= SHARED_FROM else 1
+    step = -(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles)
+    share(rotate_tiles, [(i, i + step) for i in range(0, len(tiles), max(step, 1))], workers)
     return result
 
 
@@ -449,8 +458,8 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 
 def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
-) -> Iterator[tuple[tuple[slice, ...], Iterator[tuple[slice, ...]]]]:
-    """Yield the indices of each part of the table, with those of the tiles of x that it rotates."""
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Yield the indices of a part of the table and of a tile of x that it rotates, part by part."""
     everything = [slice(None)]  # which takes less time than its own ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -458,7 +467,8 @@ def _tiles(
     ]
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
         ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))
-        yield part, product(*ours)
+        for tile in product(*ours):
+            yield part, tile
 
 
 # --- which schedule runs ----------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class HostMemory(NamedTuple):
     """Tell the library that a loop has written into x."""
     threads: Callable[[], int]
     """How many threads rotate large arrays."""
+    shares_tiles: bool
+    """Whether tiles are rotated side by side, by functions of the library that use one thread."""
 
 
 _MADE_OF_XP: Any = None  # the default of a field that `Library.__post_init__` gives

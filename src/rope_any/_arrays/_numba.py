@@ -1,21 +1,15 @@
-"""Numba's loops for arrays in the memory of a CPU, of whatever library: whether they can be had, and their threads."""
+"""Numba's loop for arrays in the memory of a CPU, of whatever library: whether it can be had, and all its arguments."""
 
 import ctypes
-import os
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache, partial
 from math import prod
-from typing import Any
 
 from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, pack
 from rope_any._arrays._library import FLOATING
 from rope_any._arrays._memory import has_huge_pages
+from rope_any._arrays._threads import SHARED_FROM, share
 
-SHARED_FROM = 2**17  # numbers: to start threads for fewer takes longer than to make them
 _STREAMED_FROM = 2**25  # bytes that are written: more than most caches hold, so that they need not go there
 
 
@@ -51,7 +45,7 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
     threads: Callable[[], int],
     given: tuple[int, int],
     writes: bool,  # noqa: FBT001  # likewise
-) -> Callable[[int], int]:
+) -> Callable[[int], object]:
     """
     Return a function that rotates the rows of one or two arrays, all that is known beforehand decided.
 
@@ -74,7 +68,7 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
     if numbers < SHARED_FROM:
         return alone
 
-    def shared(arrays: int) -> int:
+    def shared(arrays: int) -> object:
         workers = threads()
         if workers == 1:
             return alone(arrays)
@@ -83,67 +77,3 @@ def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one p
         return share(loop, calls, workers, (layout, ctypes.cast(arrays, ctypes.py_object).value))
 
     return shared
-
-
-# --- threads ----------------------------------------------------------------------------------------------------------
-
-
-def threads() -> int:
-    """Return how many threads rotate large arrays of NumPy: ``OMP_NUM_THREADS``, or all processors of this process."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def share(loop: Callable[..., int], calls: Sequence[tuple[Any, ...]], count: int, used: object) -> int:
-    """
-    Make calls of the loop in this thread and others, each taking the next when done; return the least result.
-
-    `used` is what the calls know by address: threads keep it, for an interrupt may end this call before they are done.
-    """
-    left, results = deque(calls), list[int]()
-
-    def work(_: object = used) -> None:
-        while True:
-            try:
-                call = left.popleft()
-            except IndexError:
-                return
-            results.append(loop(*call))
-
-    others: list[Future[None]] = []
-    try:
-        with suppress(RuntimeError):  # at the end of a program no thread can be started: then this one does it all
-            for _ in range(min(count, len(calls)) - 1):
-                others.append(_pool(count).submit(work))  # noqa: PERF401  # those that could be started are waited for
-        work()
-        for other in others:
-            if not other.cancel():  # it has begun
-                other.result()
-    finally:
-        left.clear()  # after an interrupt no thread begins anything more
-    return min(results)
-
-
-def _pool(count: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work, as many as are asked for or more."""
-    with _LOCK:
-        if not _POOLS or _POOLS[-1][0] < count:
-            _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))
-        return _POOLS[-1][1]
-
-
-_POOLS: list[tuple[int, ThreadPoolExecutor]] = []
-_LOCK = threading.Lock()
-
-
-def _forget_threads() -> None:
-    """Forget the threads of the parent, which a forked process does not have."""
-    global _LOCK  # noqa: PLW0603  # it may be held by a thread that is not there
-    _LOCK = threading.Lock()
-    _POOLS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

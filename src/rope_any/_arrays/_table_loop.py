@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from rope_any._arrays import _intrinsics, _layout
 from rope_any._arrays._intrinsics import compile_loop, reader, scratch, writer
 from rope_any._arrays._layout import MOST_PAIRS
-from rope_any._arrays._numba import SHARED_FROM, share
+from rope_any._arrays._threads import SHARED_FROM, share
 from rope_any._arrays.numpy import address
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]

@@ -9,7 +9,7 @@ from typing import Any
 import array_api_compat.numpy as xp
 import numpy as np
 
-from rope_any._arrays import _memory, _numba
+from rope_any._arrays import _memory, _numba, _threads
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 
 
@@ -153,7 +153,8 @@ LIBRARY = Library(
         held_at=_HELD_AT if _TELLS_ADDRESSES else _memory.PACKED_AT,
         may_write=lambda _: True,
         written=lambda _: None,
-        threads=_numba.threads,
+        threads=_threads.threads,
+        shares_tiles=True,
     ),
     signature=_signature,
     keeps_constants=lambda: True,

@@ -359,6 +359,7 @@ LIBRARY = Library(
         may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
         written=_written,
         threads=torch.get_num_threads,
+        shares_tiles=False,  # its functions do that themselves
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_with_gradient,
