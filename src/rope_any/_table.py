@@ -256,7 +256,7 @@ def consecutive_table(
     if callable(loop):
         cos, sin = loop((count,), factor, 0, 0, first, 1)
         return Table(host.adopt(cos), host.adopt(sin))
-    cos, sin = kept(frequencies, "angles", partial(_precompute_angles, frequencies)).cos_sin(first, count)
+    cos, sin = kept(frequencies, "angles", partial(_precompute_angles, frequencies)).cos_sin(first, count, host.threads)
     made = Table(host.adopt(cos), host.adopt(sin))
     return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
 

@@ -6,10 +6,13 @@ that takes a fraction of the time of a cosine, and what comes out is off by some
 always made of the same two factors, wherever the positions of a call begin.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from rope_any._arrays._threads import SHARED_FROM, share
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -28,7 +31,7 @@ class Angles(NamedTuple):
     latest: list[tuple[int, npt.NDArray[np.complex128]]]
     """The i that was asked for last, and the numbers of position 64 i: decoding asks for each 64 times."""
 
-    def cos_sin(self, first: int, count: int) -> tuple[Floats, Floats]:
+    def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
         """Return cosines and sines of so many positions from the first on, each ``(count, pairs)``."""
         row, fine, latest = self
         i, j = divmod(first, _ROWS)
@@ -40,13 +43,20 @@ class Angles(NamedTuple):
             rows = coarse * fine[j : j + count]
             return rows.real.astype(np.float32), rows.imag.astype(np.float32)
         cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # in one piece, which malloc keeps for the next
-        begin, end, done = first // _ROWS, -(-(first + count) // _ROWS), 0  # in groups of 64 rows
-        for i in range(begin, end, _TILE):
-            coarse = _unit_circle(row, np.arange(i, min(i + _TILE, end)) * _ROWS)
-            skipped = first % _ROWS if i == begin else 0
-            rows = (coarse[:, None, :] * fine).reshape(-1, len(row))[skipped : skipped + count - done]
-            cos[done : done + len(rows)], sin[done : done + len(rows)] = rows.real, rows.imag
-            done += len(rows)
+
+        def fill(begin: int, end: int) -> None:
+            coarse, scratch = _unit_circle(row, np.arange(begin, end) * _ROWS), np.empty((_TILE, *fine.shape), complex)
+            for i in range(0, len(coarse), _TILE):
+                some, start = coarse[i : i + _TILE, None, :], (begin + i) * _ROWS - first
+                rows = np.multiply(some, fine, out=scratch[: len(some)]).reshape(-1, len(row))
+                rows = rows[max(-start, 0) : count - start]
+                part = slice(max(start, 0), max(start, 0) + len(rows))
+                cos[part], sin[part] = rows.real, rows.imag
+
+        end = -(-(first + count) // _ROWS)
+        workers = threads() if cos.size >= SHARED_FROM else 1
+        step = -(-(end - i) // (4 * workers)) if workers > 1 else end - i
+        share(fill, [(n, min(n + step, end)) for n in range(i, end, step)], workers)
         return cos, sin
 
 
