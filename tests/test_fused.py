@@ -186,7 +186,7 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
     pytest.importorskip("numba", reason="numba is not installed")
     from rope_any._arrays import _rotation_loop
 
-    monkeypatch.setattr(_rotation_loop, "loop", failing)
+    monkeypatch.setattr(_rotation_loop, "rotation_loop", failing)
     rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
     want = rope.apply(x)
     with pytest.warns(RuntimeWarning, match="Numba failed .NotImplementedError"):
@@ -313,7 +313,8 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
     rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
     monkeypatch.setattr(_numba, "SHARED_FROM", 2**17)
-    monkeypatch.setattr(_numba, "share", lambda *of, share=_numba.share: shares.append(len(of[1])) or share(*of))
+    share = _numba.run_shared
+    monkeypatch.setattr(_numba, "run_shared", lambda *of: shares.append(len(of[1])) or share(*of))
     lib, got = find(x), []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
@@ -343,7 +344,7 @@ def test_threads_keep_what_they_use_when_a_call_is_interrupted():
         return 1
 
     with contextlib.suppress(KeyboardInterrupt):
-        _threads.share(loop, [(i,) for i in range(100)], 2, used)
+        _threads.run_shared(loop, [(i,) for i in range(100)], 2, used)
     del used
     gc.collect()
     assert alive() is not None
@@ -382,7 +383,7 @@ def test_what_goes_past_the_caches_has_the_same_bits(put, monkeypatch, layout, d
         x, table = x.swapaxes(1, 2), table[:, :, None]
     got = []
     for limit in (0, 2**60):
-        monkeypatch.setattr(_numba, "_STREAMED_FROM", limit)
+        monkeypatch.setattr(_numba, "_PAST_CACHES_FROM", limit)
         ra.clear_caches()
         out = x + 0 if layout == "in place" else x * 0
         given = out if layout == "in place" else x
@@ -480,7 +481,7 @@ def test_no_width_or_shape_compiles_anything_more(put, rng):
         np.testing.assert_allclose(
             ra.rotate(x, cos, sin, pairing="half", fused=True), ra.rotate(x, cos, sin, pairing="half"), atol=1e-15
         )
-    assert _rotation_loop.loop.cache_info().currsize <= 8  # four dtypes, two pairings
+    assert _rotation_loop.rotation_loop.cache_info().currsize <= 8  # four dtypes, two pairings
 
 
 def test_torch_is_told_of_what_is_written(rng):
@@ -499,7 +500,11 @@ def test_gradients_come_back_by_the_loop(rng, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
     loops, plan = [], _schedules.launcher
-    monkeypatch.setattr(_schedules, "launcher", lambda kind, *rest: loops.append(kind) or plan(kind, *rest))
+    monkeypatch.setattr(
+        _schedules,
+        "launcher",
+        lambda variant, *rest, **options: loops.append(variant) or plan(variant, *rest, **options),
+    )
     x = torch.tensor(rng.uniform(-1, 1, (3, 12)), requires_grad=True)
     rope = ra.Rope(F, pairing="half")
     (gradient,) = torch.autograd.grad(rope.apply(x, 5, fused=True).sum(), x)
@@ -718,9 +723,9 @@ def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
 def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
     from rope_any._arrays import _table_loop
 
-    shares, share = [], _table_loop.share
-    monkeypatch.setattr(_table_loop, "SHARED_FROM", 2**17)
-    monkeypatch.setattr(_table_loop, "share", lambda *of: shares.append(len(of[1])) or share(*of))
+    shares, share = [], _table_loop.run_shared
+    monkeypatch.setattr(_table_loop, "SHARED_FROM", 2**16)
+    monkeypatch.setattr(_table_loop, "run_shared", lambda *of: shares.append(len(of[1])) or share(*of))
     rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
     p = np.arange(first, first + count)
     lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))
@@ -786,7 +791,7 @@ def test_a_fused_table_has_a_loop_for_any_shape(put):
         cos, sin = ra.cos_sin(p, (1.0,) * pairs, fused=True)
         assert tuple(cos.shape) == (*shape, pairs)
         assert (np.asarray(cos) == 1).all() and (np.asarray(sin) == 0).all()
-    assert _table_loop.loop.cache_info().currsize == 1
+    assert _table_loop.table_loop.cache_info().currsize == 1
 
 
 def test_what_fused_tables_fall_back_for_is_told(put):
@@ -827,7 +832,7 @@ def test_a_loop_for_tables_that_cannot_be_compiled_is_told_of(put, monkeypatch):
 
     from rope_any._arrays import _table_loop
 
-    monkeypatch.setattr(_table_loop, "loop", failing)
+    monkeypatch.setattr(_table_loop, "table_loop", failing)
     p = put(np.arange(5))
     got, told = watched(lambda: ra.cos_sin(p, F, fused=True))
     np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)

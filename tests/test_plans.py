@@ -89,7 +89,7 @@ def spoil(*, constants=True):
     for kept in _kept._CONSTANTS.values() if constants else ():
         for key, rows in kept.items():
             angles = key == "angles"
-            kept[key] = rows._replace(fine=rows.fine * 0) if angles else [row * 0 for row in rows]
+            kept[key] = rows._replace(within_block=rows.within_block * 0) if angles else [row * 0 for row in rows]
 
 
 def _used(*_):

@@ -165,7 +165,7 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
 def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
     rope, shared, seen = ra.Rope(ra.frequencies(64), pairing=pairing), [], set()
     x = rng.standard_normal((2, 40, 3, 100, 70))  # features that pass through, and float64
-    record, share = find(x), _threads.share
+    record, share = find(x), _threads.run_shared
 
     def watched(work, calls, count):
         def work_of_one(*call):
@@ -175,7 +175,7 @@ def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
         shared.append(len(calls))
         return share(work_of_one, calls, count)
 
-    monkeypatch.setattr(_schedules, "share", watched)
+    monkeypatch.setattr(_schedules, "run_shared", watched)
     got = []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(record), "host", record.host._replace(threads=lambda n=threads: n))

@@ -76,7 +76,7 @@ def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None,
     return shard_positions(tokens, as_position_array(each, like=tokens.x, lib=tokens.lib), axes)
 
 
-def alignment(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], Table] | None:
+def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], Table] | None:
     """
     Return what makes a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... broadcast to ``x.shape[:-1]``.
 

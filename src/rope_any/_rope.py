@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._align import (
     Tokens,
-    alignment,
+    broadcaster,
     expand_positions,
     own_positions,
     positions_by_axis,
@@ -99,7 +99,7 @@ class Rope:
     start: int = 0
     blocks: int = 1
     _prepared: PreparedFrequencies = field(init=False, compare=False)
-    _layout: tuple[Any, ...] = field(init=False, compare=False)  # all that a plan depends on
+    _plan_key: tuple[Any, ...] = field(init=False, compare=False)  # all of it that a plan depends on
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
@@ -124,7 +124,7 @@ class Rope:
             "start": start,
             "blocks": blocks,
             "_prepared": (prepared := prepare(frequencies)),
-            "_layout": (self.pairing, start, blocks, pairs, prepared.axes, self.attention_factor == 1),
+            "_plan_key": (self.pairing, start, blocks, pairs, prepared.axes, self.attention_factor == 1),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -241,7 +241,9 @@ class Rope:
         """
         if type(seq_axis) is not int or type(fused) is not bool:
             seq_axis, fused = integer("seq_axis", seq_axis), flag("fused", fused)
-        return self._rotate((("q", "k"), seq_axis, fused, False, False), (q, k), positions, _pair(out))
+        return self._rotate(
+            (("q", "k"), seq_axis, fused, False, False), (q, k), positions, _NO_OUTS if out is None else _pair(out)
+        )
 
     def apply(
         self,
@@ -323,7 +325,7 @@ class Rope:
         fused, factor, key = flag("fused", fused), self.attention_factor, None
         if type(positions) is range and positions.step == 1 and dtype is None:
             facts = signature((like,))
-            key = None if facts is None else (facts, "table", fused, self._layout)
+            key = None if facts is None else (facts, "table", fused, self._plan_key)
             lib = None if key is None else PLANS.get(key)
             if lib is not None:
                 count = max(positions.stop - positions.start, 0)
@@ -431,9 +433,9 @@ class Rope:
             if isinstance(positions, Integral) and kind is not bool:
                 positions, kind = int(positions), int  # NumPy's integers are numbers
             else:
-                arrays, kind = _with_positions(arrays, positions)
+                arrays, kind = _key_parts(arrays, positions)
         like = signature(arrays)
-        key = None if like is None else (like, kind, call, self._layout)
+        key = None if like is None else (like, kind, call, self._plan_key)
         decided: _CallPlan | None = None if key is None else PLANS.get(key)
         if decided is None:
             decided, tables = self._new_plan(call, xs, positions, outs, lib)
@@ -464,13 +466,13 @@ class Rope:
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
-        fits = []
+        broadcasters = []
         for each, given, out in zip(tokens, each_table, outs, strict=True):
             if isinstance(positions, tuple):
                 self._check_given(lib, given)
-            fits.append(alignment(each, tuple(given.cos.shape[:-1])))
+            broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
             check(rotation, each.x, given, out, name=each.name)
-        plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, fits)
+        plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return decided._replace(run=plan), tables
 
     def _check_given(self, lib: Library, given: Table) -> None:
@@ -487,7 +489,12 @@ class Rope:
         xs: tuple[Array, ...],
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
-        """Return the table of all arrays, given or made, or a pair; of fewer queries than keys the last rows."""
+        """
+        Return the table of a call, or a pair of tables: as they are given, or made from positions.
+
+        If there are fewer queries than keys, theirs are the last rows. To rotate backwards, the table is divided by the
+        square of the attention factor.
+        """
         names, axis, fused, inverse, _ = call
         if decided.adds_angles:
             first = integer("positions", positions) if positions else 0
@@ -537,7 +544,7 @@ class Rope:
             raise TypeError(msg)
 
         def layout(rope: Rope) -> str:
-            pairing, start, blocks, pairs, *_ = rope._layout
+            pairing, start, blocks, pairs, *_ = rope._plan_key
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 
         if layout(self) != layout(source):
@@ -570,8 +577,12 @@ def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
     return (tables, tables) if isinstance(tables, Table) else tables
 
 
-def _with_positions(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
-    """Return the arrays of a call with those of its positions, and all else of these that a plan depends on."""
+def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
+    """
+    Return the arrays whose signature goes into the key of a plan, and what else of the positions does.
+
+    That is their type; of a range its length and step; of a pair of tables whether one serves both.
+    """
     kind: object = type(positions)
     if kind is BentTable:
         return arrays + positions, kind  # type: ignore[operator]  # a table is a tuple
@@ -621,9 +632,11 @@ def _arrays_of(positions: object) -> dict[str, Array]:
     return {"positions": positions} if is_array(positions) else {}
 
 
-def _pair(out: Any) -> tuple[Array | None, Array | None]:
-    if out is None:
-        return None, None
+_NO_OUTS = None, None
+
+
+def _pair(out: Any) -> tuple[Array, Array]:
+    """Return the arrays for q and for k; raise unless there are two."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
         msg = f"out must be a pair of arrays, for q and for k; got {type(out).__name__}"
         raise TypeError(msg)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
-from rope_any._arrays._memory import are_dense_and_apart, require_writable
+from rope_any._arrays._memory import passes_fast_overlap_check, require_writable
 from rope_any._checks import flag, integer
 from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing
@@ -58,7 +58,7 @@ def rotate(
     TypeError
         If an argument is no array, no floating-point array or of another library than x.
     ValueError
-        If shapes, devices or the pairing don't fit; or if `out` cannot be written, overlaps another argument
+        If shapes, devices or the pairing don't broadcast; or if `out` cannot be written, overlaps another argument
         in part, or would be written through while gradients are recorded.
 
     Notes
@@ -137,35 +137,40 @@ def plan_of(
     named: dict[str, Array],
     tables: tuple[Table, ...],
     outs: tuple[Array | None, ...],
-    fits: Sequence[Callable[[Table], Table] | None] = (None,),
+    broadcasters: Sequence[Callable[[Table], Table] | None] = (None,),
     /,
 ) -> Plan:
     """
     Decide how checked arrays are rotated, each by its table.
 
-    `fits` are what the tables are to be aligned by. What `outs` overlap is asked in each run of the plan.
+    `broadcasters` has for each table None, or a function that gives it axes by which it broadcasts to its array. The
+    plan takes the arrays; one table for all, or a pair of tables; and `outs`. What these overlap is asked in each run.
     """
     names, xs = tuple(named), tuple(named.values())
     writes = any(out is not None for out in outs)
-    aligned = tuple([fit(table) if fit else table for fit, table in zip(fits, tables, strict=True)])
-    first, fit = xs[0], fits[0]
+    wide_tables = tuple(
+        [broadcast(table) if broadcast else table for broadcast, table in zip(broadcasters, tables, strict=True)]
+    )
+    first, broadcast = xs[0], broadcasters[0]
     if all(table is tables[0] for table in tables) and all((x.dtype, x.ndim) == (first.dtype, first.ndim) for x in xs):
-        together = plan_schedule(rotation, xs, aligned[0], outs)
+        together = plan_schedule(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             if writes:
                 require_apart(rotation.lib, names, xs, (table,), outs)
-            return together(xs, fit(table) if fit else table, outs)
+            return together(xs, broadcast(table) if broadcast else table, outs)
 
-        return run if writes or fit else together
-    each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, aligned, outs, strict=True)]
+        return run if writes or broadcast else together
+    each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
         of_each: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
             require_apart(rotation.lib, names, xs, of_each, outs)
-        calls = zip(each, fits, xs, of_each, outs, strict=True)
-        return tuple([run((x,), fit(table) if fit else table, (out,))[0] for run, fit, x, table, out in calls])
+        calls = zip(each, broadcasters, xs, of_each, outs, strict=True)
+        return tuple(
+            [run((x,), broadcast(table) if broadcast else table, (out,))[0] for run, broadcast, x, table, out in calls]
+        )
 
     return run_each
 
@@ -179,7 +184,7 @@ def require_apart(
     /,
 ) -> None:
     """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
-    if are_dense_and_apart(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
+    if passes_fast_overlap_check(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
         return
     factors = [("cos", tables[0].cos), ("sin", tables[0].sin)]
     if tables[-1] is not tables[0]:

@@ -11,7 +11,7 @@ from rope_any._arrays import Array, Library, X, library
 from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
-from rope_any._arrays._threads import SHARED_FROM, share
+from rope_any._arrays._threads import SHARED_FROM, run_shared
 from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, join, split, step_and_gap
 from rope_any._table import Table
@@ -199,14 +199,14 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
         if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
             return partial(_rotate_copies, rotation)
         try:
-            launch = _launcher(rotation, xs, results, factors, writes=outs[0] is not None)
-            return _looped(rotation, xs, table, outs, launch=launch)
+            launch = _launcher(rotation, xs, results, factors, has_out=outs[0] is not None)
+            return _plan_launch(rotation, xs, table, outs, launch=launch)
         except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
             warn_fallback(f"Numba failed ({type(error).__name__})")
     return partial(dispatch, rotation._replace(fused=False))
 
 
-def _looped(
+def _plan_launch(
     rotation: Rotation,
     xs: tuple[Array, ...],
     table: Table,
@@ -214,24 +214,24 @@ def _looped(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that hands arrays like these to the loop."""
+    """Return the plan that calls `launch`; unaligned arrays are copied, an `out` that can't be written is an error."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
-    is_partial = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs)
-    held, allocators = host.held, [host.allocator(x) for x in xs]
+    is_partial, pair = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
+    address_bundle, allocators = host.address_bundle, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # which raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        arrays = held((xs[0], xs[-1], results[0], results[-1], cos, sin))
-        if not launch(id(arrays)):
+        bundle = address_bundle((*xs, *results, cos, sin) if pair else (*xs, *xs, *results, *results, cos, sin))
+        if not launch(id(bundle)):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
-                host.written(result)
+                host.mark_written(result)
                 if is_partial:
                     rotation.copy_passthrough(x, table, result)
         return results  # type: ignore[no-any-return]  # like xs
@@ -240,22 +240,31 @@ def _looped(
 
 
 def _launcher(
-    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, writes: bool
+    rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
     """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
-    def steps(part: Array, axes: int) -> tuple[int, ...]:
-        own = [0 if n == 1 else step for n, step in zip(part.shape[:-1], host.strides(part), strict=False)]
+    def strides(part: Array, axes: int) -> tuple[int, ...]:
+        own = [0 if n == 1 else stride for n, stride in zip(part.shape[:-1], host.strides(part), strict=False)]
         return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
     each = [
-        BatchAxes(tuple(x.shape[:-1]), *(steps(part, x.ndim - 1) for part in (x, result, *factors)))
+        BatchAxes(tuple(x.shape[:-1]), *(strides(part, x.ndim - 1) for part in (x, result, *factors)))
         for x, result in zip(xs, results, strict=True)
     ]
-    kind, sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
-    return launcher(kind, factors[0].shape[-1], start * sizes[0], sizes, each, host.threads, host.held_at, writes)
+    variant, item_sizes = (lib.dtype_name(xs[0].dtype), pairing, inverse), (xs[0].itemsize, factors[0].itemsize)
+    return launcher(
+        variant,
+        factors[0].shape[-1],
+        each,
+        item_sizes=item_sizes,
+        threads=host.threads,
+        has_out=has_out,
+        feature_offset=start * item_sizes[0],
+        bundle_offsets=host.bundle_offsets,
+    )
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
@@ -322,12 +331,12 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
     """Rotate all arrays of a call by one prepared table, in the fewest operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
-    prepare: Any = lib.host and lib.host.few[rotation.pairing]
+    make_rotator: Any = lib.host and lib.host.few[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        rotated = prepare(*(table if is_ready else rotation.factors(xs[0], table)))
+        rotated = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple(map(rotated, xs))
         return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
@@ -352,16 +361,18 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate tile by tile: features, and features exchanged with the other of their pair, all products in scratch."""
     pairing = rotation.pairing
 
-    def prepare(c: Array, s: Array) -> tuple[Array, ...]:
+    def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
         return join(rotation.lib, c, c, pairing), s, -s
 
-    def write(host: Any, out: Array, x: Array, factors: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-        if x.dtype != scratch[0].dtype:
-            scratch[0][...] = x
-            x = scratch[0]
-        _rotate_into(host.module, out, x, pairing, factors=factors, products=scratch)
+    def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
+        if x.dtype != buffers[0].dtype:
+            buffers[0][...] = x
+            x = buffers[0]
+        _rotate_into(host.module, out, x, pairing, factors=factors, products=buffers)
 
-    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=2, larger=1)
+    return _in_tiles(
+        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=2, larger=1
+    )
 
 
 def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
@@ -369,11 +380,11 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     lib = rotation.lib
     host: Any = lib.host
 
-    def prepare(c: Array, s: Array) -> tuple[Array, ...]:
+    def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
         return (host.as_complex(join(lib, c, s, "interleaved")),)
 
-    def write(host: Any, out: Array, x: Array, factors: tuple[Array, ...], scratch: tuple[Array, ...]) -> None:
-        (factor,), (own,) = factors, scratch
+    def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
+        (factor,), (own,) = factors, buffers
         source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
         if source is None:
             own[...] = x
@@ -383,27 +394,47 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
         if target is None:
             out[...] = own
 
-    return _in_tiles(rotation, x, table, out, prepare=prepare, write=write, scratch=1, larger=4)
+    return _in_tiles(
+        rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=1, larger=4
+    )
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate tile by tile, compiled."""
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
-    def write(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
+    def rotate_tile(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         out[...] = rotated(x, *factors)
 
-    return _in_tiles(rotation, x, table, out, prepare=lambda *factors: factors, write=write, scratch=0, larger=8)
+    return _in_tiles(
+        rotation,
+        x,
+        table,
+        out,
+        make_factors=lambda *factors: factors,
+        rotate_tile=rotate_tile,
+        buffer_count=0,
+        larger=8,
+    )
 
 
 def _in_tiles(
-    rotation: Rotation, x: X, table: Table, out: X | None, /, *, prepare: Any, write: Any, scratch: int, larger: int
+    rotation: Rotation,
+    x: X,
+    table: Table,
+    out: X | None,
+    /,
+    *,
+    make_factors: Any,
+    rotate_tile: Any,
+    buffer_count: int,
+    larger: int,
 ) -> X:
     """
     Rotate x in the memory of a CPU tile by tile, into `out` or a new array.
 
-    ``prepare(c, s)`` makes of a part of the table the factors that ``write(host, out, x, factors, scratch)`` rotates a
-    tile by; `scratch` is how many arrays like a tile that needs, `larger` how much larger than others its tiles may be.
+    ``make_factors(c, s)`` makes of a part of the table the factors of ``rotate_tile(host, out, x, factors, buffers)``.
+    `buffer_count` is how many arrays like a tile that needs, `larger` how much larger than others its tiles may be.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -413,24 +444,25 @@ def _in_tiles(
     to, source, cos, sin = _batch_axes_by_stride(lib, *parts, *table)
     batch, features = tuple(source.shape[:-1]), source.shape[-1]
     most = min(larger * host.tile_size(), 2**20)
-    steps = _tile_shape(batch, max(most // features, 1))
+    tile_shape = _tile_shape(batch, max(most // features, 1))
     place = {"dtype": rotation.dtype(x), "device": source.device}
-    tiles = list(_tiles(batch, tuple(cos.shape[:-1]), steps))
+    tiles = list(_tiles(batch, tuple(cos.shape[:-1]), tile_shape))
 
     def rotate_tiles(begin: int, end: int) -> None:
-        memory = tuple([host.module.empty((*steps, features), **place) for _ in range(scratch)])
+        buffers = tuple([host.module.empty((*tile_shape, features), **place) for _ in range(buffer_count)])
         known: Any = None
-        for part, tile in tiles[begin:end]:
-            if part is not known:
-                known, factors = part, prepare(*rotation.factors(source, Table(cos[part], sin[part])))
-            piece, own = source[tile], memory
-            if piece.shape != (*steps, features):  # a last tile may be smaller
-                own = tuple([part[tuple(slice(n) for n in piece.shape)] for part in memory])
-            write(host, to[tile], piece, factors, own)
+        for table_index, tile in tiles[begin:end]:
+            if table_index is not known:
+                known, part = table_index, Table(cos[table_index], sin[table_index])
+                factors = make_factors(*rotation.factors(source, part))
+            piece, own = source[tile], buffers
+            if piece.shape != (*tile_shape, features):  # a last tile may be smaller
+                own = tuple([buffer[tuple(slice(n) for n in piece.shape)] for buffer in buffers])
+            rotate_tile(host, to[tile], piece, factors, own)
 
     workers = host.threads() if host.shares_tiles and prod(batch) * features >= SHARED_FROM else 1
-    step = -(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles)
-    share(rotate_tiles, [(i, i + step) for i in range(0, len(tiles), max(step, 1))], workers)
+    chunk = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
+    run_shared(rotate_tiles, [(i, i + chunk) for i in range(0, len(tiles), chunk)], workers)
     return result
 
 
@@ -457,13 +489,13 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 
 
 def _tiles(
-    shape: tuple[int, ...], table: tuple[int, ...], steps: tuple[int, ...]
+    shape: tuple[int, ...], table: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Yield the indices of a part of the table and of a tile of x that it rotates, part by part."""
     everything = [slice(None)]  # which takes less time than its own ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
-        for n, step in zip(shape, steps, strict=True)
+        for n, step in zip(shape, tile_shape, strict=True)
     ]
     for part in product(*(cut if n > 1 else everything for cut, n in zip(cuts, table, strict=True))):
         ours = (cut if n <= 1 else [here] for cut, n, here in zip(cuts, table, part, strict=True))

@@ -219,7 +219,7 @@ def _fast_table(
     factor, dtype = options
     if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
         at: Any = positions
-        if fused and isinstance(reason := _loop_of(lib, frequencies), str):
+        if fused and isinstance(reason := _table_maker_of(lib, frequencies), str):
             on_fallback(reason)
         count = max(at.stop - at.start, 0)  # which may be too many for `len`
         return consecutive_table(lib, at.start, count, frequencies, factor, fused=fused)
@@ -252,7 +252,7 @@ def consecutive_table(
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
-    loop = _loop_of(lib, frequencies) if fused else ""
+    loop = _table_maker_of(lib, frequencies) if fused else ""
     if callable(loop):
         cos, sin = loop((count,), factor, 0, 0, first, 1)
         return Table(host.adopt(cos), host.adopt(sin))
@@ -265,7 +265,7 @@ def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFr
     """Whether `table` has made a table by `consecutive_table`, and will again, with no warning."""
     lib = library(cos=made.cos)
     adds = made.cos.dtype == lib.xp.float32 and can_add_angles(lib, made.cos, positions, frequencies)
-    return adds and not (fused and isinstance(_loop_of(lib, frequencies), str))
+    return adds and not (fused and isinstance(_table_maker_of(lib, frequencies), str))
 
 
 def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
@@ -290,7 +290,7 @@ def _fused_table(
     if lib.host is not None and lib.host.holds(home):
         if learned is not None:
             return "learned frequencies are not compiled in the memory of a CPU"
-        loop = _loop_of(lib, frequencies)
+        loop = _table_maker_of(lib, frequencies)
         if not isinstance(loop, str):
             return _table_by_loop(lib, home, positions, frequencies, options, loop)
         reason = loop
@@ -318,12 +318,12 @@ def _compiled_table(
     return compiled(lib, make)
 
 
-def _loop_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
     """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
-    return kept(frequencies, ("loop", lib.name), partial(_compile_loop, lib, frequencies))
+    return kept(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
-def _compile_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
+def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
     """Return the same, made now."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
@@ -331,7 +331,7 @@ def _compile_loop(lib: Library, frequencies: PreparedFrequencies) -> Callable[..
     try:
         from rope_any._arrays import _table_loop
 
-        packed = _table_loop.pack(frequencies.fixed_point, frequencies.high, frequencies.low)
+        packed = _table_loop.pack_frequencies(frequencies.fixed_point, frequencies.high, frequencies.low)
         return _table_loop.table_maker(packed, host.threads)
     except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
         return f"Numba failed ({type(error).__name__})"
@@ -368,7 +368,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         at = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if at % 8 or not host.is_readable(given):
             return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
-    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step, used=given))
+    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step, keep_alive=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 

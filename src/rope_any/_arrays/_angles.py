@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rope_any._arrays._threads import SHARED_FROM, share
+from rope_any._arrays._threads import SHARED_FROM, run_shared
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _TURN = 2 * np.pi
-_ROWS = 64
+_BLOCK = 64
 _TILE = 8  # coarse rows at a time: what they make stays in the cache
 
 
@@ -26,37 +26,40 @@ class Angles(NamedTuple):
 
     fixed_point: npt.NDArray[np.int64]
     """Turns per position times 2⁶⁴, which wrap at whole turns."""
-    fine: npt.NDArray[np.complex128]
+    within_block: npt.NDArray[np.complex128]
     """The first 64 positions' cosines and sines, as complex numbers."""
-    latest: list[tuple[int, npt.NDArray[np.complex128]]]
-    """The i that was asked for last, and the numbers of position 64 i: decoding asks for each 64 times."""
+    last_block: list[tuple[int, npt.NDArray[np.complex128]]]
+    """The number of the block that was asked for last, and the numbers of its first position: decoding stays there."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
         """Return cosines and sines of so many positions from the first on, each ``(count, pairs)``."""
-        row, fine, latest = self
-        i, j = divmod(first, _ROWS)
-        if j + count <= _ROWS:
-            known, coarse = latest[0]
+        row, within_block, last_block = self
+        i, j = divmod(first, _BLOCK)
+        if j + count <= _BLOCK:
+            known, coarse = last_block[0]
             if known != i:
-                coarse = _unit_circle(row, np.asarray([i * _ROWS]))
-                latest[0] = i, coarse
-            rows = coarse * fine[j : j + count]
+                coarse = _unit_circle(row, np.asarray([i * _BLOCK]))
+                last_block[0] = i, coarse
+            rows = coarse * within_block[j : j + count]
             return rows.real.astype(np.float32), rows.imag.astype(np.float32)
         cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # in one piece, which malloc keeps for the next
 
         def fill(begin: int, end: int) -> None:
-            coarse, scratch = _unit_circle(row, np.arange(begin, end) * _ROWS), np.empty((_TILE, *fine.shape), complex)
+            coarse, products = (
+                _unit_circle(row, np.arange(begin, end) * _BLOCK),
+                np.empty((_TILE, *within_block.shape), complex),
+            )
             for i in range(0, len(coarse), _TILE):
-                some, start = coarse[i : i + _TILE, None, :], (begin + i) * _ROWS - first
-                rows = np.multiply(some, fine, out=scratch[: len(some)]).reshape(-1, len(row))
+                some, start = coarse[i : i + _TILE, None, :], (begin + i) * _BLOCK - first
+                rows = np.multiply(some, within_block, out=products[: len(some)]).reshape(-1, len(row))
                 rows = rows[max(-start, 0) : count - start]
                 part = slice(max(start, 0), max(start, 0) + len(rows))
                 cos[part], sin[part] = rows.real, rows.imag
 
-        end = -(-(first + count) // _ROWS)
+        end = -(-(first + count) // _BLOCK)
         workers = threads() if cos.size >= SHARED_FROM else 1
-        step = -(-(end - i) // (4 * workers)) if workers > 1 else end - i
-        share(fill, [(n, min(n + step, end)) for n in range(i, end, step)], workers)
+        chunk = -(-(end - i) // (4 * workers)) if workers > 1 else end - i
+        run_shared(fill, [(n, min(n + chunk, end)) for n in range(i, end, chunk)], workers)
         return cos, sin
 
 
@@ -64,7 +67,7 @@ def precompute(fixed_point: tuple[int, ...]) -> Angles:
     """Return what tables of frequencies are made of; these are given in units of 2⁻⁶⁴ turns per position."""
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
-    return Angles(row, _unit_circle(row, np.arange(_ROWS)), [(0, zero)])
+    return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])
 
 
 def _unit_circle(fixed_point: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:

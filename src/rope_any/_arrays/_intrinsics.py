@@ -51,9 +51,9 @@ def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
 
 def reader(memory: str, other: str) -> Any:
     """
-    Return a function that reads a number of a kind from an address and an index; one of 16 bits as float32.
+    Return an intrinsic ``(number, address, index)`` that loads an element of the type of `number`; 16 bits as float32.
 
-    `memory` names what it reads from, `other` what is known not to overlap it.
+    `memory` names the alias scope that it reads from, `other` one that does not overlap it.
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -77,9 +77,9 @@ def reader(memory: str, other: str) -> Any:
 
 def writer(memory: str, other: str) -> Any:
     """
-    Return a function that writes a number as one of a kind, rounded to nearest even, to an address and an index.
+    Return an intrinsic ``(number, address, index, value)`` that stores a value as such a number, rounded to even.
 
-    `memory` names what it writes to, `other` what is known not to overlap it.
+    `memory` names the alias scope that it writes to, `other` one that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
@@ -125,8 +125,8 @@ def _int64_at(_: Any, address: Any, index: Any) -> Any:
 _allocate: Any = cgutils.alloca_once  # typed in part, as is `intrinsic`
 
 
-def _scratch(_: Any) -> Any:
-    """Return the address of memory on the stack of a loop for `MOST_PAIRS`, which lives as long as the loop runs."""
+def _stack_memory(_: Any) -> Any:
+    """Return the address of memory for `MOST_PAIRS` on the stack of the calling loop."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature, arguments
@@ -162,16 +162,17 @@ def _fence(_: Any) -> Any:
 
 
 int64_at: Any = intrinsic(_int64_at)
-scratch: Any = intrinsic(_scratch)
+stack_memory: Any = intrinsic(_stack_memory)
 copy_past_caches: Any = intrinsic(_copy_past_caches)
 fence: Any = intrinsic(_fence)
 
 
 def compile_loop(function: Callable[..., int], signature: Any, *made_of: Any) -> Callable[..., int]:
     """
-    Return a function compiled for one signature, or from the disk, without Numba's look at the types of a call.
+    Return the compiled entry point of a function for one signature, from Numba's cache on the disk if it is there.
 
-    `made_of` is what is compiled into it from other files: Numba knows its own by the time of its last change.
+    `made_of` are functions or modules of other files that are compiled into it. Their source goes into the name of the
+    function, and so into the key of the cache: Numba itself looks at the file of the function alone.
     """
     function.__qualname__ = f"{function.__name__}_{version(*made_of)}"
     try:

@@ -66,13 +66,13 @@ class HostMemory(NamedTuple):
     """Why none can be compiled for arrays like x, or None."""
     is_readable: Callable[[Array], bool]
     """Whether the elements are in memory as they are to be read. It is part of the `signature`."""
-    held: Callable[[tuple[Array, ...]], Any]
-    """An object that holds the addresses of arrays; `held_at` says where."""
-    held_at: tuple[int, int]
-    """How far after its address it has its items, and an item its address of the numbers: see `_layout.pack`."""
+    address_bundle: Callable[[tuple[Array, ...]], Any]
+    """One Python object in which a loop finds the addresses of six arrays."""
+    bundle_offsets: tuple[int, int]
+    """Where it finds them: see `_layout.encode`."""
     may_write: Callable[[Array], bool]
     """Whether a loop may write into x now."""
-    written: Callable[[Array], None]
+    mark_written: Callable[[Array], None]
     """Tell the library that a loop has written into x."""
     threads: Callable[[], int]
     """How many threads rotate large arrays."""

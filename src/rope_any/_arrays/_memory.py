@@ -51,10 +51,14 @@ def require_writable(
             raise ValueError(msg)
 
 
-def are_dense_and_apart(
+def passes_fast_overlap_check(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
 ) -> bool:
-    """Whether all are dense, and each of `outs` can be written, is its x or beside it, and beside all else."""
+    """
+    Whether all are contiguous, and each of `outs` can be written, is its x or disjoint from it, and from all else.
+
+    False may also mean that this quick look does not tell.
+    """
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
         return False
@@ -68,7 +72,7 @@ def are_dense_and_apart(
 
 pack_addresses = struct.Struct("6Q").pack
 """Return the addresses of six arrays as bytes, for the loop that Numba compiles."""
-PACKED_AT = bytes.__basicsize__ - 1, 0  # CPython's bytes: the first one is there, and so is the first address
+PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # of CPython's bytes, whose slots are the addresses themselves
 
 
 def stand_in(

@@ -4,13 +4,14 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import prod
+from typing import Any
 
-from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, pack
+from rope_any._arrays._layout import MOST_PAIRS, BatchAxes, encode
 from rope_any._arrays._library import FLOATING
 from rope_any._arrays._memory import has_huge_pages
-from rope_any._arrays._threads import SHARED_FROM, share
+from rope_any._arrays._threads import SHARED_FROM, run_shared
 
-_STREAMED_FROM = 2**25  # bytes that are written: more than most caches hold, so that they need not go there
+_PAST_CACHES_FROM = 2**25  # bytes that are written: more than most caches hold
 
 
 def refusal(*dtypes: str) -> str | None:
@@ -36,44 +37,56 @@ def _why_not_imported() -> str | None:
     return None
 
 
-def launcher(  # noqa: PLR0917  # all that is known beforehand, decided in one place
-    kind: tuple[str, str, bool],
+def launcher(
+    variant: tuple[str, str, bool],
     pairs: int,
-    first: int,
-    sizes: tuple[int, int],
     each: Sequence[BatchAxes],
+    *,
+    item_sizes: tuple[int, int],
     threads: Callable[[], int],
-    given: tuple[int, int],
-    writes: bool,  # noqa: FBT001  # likewise
+    has_out: bool,
+    **options: Any,
 ) -> Callable[[int], object]:
     """
-    Return a function that rotates the rows of one or two arrays, all that is known beforehand decided.
+    Return a function that rotates one or two arrays; all but their addresses is decided now.
 
-    It takes the address of an object that holds the arrays, and returns whether their numbers are aligned; if not,
-    nothing is written: see `_rotation_loop.loop`. `kind` is the dtype of x, the pairing, and whether to rotate
-    backwards; `first`, `sizes` and `given` are as in `_layout.pack`. `writes` is whether arrays that are there
-    are written, not new ones.
+    Parameters
+    ----------
+    variant : tuple
+        The dtype of x, the pairing, and whether to rotate backwards.
+    pairs, each, item_sizes, options
+        As for `_layout.encode`.
+    threads : function
+        Returns how many threads a large call may use.
+    has_out : bool
+        Whether results go into arrays of the caller, not into new ones.
+
+    Returns
+    -------
+    function
+        It takes the address of a bundle of arrays, and returns whether they are aligned; if not, nothing is written.
     """
     from rope_any._arrays import _rotation_loop
 
-    dtype, pairing, inverse = kind
-    numbers = 2 * pairs * sum(prod(axes.shape) for axes in each)
-    whole = 2 * pairs * sizes[0] % 32 == 0 and pairs <= MOST_PAIRS
-    streams = numbers * sizes[0] >= _STREAMED_FROM and whole and (writes or has_huge_pages())
-    layout, total = pack(each, pairs, first, sizes, given, streams=streams)
+    dtype, pairing, inverse = variant
+    count = 2 * pairs * sum(prod(axes.shape) for axes in each)
+    whole = 2 * pairs * item_sizes[0] % 32 == 0 and pairs <= MOST_PAIRS
+    past_caches = count * item_sizes[0] >= _PAST_CACHES_FROM and whole and (has_out or has_huge_pages())
+    layout, units = encode(each, pairs, item_sizes=item_sizes, past_caches=past_caches, **options)
     zero: float = 0.0 if dtype in {"float32", "float64"} else 0
-    loop = partial(_rotation_loop.loop(dtype, pairing), zero, -1.0 if inverse else 1.0, layout.buffer_info()[0])
-    alone = partial(loop, 0, total)
-    vars(alone)["layout"] = layout  # which lives as long as what is called with its address
-    if numbers < SHARED_FROM:
+    direction, address = -1.0 if inverse else 1.0, layout.buffer_info()[0]
+    loop = partial(_rotation_loop.rotation_loop(dtype, pairing), zero, direction, address)
+    alone = partial(loop, 0, units)
+    vars(alone)["layout"] = layout  # whose address is used as long as `alone` lives
+    if count < SHARED_FROM:
         return alone
 
-    def shared(arrays: int) -> object:
+    def shared(bundle: int) -> object:
         workers = threads()
         if workers == 1:
-            return alone(arrays)
-        step = max(-(-total // (4 * workers)), 1)
-        calls = [(begin, min(begin + step, total), arrays) for begin in range(0, total, step)]
-        return share(loop, calls, workers, (layout, ctypes.cast(arrays, ctypes.py_object).value))
+            return alone(bundle)
+        chunk = max(-(-units // (4 * workers)), 1)
+        calls = [(begin, min(begin + chunk, units), bundle) for begin in range(0, units, chunk)]
+        return run_shared(loop, calls, workers, (layout, ctypes.cast(bundle, ctypes.py_object).value))
 
     return shared

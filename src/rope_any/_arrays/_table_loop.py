@@ -19,9 +19,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rope_any._arrays import _intrinsics, _layout
-from rope_any._arrays._intrinsics import compile_loop, reader, scratch, writer
+from rope_any._arrays._intrinsics import compile_loop, reader, stack_memory, writer
 from rope_any._arrays._layout import MOST_PAIRS
-from rope_any._arrays._threads import SHARED_FROM, share
+from rope_any._arrays._threads import SHARED_FROM, run_shared
 from rope_any._arrays.numpy import address
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
@@ -63,11 +63,11 @@ _fma: Any = intrinsic(_multiply_add)
 _INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # kinds of numbers in memory
 
 # Phases go through scratch memory. LLVM knows what is read apart from what is written, and cos from sin.
-_read_given, _write_scratch = reader("given", "scratch"), writer("scratch", "given")
+_read_input, _write_scratch = reader("inputs", "scratch"), writer("scratch", "inputs")
 _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "sin"), writer("sin", "phases")
 
 
-# In what Numba compiles all that differs from call to call is an argument of its own, and has its place.
+# Each value that differs from call to call is a positional argument: Numba's entry points take no others.
 # ruff: noqa: PLR0917
 
 
@@ -107,30 +107,30 @@ def _make_rows(
     cos: int,
     sin: int,
 ) -> int:
-    """Make rows of a table: see `loop`."""
+    """Make rows of a table: see `table_loop`."""
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
     cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
     sine = factor * s0, factor * s1, factor * s2, factor * s3, factor * s4
-    memory, size = scratch(), 8 * axes * pairs
+    memory, size = stack_memory(), 8 * axes * pairs
     for row in range(begin, end):
         for p in range(0, pairs, MOST_PAIRS):
             many, to, is_number = min(pairs - p, MOST_PAIRS), 4 * (row * pairs + p), True
             for axis in range(axes):
                 at = frequencies + 8 * (axis * pairs + p)
                 if real:
-                    place = _read_given(_REAL, positions, row * axes + axis)
+                    place = _read_input(_REAL, positions, row * axes + axis)
                     is_number = is_number and place - place == 0
                     for i in range(many):
-                        near = place * _read_given(_REAL, at + size, i)  # as `_table._from_pieces` does
-                        turns = near - np.rint(near) + place * _read_given(_REAL, at + 2 * size, i)
+                        near = place * _read_input(_REAL, at + size, i)  # as `_table._from_pieces` does
+                        turns = near - np.rint(near) + place * _read_input(_REAL, at + 2 * size, i)
                         turns -= np.rint(turns)
                         phase = (_to_bits(turns + 1.5) << 12) ^ (-1 << 63)
                         _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
                 else:
-                    whole = _read_given(_INTEGER, positions, row * axes + axis) if positions else first + row * step
+                    whole = _read_input(_INTEGER, positions, row * axes + axis) if positions else first + row * step
                     for i in range(many):
-                        phase = whole * _read_given(_INTEGER, at, i)
+                        phase = whole * _read_input(_INTEGER, at, i)
                         _write_scratch(_INTEGER, memory, i, phase + (_read_scratch(_INTEGER, memory, i) if axis else 0))
             _write_pairs(memory, many, cosine, sine, cos + to, sin + to)
             if not is_number:
@@ -141,7 +141,7 @@ def _make_rows(
 
 
 @cache
-def loop() -> Callable[..., int]:
+def table_loop() -> Callable[..., int]:
     """
     Return the loop over rows of a float32 table, compiled or from the disk.
 
@@ -152,7 +152,7 @@ def loop() -> Callable[..., int]:
     return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
 
 
-def pack(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
+def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
     """Return frequencies as the loop reads them, ``(3, axes, pairs)``: in fixed point, and the bits of both pieces."""
     pieces = np.asarray((high, low), dtype=np.float64)
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
@@ -164,20 +164,21 @@ def table_maker(
     """
     Return a function that makes tables of packed frequencies, ``(2, *shape, pairs)``; threads share large ones.
 
-    It takes the shape, and what `loop` takes from the factor to the step; and the array that it knows by address.
+    It takes the shape of the positions; the attention factor; and the positions: the address of an array, or 0; whether
+    it is of float64 (1) or int64 (0); first and step, which serve if the address is 0. `keep_alive` is that array.
     """
-    rows, at, (_, axes, pairs) = loop(), frequencies.ctypes.data, frequencies.shape
+    rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
-    def make(shape: tuple[int, ...], *call: Any, used: object = None) -> npt.NDArray[np.float32]:
+    def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:
         table = np.empty((2, *shape, pairs), dtype=np.float32)  # in one piece, which malloc keeps for the next
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
-        workers = threads() if table.size >= SHARED_FROM else 1
+        workers = threads() if table.size // 2 >= SHARED_FROM else 1
         if workers == 1:
             rows(*begin, 0, count, cos, cos + half)
         else:
             each = -(-count // (4 * workers))
-            parts = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
-            share(rows, parts, workers, (frequencies, table, used))
+            chunks = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
+            run_shared(rows, chunks, workers, (frequencies, table, keep_alive))
         return table
 
     return make

@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-SHARED_FROM = 2**19  # numbers: to wake threads for fewer takes longer than to do the work
+SHARED_FROM = 2**19  # elements, or angles of a table: to wake threads for fewer takes longer than the work
 
 
 def threads() -> int:
@@ -20,15 +20,18 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def share(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, used: object = None) -> bool:
+def run_shared(
+    work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, keep_alive: object = None
+) -> bool:
     """
-    Make calls in this thread and others, each taking the next when done; return whether all have returned true.
+    Call `work` with each tuple of arguments, in this thread and others; return whether all calls have returned true.
 
-    `used` is what the calls know by address: threads keep it, for an interrupt may end this call before they are done.
+    `count` is the largest number of threads, this one included. `keep_alive` is what the calls use by address: threads
+    hold it until they are done, which after an interrupt may be later than this call.
     """
     left, results = deque(calls), list[Any]()
 
-    def take(_: object = used) -> None:
+    def take(_: object = keep_alive) -> None:
         while True:
             try:
                 call = left.popleft()

@@ -40,17 +40,17 @@ _SIGNS: dict[str, Array] = {
 
 # Where CPython has a tuple, its items follow what all tuples begin with; where it has an array, the address of its
 # numbers follows what all objects begin with. To read it there takes a tenth of the time that `ctypes.data` takes.
-_HELD_AT, _pointer = (tuple.__basicsize__, object.__basicsize__), ctypes.c_void_p.from_address
+_OFFSETS, _pointer = (tuple.__basicsize__, object.__basicsize__), ctypes.c_void_p.from_address
 _TELLS_ADDRESSES = (
     sys.implementation.name == "cpython"
-    and _pointer(id(one := (_SIGNS["f"],)) + _HELD_AT[0]).value == id(one[0])
-    and _pointer(id(one[0]) + _HELD_AT[1]).value == one[0].ctypes.data
+    and _pointer(id(one := (_SIGNS["f"],)) + _OFFSETS[0]).value == id(one[0])
+    and _pointer(id(one[0]) + _OFFSETS[1]).value == one[0].ctypes.data
 )
 
 
 def address(x: Array) -> int:
     """Return the address of the first number of an array."""
-    return _pointer(id(x) + _HELD_AT[1]).value or 0 if _TELLS_ADDRESSES else int(x.ctypes.data)
+    return _pointer(id(x) + _OFFSETS[1]).value or 0 if _TELLS_ADDRESSES else int(x.ctypes.data)
 
 
 def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
@@ -149,10 +149,10 @@ LIBRARY = Library(
         adopt=lambda x: x,
         why_no_loop=_why_no_loop,
         is_readable=lambda _: True,
-        held=tuple if _TELLS_ADDRESSES else _pack_addresses,
-        held_at=_HELD_AT if _TELLS_ADDRESSES else _memory.PACKED_AT,
+        address_bundle=tuple if _TELLS_ADDRESSES else _pack_addresses,
+        bundle_offsets=_OFFSETS if _TELLS_ADDRESSES else _memory.PACKED_OFFSETS,
         may_write=lambda _: True,
-        written=lambda _: None,
+        mark_written=lambda _: None,
         threads=_threads.threads,
         shares_tiles=True,
     ),

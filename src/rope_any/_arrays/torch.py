@@ -146,7 +146,7 @@ def _is_readable(x: Array) -> bool:
     return not x.is_neg() and (x.data_ptr() != 0 or x.numel() == 0)
 
 
-def _written(x: Array) -> None:
+def _mark_written(x: Array) -> None:
     if not x.is_inference():  # which counts no versions
         torch.autograd.graph.increment_version(x)
 
@@ -354,10 +354,10 @@ LIBRARY = Library(
         adopt=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         is_readable=_is_readable,
-        held=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
-        held_at=_memory.PACKED_AT,
+        address_bundle=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
+        bundle_offsets=_memory.PACKED_OFFSETS,
         may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
-        written=_written,
+        mark_written=_mark_written,
         threads=torch.get_num_threads,
         shares_tiles=False,  # its functions do that themselves
     ),
