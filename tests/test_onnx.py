@@ -231,7 +231,7 @@ def test_positions_of_one_row_are_for_the_whole_batch(rng):
 def test_there_is_no_second_formula(monkeypatch, rng):
     rope, _, turn = exported("whole", "interleaved")
     q, k, positions = data(turn, rng, (1, 2, 2, 3))
-    monkeypatch.setattr(ra._rotate, "rotate_component", lambda a, b, c, s: a * c + b * s)
+    monkeypatch.setattr(ra._schedules, "rotate_component", lambda a, b, c, s: a * c + b * s)
     backwards = session(ra.onnx.export(rope))
     monkeypatch.undo()
     table = rope.table(positions)
