@@ -151,7 +151,7 @@ class Rope:
         layer_type: str | None = None,
         sequence_length: int | None = None,
         pairing: Pairing | None = None,
-    ) -> "Rope | None":
+    ) -> "Rope":
         """
         Read the rotation of a model from its config.
 
@@ -170,8 +170,8 @@ class Rope:
 
         Returns
         -------
-        Rope or None
-            None where layers of this type, or the model, have no rotary.
+        Rope
+            The rotation of the model, or of one kind of its layers.
 
         Raises
         ------
@@ -179,7 +179,8 @@ class Rope:
             If a value is of the wrong kind.
         ValueError
             If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is not known,
-            or layers differ and no `layer_type` is given.
+            layers differ and no `layer_type` is given, or the model or these layers have no rotary embedding
+            (`rope_any.config.layers` returns None for such layers).
 
         Notes
         -----
@@ -194,11 +195,14 @@ class Rope:
         >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        from rope_any.config._parameters import part_of
+        from rope_any.config._parameters import Fact, part_of
         from rope_any.config._recipe import recipe, rope_of
 
-        part = part_of(config, pairing=pairing)
-        return rope_of(recipe(part, layer_type=layer_type, sequence_length=sequence_length))
+        found = recipe(part_of(config, pairing=pairing), layer_type=layer_type, sequence_length=sequence_length)
+        if isinstance(found, Fact):
+            msg = f"config must have rotary embedding to make a Rope of; got none: {found.source}"
+            raise ValueError(msg)
+        return rope_of(found)
 
     def __call__(
         self,

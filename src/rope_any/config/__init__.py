@@ -70,7 +70,8 @@ def layers(
 
     @cache
     def rope(layer_type: str | None, index: int | None) -> Rope | None:
-        return rope_of(_recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index))
+        found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index)
+        return None if isinstance(found, Fact) else rope_of(found)
 
     differ = _parameters.differ_by_index(part)
     return [

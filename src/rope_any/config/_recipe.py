@@ -415,8 +415,6 @@ _ARRANGEMENTS = {
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
-def rope_of(found: Recipe | Fact, /) -> Rope | None:
-    """Return the `Rope` of a recipe, or None for the fact that there is no rotary."""
-    if isinstance(found, Fact):
-        return None
+def rope_of(found: Recipe, /) -> Rope:
+    """Return the `Rope` of a recipe."""
     return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)

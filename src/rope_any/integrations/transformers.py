@@ -317,9 +317,6 @@ def _by_length(model_config: Any, kind: str | None, length: int | None) -> ByLen
     """Return the rotation of a kind of layer."""
     read = partial(Rope.from_config, model_config, layer_type=kind)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
-    if rope is None or longer is None:
-        msg = f"model must turn where it has tables; got none for layers of {kind or 'any kind'} in its config"
-        raise ValueError(msg)
     if rope == longer:
         return ByLength(_forwards(rope))
     (told,) = explain(model_config, layer_type=kind)
@@ -389,13 +386,12 @@ def _held(attention: nn.Module, model: Any) -> Tensor:
     """Return the sines, then the cosines, that an attention holds of all positions, made exactly."""
     _refuse(attention)
     held, rope = attention.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
-    if rope is not None:
-        positions = torch.arange(len(held))
-        cos, sin = rope.table(positions)
-        eps = torch.finfo(held.dtype).eps
-        exact, bound = torch.cat((sin, cos), dim=-1), eps + _twice(_bound(rope, positions, eps))
-        if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
-            return exact.to(held)
+    positions = torch.arange(len(held))
+    cos, sin = rope.table(positions)
+    eps = torch.finfo(held.dtype).eps
+    exact, bound = torch.cat((sin, cos), dim=-1), eps + _twice(_bound(rope, positions, eps))
+    if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
+        return exact.to(held)
     msg = f"model must hold the rotary tables that its config says; got a {type(attention).__name__} that holds others"
     raise ValueError(msg)
 
