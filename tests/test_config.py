@@ -1,5 +1,6 @@
 """Reading configs: published models, every form and name, refusals, and what is said about it all."""
 
+import ast
 import json
 import math
 import re
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
+from rope_any.config import _models
 from rope_any.config._models import MODELS
+
+ROTARY_MODELS = [name for name, model in MODELS.items() if model.rotary and not model.text]
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
@@ -1712,7 +1716,7 @@ def in_a_part(model):
 def test_todays_form_of_all_models(varied):
     sizes = {"hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 4096}
     models = [model["config"] for model in PUBLISHED if "model_type" in model["config"]]
-    models += [sizes | {"model_type": name} for name in (*MODELS, "bert")]
+    models += [sizes | {"model_type": name} for name in (*ROTARY_MODELS, "bert")]
     forms = [form for model in models for form in (model | varied, in_a_part(model | varied))]
     assert sum(map(reads_the_same_today, forms)) > len(models)
 
@@ -2149,6 +2153,16 @@ def test_published_models_gone_wrong(published, data):
     only_ever_a_rope(model, layer_type=layer_type)
     for function in (config.layers, config.explain, config.modernize):
         one_of_two_errors(function, model)
+
+
+def test_a_model_stands_once():
+    """Each in one row, which holds all that is known of it."""
+    tree = ast.parse(Path(_models.__file__).read_text(encoding="utf-8"))
+    (table,) = [node.value for node in tree.body if getattr(getattr(node, "target", None), "id", None) == "MODELS"]
+    names = []
+    for key, value in zip(table.keys, table.values, strict=True):
+        names += [key.value] if key is not None else value.args[0].value.split()
+    assert sorted(names) == sorted(MODELS) and len(names) > 380
 
 
 def test_models_without_rotary():

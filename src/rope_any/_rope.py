@@ -195,14 +195,11 @@ class Rope:
         >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        from rope_any.config._parameters import Fact, part_of
+        from rope_any.config._parameters import part_of
         from rope_any.config._recipe import recipe, rope_of
 
-        found = recipe(part_of(config, pairing=pairing), layer_type=layer_type, sequence_length=sequence_length)
-        if isinstance(found, Fact):
-            msg = f"config must have rotary embedding to make a Rope of; got none: {found.source}"
-            raise ValueError(msg)
-        return rope_of(found)
+        part = part_of(config, pairing=pairing)
+        return rope_of(recipe(part, layer_type=layer_type, sequence_length=sequence_length))
 
     def __call__(
         self,

@@ -71,6 +71,10 @@ class Model(NamedTuple):
     """What rope types are called in older configs of this model."""
     unread: tuple[str, ...] = ()
     """Keys that speak of rotary and that the model does not read."""
+    text: str = ""
+    """The ``model_type`` of its text part, if that part does not name its own."""
+    rotary: bool = True
+    """Whether it has rotary embedding at all."""
     inside: str | None = None
     """The object in which the base stands, if it has one of its own."""
     sizes: Mapping[str, int] = {}
@@ -225,129 +229,163 @@ _GLM4V = Model(axes="chunked", sections=(8, 12, 12))
 _HUNYUAN = Model(keys={"head_dim": "attention_head_dim"})
 _CONFORMER = Model(switch=("position_embeddings_type", "rotary", "relative"))
 
-_PLAIN = """
-    arcee aria_text chameleon deepseek_ocr2_encoder deepseek_ocr2_text dia_decoder dia_encoder diffllama doge dots1
-    esmc eurobert falcon_h1 gemma gemma2 gpt_neox_japanese gradium_phonon_tts granite granite4_vision_text
-    granite_docling_text granitemoe granitemoeshared hrm_text hy_v4 hyperclovax idefics internlm3 iquestcoder jais2
-    kyutai_speech_to_text lasr_encoder llama mimi mimi_decoder mimi_encoder minicpm3 ministral mistral moshi
-    nemotron3_diarization_audio neucodec olmo olmo2 olmoe pocket_tts pocket_tts_audio_tokenizer
-    pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder qwen2 qwen2_moe qwen3 qwen3_moe
-    qwen3_omni_moe_talker_code_predictor seed_oss starcoder2 t5_gemma_module timesfm2_5 unlimited_ocr_text vaultgemma
-    voxtral_realtime_encoder voxtral_realtime_text xcodec2
-    exaone internlm internlm2 minicpm orion phi-msft xverse Yi
-"""
-"""Half pairs, leading features, every attention layer. The last line: code that comes with the weights."""
 
-MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
-    # --- bases, and shares of the head that turn -----------------------------------------------------------
-    "bitnet": Model(base=500_000.0),
-    "csm": Model(base=500_000.0),
-    "csm_depth_decoder_model": Model(base=500_000.0),
-    "emu3_text_model": Model(base=1_000_000.0),
-    "evolla": Model(base=500_000.0),
-    "flex_olmo": Model(base=500_000.0),
+def _whole(hidden_size: int, heads: int, layers: int) -> dict[str, int]:
+    """Return the sizes of a class that is a part of larger configs."""
+    return {"hidden_size": hidden_size, "num_attention_heads": heads, "num_hidden_layers": layers}
+
+
+def _rows(names: str, model: Model) -> dict[str, Model]:
+    """Return one row for several model types."""
+    return dict.fromkeys(names.split(), model)
+
+
+MODELS: dict[str, Model] = {
+    # --- half pairs, leading features, every attention layer ------------------------------------------------
+    **_rows(
+        """
+        Yi arcee aria_text chameleon deepseek_ocr2_encoder diffllama doge dots1 esmc eurobert exaone falcon_h1
+        gpt_neox_japanese gradium_phonon_tts granite4_vision_text granite_docling_text granitemoe
+        granitemoeshared hyperclovax idefics internlm internlm2 internlm3 iquestcoder jais2
+        kyutai_speech_to_text lasr_encoder mimi mimi_decoder mimi_encoder minicpm ministral moshi
+        nemotron3_diarization_audio olmo olmo2 olmoe orion phi-msft pocket_tts pocket_tts_audio_tokenizer
+        pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder qwen2_moe qwen3_moe starcoder2
+        unlimited_ocr_text voxtral_realtime_text xverse
+        """,
+        Model(),
+    ),
+    **_rows("deepseek_ocr2_text granite llama mistral qwen2", Model(sizes=_whole(4096, 32, 32))),
+    **_rows(
+        """
+        dia_decoder dia_encoder hrm_text qwen3_omni_moe_talker_code_predictor seed_oss
+        """,
+        Model(sizes={"head_dim": 128}),
+    ),
+    "gemma": Model(sizes={"head_dim": 256} | _whole(3072, 16, 28)),
+    **_rows("gemma2 t5_gemma_module vaultgemma", Model(sizes={"head_dim": 256})),
+    "hy_v4": Model(sizes={"qk_rope_head_dim": 64}),
+    "minicpm3": Model(sizes={"qk_rope_head_dim": 32}),
+    **_rows("neucodec voxtral_realtime_encoder xcodec2", Model(sizes={"head_dim": 64})),
+    "qwen3": Model(sizes={"head_dim": 128} | _whole(4096, 32, 32)),
+    "timesfm2_5": Model(sizes={"head_dim": 80}),
+    **_rows("bitnet csm csm_depth_decoder_model evolla flex_olmo", Model(base=500_000.0)),
+    "emu3_text_model": Model(base=1_000_000.0, sizes=_whole(4096, 32, 32)),
     "gte": Model(base=160_000.0),
-    "hy_v3": Model(base=11_158_840.0),
+    "hy_v3": Model(base=11_158_840.0, sizes={"head_dim": 128}),
     "jina_embeddings_v3": Model(base=20_000.0),
-    "minimax_m2": Model(base=5_000_000.0),
-    "mixtral": Model(base=1_000_000.0),
-    "muse_glimmer_assistant": Model(base=500_000.0),
+    "minimax_m2": Model(base=5_000_000.0, sizes={"head_dim": 128}),
+    **_rows("mixtral phimoe", Model(base=1_000_000.0)),
+    "muse_glimmer_assistant": Model(base=500_000.0, sizes={"head_dim": 128}),
     "nomic_bert": Model(base=1_000.0),
-    "phimoe": Model(base=1_000_000.0),
-    "solar_open": Model(base=1_000_000.0),
+    "solar_open": Model(base=1_000_000.0, sizes={"head_dim": 128}),
     "bamba": Model(partial=0.5, turns=_at("attn_layer_indices")),
-    "dots3_note_audio_encoder": Model(partial=0.5),
-    "glm4_moe": Model(partial=0.5),
-    "glmasr_encoder": Model(partial=0.5),
-    "gpt_neox": Model(partial=0.25),
-    "nemotron": Model(partial=0.5),
-    "nemotron3_5_transcribe_asr_audio": Model(partial=0.5),
-    "nemotron3_5_transcribe_word_timestamp": Model(partial=0.5),
-    "persimmon": Model(partial=0.5),
-    "phi": Model(partial=0.5),
+    **_rows(
+        """
+        dots3_note_audio_encoder glm4_moe glmasr_encoder nemotron nemotron3_5_transcribe_asr_audio
+        nemotron3_5_transcribe_word_timestamp phi
+        """,
+        Model(partial=0.5),
+    ),
+    **_rows("gpt_neox stablelm", Model(partial=0.25)),
+    "persimmon": Model(partial=0.5, sizes=_whole(4096, 64, 36)),
     "recurrent_gemma": Model(partial=0.5, pattern=_every(3, other="recurrent")),
-    "stablelm": Model(partial=0.25),
-    "qwen3_next": Model(partial=0.25, pattern=_every(4, "full_attention_interval", other="linear_attention")),
-    # --- other pairings ------------------------------------------------------------------------------------
-    "blt_global_transformer": Model("interleaved", base=500_000.0),
-    "blt_local_decoder": Model("interleaved", base=500_000.0),
-    "blt_local_encoder": Model("interleaved", base=500_000.0),
+    "qwen3_next": Model(
+        partial=0.25, pattern=_every(4, "full_attention_interval", other="linear_attention"), sizes={"head_dim": 256}
+    ),
+    # --- other pairings -------------------------------------------------------------------------------------
+    **_rows(
+        """
+        blt_global_transformer blt_local_decoder blt_local_encoder cohere ernie4_5_moe
+        """,
+        Model("interleaved", base=500_000.0),
+    ),
     "blt_patcher": _INTERLEAVED,
-    "codegen": _INTERLEAVED,
-    "cohere": Model("interleaved", base=500_000.0),
-    "cohere2": Model("interleaved", turns=_sliding, pattern=_every(4, "sliding_window_pattern")),
-    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True, doubled=True),
-    "ernie4_5": Model("interleaved", base=500_000.0),
-    "ernie4_5_moe": Model("interleaved", base=500_000.0),
-    "glm": Model("interleaved", partial=0.5),
-    "glm4": Model("interleaved", partial=0.5),
-    "gptj": Model("interleaved", switch=("rotary", True, True)),
-    "helium": Model("interleaved", base=100_000.0),
-    "llama4_text": Model("interleaved", base=500_000.0, turns=_but_every(4), pattern=_chunked_where_turning),
+    "codegen": _INTERLEAVED._replace(sizes={"rotary_dim": 64}),
+    "cohere2": Model(
+        "interleaved", turns=_sliding, pattern=_every(4, "sliding_window_pattern"), sizes=_whole(8192, 64, 40)
+    ),
+    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True, doubled=True, sizes={"head_dim": 128}),
+    "ernie4_5": Model("interleaved", base=500_000.0, sizes={"head_dim": 128}),
+    **_rows("glm glm4", Model("interleaved", partial=0.5, sizes={"head_dim": 128})),
+    "gptj": Model("interleaved", switch=("rotary", True, True), sizes={"rotary_dim": 64}),
+    "helium": Model("interleaved", base=100_000.0, sizes={"head_dim": 128}),
+    "llama4_text": Model(
+        "interleaved",
+        base=500_000.0,
+        turns=_but_every(4),
+        pattern=_chunked_where_turning,
+        sizes={"head_dim": 128} | _whole(5120, 40, 48),
+    ),
     "moonshine": Model("interleaved", partial=0.9, keys={"num_attention_heads": "decoder_num_attention_heads"}),
     "moonshine_streaming": Model("interleaved", partial=0.8),
-    "openai_privacy_filter": Model("interleaved", base=150_000.0, stated=True),
-    "pe_audio_encoder": Model("interleaved", base=20_000.0),
-    "pe_audio_video_encoder": Model("interleaved", base=20_000.0),
-    "pe_video_encoder": Model("interleaved", base=20_000.0),
+    "openai_privacy_filter": Model("interleaved", base=150_000.0, stated=True, sizes={"head_dim": 64}),
+    **_rows(
+        """
+        pe_audio_encoder pe_audio_video_encoder pe_video_encoder
+        """,
+        Model("interleaved", base=20_000.0, sizes={"head_dim": 128}),
+    ),
     "roformer": Model("interleaved", unread=("rotary_value",)),
     "nanochat": Model(backwards=True),
-    "axk1": _ADJACENT_IN,
-    "axk2": _INTERLEAVED,
+    **_rows("axk1 deepseek_v3 glm4_moe_lite youtu", _ADJACENT_IN._replace(sizes={"qk_rope_head_dim": 64})),
+    "axk2": _INTERLEAVED._replace(sizes={"qk_rope_head_dim": 32}),
     "bailing_hybrid": Model(
-        "interleaved", base=6_000_000.0, doubled=True, pattern=_every(6, "layer_group_size", other="linear_attention")
+        "interleaved",
+        base=6_000_000.0,
+        doubled=True,
+        pattern=_every(6, "layer_group_size", other="linear_attention"),
+        sizes={"qk_rope_head_dim": 64},
     ),
-    "deepseek_v2": _INTERLEAVED,
-    "deepseek_v3": _ADJACENT_IN,
-    "deepseek_v32": _INTERLEAVED,
+    **_rows("deepseek_v2 deepseek_v32 glm_moe_dsa", _INTERLEAVED._replace(sizes={"qk_rope_head_dim": 64})),
     "kimi_k2": _ADJACENT_IN,
-    "glm4_moe_lite": _ADJACENT_IN,
-    "glm_moe_dsa": _INTERLEAVED,
-    "longcat_flash": Model("interleaved", base=10_000_000.0),
-    "mistral4": _ADJACENT_IN._replace(stated=True),
-    "mistral_large4_text": Model("interleaved", stated=True, turns=_but_every(4)),
-    "qwen2_5_omni_dit": _INTERLEAVED,
-    "youtu": _ADJACENT_IN,
+    "longcat_flash": Model("interleaved", base=10_000_000.0, sizes={"qk_rope_head_dim": 64}),
+    "mistral4": _ADJACENT_IN._replace(stated=True, sizes={"qk_rope_head_dim": 64}),
+    "mistral_large4_text": Model("interleaved", stated=True, turns=_but_every(4), sizes={"qk_rope_head_dim": 64}),
+    "qwen2_5_omni_dit": _INTERLEAVED._replace(sizes={"head_dim": 64}),
     "deepseek_v4": Model(
         "interleaved",
         partial=0.125,
         layers={"main": Layer(10_000.0, scaled=False), "compress": Layer(160_000.0, "compress_rope_theta")},
         label=lambda layer_type: "main" if layer_type in ("main", "sliding_attention") else "compress",
         trailing=True,
+        sizes={"head_dim": 512},
     ),
-    # --- several axes --------------------------------------------------------------------------------------
-    "qwen2_vl_text": _QWEN2_VL,
-    "qwen2_5_vl_text": _QWEN2_VL,
+    # --- several axes ---------------------------------------------------------------------------------------
+    **_rows("qwen2_5_vl_text qwen2_vl_text", _QWEN2_VL._replace(sizes=_whole(8192, 64, 80))),
     "qwen2_5_omni_text": _QWEN2_VL,
-    "qwen2_5_omni_talker": _QWEN2_VL,
-    "paddleocr_vl_text": _QWEN2_VL._replace(base=500_000.0),
-    "glm4v_text": _GLM4V._replace(pairing="interleaved"),
+    "qwen2_5_omni_talker": _QWEN2_VL._replace(sizes={"head_dim": 128}),
+    "paddleocr_vl_text": _QWEN2_VL._replace(base=500_000.0, sizes={"head_dim": 128}),
+    "glm4v_text": _GLM4V._replace(pairing="interleaved", sizes=_whole(4096, 32, 40)),
     "glm_ocr_text": _GLM4V._replace(pairing="interleaved"),
     "glm4v_moe_text": _GLM4V._replace(partial=0.5),
     "glm_image_text": _GLM4V,
-    "qwen3_vl_text": _QWEN3_VL,
-    "qwen3_vl_moe_text": _QWEN3_VL,
+    "qwen3_vl_text": _QWEN3_VL._replace(sizes={"head_dim": 128} | _whole(4096, 32, 32)),
+    "qwen3_vl_moe_text": _QWEN3_VL._replace(sizes=_whole(2048, 16, 24)),
     "qwen3_omni_moe_text": _QWEN3_VL._replace(base=1_000_000.0),
     "qwen3_omni_moe_talker_text": _QWEN3_VL._replace(base=10_000.0),
-    "cosmos3_edge_text": _QWEN3_VL._replace(base=100_000_000.0),
+    "cosmos3_edge_text": _QWEN3_VL._replace(base=100_000_000.0, sizes={"head_dim": 128}),
     "cohere_compass_text": _QWEN3_VL._replace(base=10_000.0, stated=True),
-    "qwen3_5_text": _QWEN3_5,
-    "qwen3_5_moe_text": _QWEN3_5,
-    "qwen4_exp_text": _QWEN3_5._replace(partial=1.0),
+    "qwen3_5_text": _QWEN3_5._replace(sizes={"head_dim": 256} | _whole(4096, 16, 32)),
+    "qwen3_5_moe_text": _QWEN3_5._replace(sizes={"head_dim": 256} | _whole(2048, 16, 40)),
+    "qwen4_exp_text": _QWEN3_5._replace(partial=1.0, sizes={"head_dim": 256}),
     "ernie4_5_vl_moe_text": Model("interleaved", base=500_000.0, axes="last for time", sections=(22, 22, 20)),
-    "neomme": Model(stated=True, axes="alternating", sections=(1, 1), pattern=_last_is_full(_every(6))),
+    "neomme": Model(
+        stated=True, axes="alternating", sections=(1, 1), pattern=_last_is_full(_every(6)), sizes={"head_dim": 64}
+    ),
     # The sections are cut over the doubled table: with unequal axes, no rotation.
     "hunyuan_vl_text": _HUNYUAN._replace(axes="doubled", types={"xdrope": "dynamic"}),
-    # --- layers that differ --------------------------------------------------------------------------------
-    "gemma3_text": _GEMMA3,
-    "gemma3n_text": _GEMMA3._replace(pattern=_every(5)),
-    "t5gemma2_text": _GEMMA3,
-    "t5gemma2_decoder": _GEMMA3,
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
-    "diffusion_gemma_text": _GEMMA4,
-    "embedding_gemma2_text": _GEMMA4,
-    "modernbert": _MODERNBERT,
+    # --- layers that differ ---------------------------------------------------------------------------------
+    "gemma3_text": _GEMMA3._replace(sizes={"head_dim": 256} | _whole(2304, 8, 26)),
+    "gemma3n_text": _GEMMA3._replace(pattern=_every(5), sizes={"head_dim": 256} | _whole(2048, 8, 35)),
+    **_rows("t5gemma2_decoder t5gemma2_text", _GEMMA3._replace(sizes={"head_dim": 256})),
+    "gemma4_text": _GEMMA4._replace(sizes={"head_dim": 256, "full_attention.head_dim": 512} | _whole(2304, 8, 30)),
+    **_rows(
+        """
+        diffusion_gemma_text embedding_gemma2_text gemma4_unified_text
+        """,
+        _GEMMA4._replace(sizes={"head_dim": 256, "full_attention.head_dim": 512}),
+    ),
+    "modernbert": _MODERNBERT._replace(sizes=_whole(768, 12, 22)),
     "modernbert-decoder": _MODERNBERT,
     "olmo3": Model(
         layers={"sliding_attention": Layer(500_000.0, scaled=False), "full_attention": Layer(500_000.0)},
@@ -356,46 +394,47 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
     "mimo_v2_flash": Model(
         partial=0.334,
         layers={"sliding_attention": Layer(10_000.0, "swa_rope_theta"), "full_attention": Layer(5_000_000.0)},
+        sizes={"head_dim": 192},
     ),
     "dots3_note_text": Model(
         "interleaved",
         layers={"sliding_attention": Layer(50_000.0, "swa_rope_theta"), "indexed_attention": Layer(80_000_000.0)},
         keys={"sliding_attention.qk_rope_head_dim": "swa_qk_rope_head_dim"},
+        sizes={"qk_rope_head_dim": 64},
     ),
     "step3p5": Model(
         layers={"sliding_attention": Layer(10_000.0, scaled=False), "full_attention": Layer(10_000.0)},
+        sizes={"head_dim": 128},
     ),
     "ultrabert": Model(
         layers={"sliding_attention": Layer(10_000.0), "full_attention": Layer(2_560_000.0)}, pattern=_every(3)
     ),
-    "beam": Model(stated=True, pattern=_last_is_full(_every(6))),
-    "laguna": Model(stated=True),
-    "lfm3": Model(stated=True),
-    "mellum": Model(stated=True),
-    "zaya": Model(stated=True),
-    # --- layers that hold still ----------------------------------------------------------------------------
-    "afmoe": Model(turns=_sliding, pattern=_every(4, "global_attn_every_n_layers")),
-    "exaone4": Model(turns=_sliding_if_windowed, pattern=_every(4, "sliding_window_pattern")),
+    "beam": Model(stated=True, pattern=_last_is_full(_every(6)), sizes={"head_dim": 128}),
+    **_rows("laguna lfm3 mellum zaya", Model(stated=True, sizes={"head_dim": 128})),
+    # --- layers that hold still -----------------------------------------------------------------------------
+    "afmoe": Model(turns=_sliding, pattern=_every(4, "global_attn_every_n_layers"), sizes={"head_dim": 128}),
+    "exaone4": Model(
+        turns=_sliding_if_windowed, pattern=_every(4, "sliding_window_pattern"), sizes=_whole(4096, 32, 32)
+    ),
     "exaone_moe": Model(turns=_sliding_if_windowed, pattern=_every(4, "sliding_window_pattern")),
-    "kolibri1": Model(turns=_sliding_if_windowed, pattern=_every(5)),
-    "flint": Model(turns=_sliding, pattern=_flint),
-    "granite_swa": Model(turns=_with_base, keys={"layer_bases": "layer_rope_theta"}),
-    "granitemoe_swa": Model(turns=_with_base, keys={"layer_bases": "layer_rope_theta"}),
-    "muse_glimmer_text": Model(turns=_with_base_or_sliding, pattern=_fourth_from_the_last),
-    "muse_spark_text": Model(base=500_000.0, turns=_with_base_or_sliding, pattern=_fourth_from_the_last),
-    "lfm2": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
+    "kolibri1": Model(turns=_sliding_if_windowed, pattern=_every(5), sizes={"head_dim": 128}),
+    "flint": Model(turns=_sliding, pattern=_flint, sizes={"head_dim": 128}),
+    **_rows("granite_swa granitemoe_swa", Model(turns=_with_base, keys={"layer_bases": "layer_rope_theta"})),
+    "muse_glimmer_text": Model(turns=_with_base_or_sliding, pattern=_fourth_from_the_last, sizes={"head_dim": 128}),
+    "muse_spark_text": Model(
+        base=500_000.0, turns=_with_base_or_sliding, pattern=_fourth_from_the_last, sizes={"head_dim": 64}
+    ),
+    "lfm2": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}, sizes=_whole(2560, 32, 32)),
     "lfm2_moe": Model(base=1_000_000.0, keys={"attention_layers": "full_attn_idxs"}),
     "minimax": Model(base=1_000_000.0, pattern=_every(2, first=0, other="linear_attention")),
-    "mllama_text_model": Model(base=500_000.0, turns=_self_attending),
-    "molmo2_text": Model(keys={"scaled_layers": "rope_scaling_layers"}),
+    "mllama_text_model": Model(base=500_000.0, turns=_self_attending, sizes=_whole(4096, 32, 40)),
+    "molmo2_text": Model(keys={"scaled_layers": "rope_scaling_layers"}, sizes={"head_dim": 128}),
     "olmo_hybrid": Model(optional=True, pattern=_every(4, other="linear_attention")),
-    "smollm3": Model(base=2_000_000.0, turns=_but_every(4)),
-    # --- rotary by a switch --------------------------------------------------------------------------------
+    "smollm3": Model(base=2_000_000.0, turns=_but_every(4), sizes=_whole(2048, 16, 36)),
+    # --- rotary by a switch ---------------------------------------------------------------------------------
     "clvp_encoder": Model(switch=("use_rotary_embedding", True, True), rotary_dim=_clvp),
     "esm": Model(switch=("position_embedding_type", "rotary", "absolute")),
-    "falcon": Model(switch=("alibi", False, False)),
-    "RefinedWeb": Model(switch=("alibi", False, False)),
-    "RefinedWebModel": Model(switch=("alibi", False, False)),
+    **_rows("RefinedWeb RefinedWebModel falcon", Model(switch=("alibi", False, False))),
     "granitemoehybrid": Model(switch=("position_embedding_type", "rope", None)),
     "seamless_m4t": _CONFORMER._replace(keys={"num_attention_heads": "speech_encoder_attention_heads"}),
     "wav2vec2-bert": _CONFORMER._replace(switch=("position_embeddings_type", "rotary", "relative_key")),
@@ -404,121 +443,103 @@ MODELS: dict[str, Model] = {name: Model() for name in _PLAIN.split()} | {
         switch=("use_mem_rope", True, False),
         keys={"head_dim": "attention_head_dim", "attention_layers": "hybrid_layer_ids"},
     ),
-    # --- names of their own --------------------------------------------------------------------------------
+    # --- names of their own ---------------------------------------------------------------------------------
     "apertus": Model(base=12_000_000.0, stated=True),
-    "cwm": Model(base=1_000_000.0, stated=True),
+    "cwm": Model(base=1_000_000.0, stated=True, sizes={"head_dim": 128}),
     "dbrx": Model(inside="attn_config"),  # which transformers 5.23 does not read
-    "gpt_oss": Model(base=150_000.0, stated=True),
-    "higgs_audio_v2": Model(stated=True),
-    "hunyuan_v1_dense": _HUNYUAN,
-    "hunyuan_v1_moe": _HUNYUAN,
-    "jetmoe": Model(keys={"head_dim": "kv_channels"}),
-    "minimax_m3_vl_text": Model(base=5_000_000.0, unread=("rotary_dim",)),
-    "ministral3": Model(stated=True),
-    "phi3": Model(types={"yarn": "longrope"}),
+    "gpt_oss": Model(base=150_000.0, stated=True, sizes={"head_dim": 64}),
+    **_rows("higgs_audio_v2 ministral3", Model(stated=True, sizes={"head_dim": 128})),
+    **_rows("hunyuan_v1_dense hunyuan_v1_moe", _HUNYUAN),
+    "jetmoe": Model(keys={"head_dim": "kv_channels"}, sizes={"head_dim": 128}),
+    "minimax_m3_vl_text": Model(base=5_000_000.0, unread=("rotary_dim",), sizes={"head_dim": 128}),
+    **_rows("phi3 phi3_v phi4_multimodal", Model(types={"yarn": "longrope"})),
     "openelm": Model(keys={"rope_theta": "rope_freq_constant"}, unread=("rope_max_length",)),
-    "phi3_v": Model(types={"yarn": "longrope"}),
-    "phi4_multimodal": Model(types={"yarn": "longrope"}),
-}
-
-_TEXT_PARTS = """
-    aria:aria_text audioflamingo3:qwen2 aya_vision:cohere2 cohere2_vision:cohere2 cosmos3_edge:cosmos3_edge_text
-    cosmos3_omni:qwen3_vl_text deepseek_ocr2:deepseek_ocr2_text deepseek_vl:llama deepseek_vl_hybrid:llama
-    diffusion_gemma:diffusion_gemma_text dots3_note:dots3_note_text embedding_gemma2:embedding_gemma2_text
-    emu3:emu3_text_model ernie4_5_vl_moe:ernie4_5_vl_moe_text exaone4_5:exaone4 fast_vlm:qwen2 fun_asr_nano:qwen3
-    fuyu:persimmon gemma3:gemma3_text gemma3n:gemma3n_text gemma4:gemma4_text gemma4_unified:gemma4_unified_text
-    glm46v:glm4v_text glm4v:glm4v_text glm4v_moe:glm4v_moe_text glm_image:glm_image_text glm_ocr:glm_ocr_text
-    glmasr:llama glmga:glm4v_text got_ocr2:qwen2 granite4_vision:granite4_vision_text
-    granite_docling:granite_docling_text granite_speech:granite granite_speech_plus:granite hunyuan_vl:hunyuan_vl_text
-    hyperclovax_vision_v2:hyperclovax idefics2:mistral idefics3:llama internvl:qwen2 janus:llama jev:qwen3_5_text
-    kimi_k25:deepseek_v3 lfm2_vl:lfm2 lfm3_vl:lfm3 lighton_ocr:qwen3 llama4:llama4_text llava:llama llava_next:llama
-    llava_next_video:llama llava_onevision:qwen2 minicpm_ocr:qwen3_5_text minicpmv4_6:qwen3_5_text
-    minicpmv4_7:qwen3_5_text minimax_m3_vl:minimax_m3_vl_text mistral3:mistral mistral_large4:mistral_large4_text
-    mllama:mllama_text_model modernvbert:modernbert molmo2:molmo2_text moss_transcribe_diarize:qwen3
-    muse_glimmer:muse_glimmer_text muse_spark:muse_spark_text musicflamingo:qwen2 ovis2:qwen2
-    paddleocr_vl:paddleocr_vl_text paligemma:gemma pe_audio:modernbert pe_audio_video:modernbert pe_video:modernbert
-    perception_lm:llama pp_chart2table:qwen2 qianfan_ocr:qwen3 qwen2_5_omni_thinker:qwen2_5_omni_text
-    qwen2_5_vl:qwen2_5_vl_text qwen2_audio:qwen2 qwen2_vl:qwen2_vl_text qwen3_5:qwen3_5_text
-    qwen3_5_moe:qwen3_5_moe_text qwen3_asr:qwen3 qwen3_omni_moe_thinker:qwen3_omni_moe_text qwen3_vl:qwen3_vl_text
-    qwen3_vl_moe:qwen3_vl_moe_text qwen4_exp:qwen4_exp_text shieldgemma2:gemma3_text smolvlm:llama step3p7:step3p5
-    t5gemma2_encoder:t5gemma2_text ultravbert:ultrabert unlimited_ocr:unlimited_ocr_text vibevoice:qwen2
-    vibevoice_asr:qwen2 video_llama_3:qwen2 video_llava:llama vipllava:llama voxtral:llama
-    voxtral_realtime:voxtral_realtime_text
-"""
-TEXT_PARTS: dict[str, str] = dict(pair.split(":") for pair in _TEXT_PARTS.split())
-"""The ``model_type`` of a model's text part, where that part does not name its own."""
-
-_STILL = """
-    albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom camembert
-    convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet fsmt funnel gpt-sw3
-    gpt2 gpt_bigcode gpt_neo ibert jamba kimi_linear layoutlm led longformer longt5 luke m2m_100 mamba mamba2 marian
-    mbart megatron-bert mobilebert mpnet mpt mra mt5 mvp nemotron_h nllb-moe nystromformer opt pegasus pegasus_x
-    plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert switch_transformers t5 trocr umt5
-    whisper xglm xlm xlm-roberta xlm-roberta-xl xlnet xlstm xmod yoso zamba
-"""
-STILL_MODELS = frozenset(_STILL.split())
-"""Models of transformers without rotary embedding."""
-NAMELESS = frozenset({"jamba", "kimi_linear", "nemotron_h"})
-"""Those of them whose configs name a base all the same."""
-
-# What classes assume of the head, whatever the size of the model.
-_HEADS = {
-    64: """
-        gpt_oss muse_spark_text neomme neucodec openai_privacy_filter qwen2_5_omni_dit voxtral_realtime_encoder xcodec2
-    """,
-    80: "timesfm2_5",
-    128: """
-        afmoe beam cohere2_moe cosmos3_edge_text cwm dia_decoder dia_encoder ernie4_5 flint glm glm4 helium
-        higgs_audio_v2 hrm_text hy_v3 jetmoe kolibri1 laguna lfm3 llama4_text mellum minimax_m2 minimax_m3_vl_text
-        ministral3 molmo2_text muse_glimmer_assistant muse_glimmer_text paddleocr_vl_text pe_audio_encoder
-        pe_audio_video_encoder pe_video_encoder qwen2_5_omni_talker qwen3 qwen3_omni_moe_talker_code_predictor
-        qwen3_vl_text seed_oss solar_open step3p5 zaya
-    """,
-    192: "mimo_v2_flash",
-    256: """
-        diffusion_gemma_text embedding_gemma2_text gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text
-        qwen3_5_moe_text qwen3_5_text qwen3_next qwen4_exp_text t5_gemma_module t5gemma2_decoder t5gemma2_text
-        vaultgemma
-    """,
-    512: "deepseek_v4",
-}
-_SLICES = {
-    32: "axk2 minicpm3",
-    64: """
-        axk1 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite glm_moe_dsa hy_v4
-        longcat_flash mistral4 mistral_large4_text youtu
-    """,
-}
-_WIDE = "diffusion_gemma_text embedding_gemma2_text gemma4_text gemma4_unified_text"
-# Hidden size, heads and layers of classes that are parts of larger configs.
-_WHOLES = {
-    (768, 12, 22): "modernbert",
-    (2048, 8, 35): "gemma3n_text",
-    (2048, 16, 24): "qwen3_vl_moe_text",
-    (2048, 16, 36): "smollm3",
-    (2048, 16, 40): "qwen3_5_moe_text",
-    (2304, 8, 26): "gemma3_text",
-    (2304, 8, 30): "gemma4_text",
-    (2560, 32, 32): "lfm2",
-    (3072, 16, 28): "gemma",
-    (4096, 16, 32): "qwen3_5_text",
-    (4096, 32, 32): "deepseek_ocr2_text emu3_text_model exaone4 granite llama mistral qwen2 qwen3 qwen3_vl_text",
-    (4096, 32, 40): "glm4v_text mllama_text_model",
-    (4096, 64, 36): "persimmon",
-    (5120, 40, 48): "llama4_text",
-    (8192, 64, 40): "cohere2",
-    (8192, 64, 80): "qwen2_5_vl_text qwen2_vl_text",
-}
-_SIZES: list[tuple[dict[str, int], str]] = [
-    *(({"head_dim": n}, names) for n, names in _HEADS.items()),
-    *(({"qk_rope_head_dim": n}, names) for n, names in _SLICES.items()),
-    *(
-        ({"hidden_size": d, "num_attention_heads": n, "num_hidden_layers": depth}, names)
-        for (d, n, depth), names in _WHOLES.items()
+    # --- the text part of larger models, where it does not name its own model_type --------------------------
+    "aria": Model(text="aria_text"),
+    **_rows(
+        """
+        audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision musicflamingo ovis2 pp_chart2table qwen2_audio
+        vibevoice vibevoice_asr video_llama_3
+        """,
+        Model(text="qwen2"),
     ),
-    ({"full_attention.head_dim": 512}, _WIDE),
-    ({"rotary_dim": 64}, "codegen gptj"),
-]
-for _sizes, _names in _SIZES:
-    for _name in _names.split():
-        MODELS[_name] = MODELS[_name]._replace(sizes={**MODELS[_name].sizes, **_sizes})
+    **_rows("aya_vision cohere2_vision", Model(text="cohere2")),
+    "cosmos3_edge": Model(text="cosmos3_edge_text"),
+    **_rows("cosmos3_omni qwen3_vl", Model(text="qwen3_vl_text")),
+    "deepseek_ocr2": Model(text="deepseek_ocr2_text"),
+    **_rows(
+        """
+        deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_next llava_next_video perception_lm
+        smolvlm video_llava vipllava voxtral
+        """,
+        Model(text="llama"),
+    ),
+    "diffusion_gemma": Model(text="diffusion_gemma_text"),
+    "dots3_note": Model(text="dots3_note_text"),
+    "embedding_gemma2": Model(text="embedding_gemma2_text"),
+    "emu3": Model(text="emu3_text_model"),
+    "ernie4_5_vl_moe": Model(text="ernie4_5_vl_moe_text"),
+    "exaone4_5": Model(text="exaone4"),
+    **_rows("fun_asr_nano lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr", Model(text="qwen3")),
+    "fuyu": Model(text="persimmon"),
+    **_rows("gemma3 shieldgemma2", Model(text="gemma3_text")),
+    "gemma3n": Model(text="gemma3n_text"),
+    "gemma4": Model(text="gemma4_text"),
+    "gemma4_unified": Model(text="gemma4_unified_text"),
+    **_rows("glm46v glm4v glmga", Model(text="glm4v_text")),
+    "glm4v_moe": Model(text="glm4v_moe_text"),
+    "glm_image": Model(text="glm_image_text"),
+    "glm_ocr": Model(text="glm_ocr_text"),
+    "granite4_vision": Model(text="granite4_vision_text"),
+    "granite_docling": Model(text="granite_docling_text"),
+    **_rows("granite_speech granite_speech_plus", Model(text="granite")),
+    "hunyuan_vl": Model(text="hunyuan_vl_text"),
+    "hyperclovax_vision_v2": Model(text="hyperclovax"),
+    **_rows("idefics2 mistral3", Model(text="mistral")),
+    **_rows("jev minicpm_ocr minicpmv4_6 minicpmv4_7 qwen3_5", Model(text="qwen3_5_text")),
+    "kimi_k25": Model(text="deepseek_v3"),
+    "lfm2_vl": Model(text="lfm2"),
+    "lfm3_vl": Model(text="lfm3"),
+    "llama4": Model(text="llama4_text"),
+    "minimax_m3_vl": Model(text="minimax_m3_vl_text"),
+    "mistral_large4": Model(text="mistral_large4_text"),
+    "mllama": Model(text="mllama_text_model"),
+    **_rows("modernvbert pe_audio pe_audio_video pe_video", Model(text="modernbert")),
+    "molmo2": Model(text="molmo2_text"),
+    "muse_glimmer": Model(text="muse_glimmer_text"),
+    "muse_spark": Model(text="muse_spark_text"),
+    "paddleocr_vl": Model(text="paddleocr_vl_text"),
+    "paligemma": Model(text="gemma"),
+    "qwen2_5_omni_thinker": Model(text="qwen2_5_omni_text"),
+    "qwen2_5_vl": Model(text="qwen2_5_vl_text"),
+    "qwen2_vl": Model(text="qwen2_vl_text"),
+    "qwen3_5_moe": Model(text="qwen3_5_moe_text"),
+    "qwen3_omni_moe_thinker": Model(text="qwen3_omni_moe_text"),
+    "qwen3_vl_moe": Model(text="qwen3_vl_moe_text"),
+    "qwen4_exp": Model(text="qwen4_exp_text"),
+    "step3p7": Model(text="step3p5"),
+    "t5gemma2_encoder": Model(text="t5gemma2_text"),
+    "ultravbert": Model(text="ultrabert"),
+    "unlimited_ocr": Model(text="unlimited_ocr_text"),
+    "voxtral_realtime": Model(text="voxtral_realtime_text"),
+    # --- without rotary embedding ---------------------------------------------------------------------------
+    **_rows(
+        """
+        albert bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom
+        camembert convbert cpmant ctrl deberta deberta-v2 distilbert electra ernie falcon_mamba flaubert fnet
+        fsmt funnel gpt-sw3 gpt2 gpt_bigcode gpt_neo ibert layoutlm led longformer longt5 luke m2m_100 mamba
+        mamba2 marian mbart megatron-bert mobilebert mpnet mpt mra mt5 mvp nllb-moe nystromformer opt pegasus
+        pegasus_x plbart prophetnet rembert roberta roberta-prelayernorm roc_bert rwkv squeezebert
+        switch_transformers t5 trocr umt5 whisper xglm xlm xlm-roberta xlm-roberta-xl xlnet xlstm xmod yoso
+        zamba
+        """,
+        Model(rotary=False),
+    ),
+    **_rows(
+        """
+        jamba kimi_linear nemotron_h
+        """,
+        Model(rotary=False, unread=("rope_theta", "rope_scaling", "rope_parameters", "qk_rope_head_dim")),
+    ),
+}
+"""What is known of each ``model_type``; some are of code that comes with the weights."""

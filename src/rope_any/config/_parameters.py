@@ -21,11 +21,8 @@ from rope_any.config._models import (
     INDICES,
     INERT,
     MODELS,
-    NAMELESS,
     NUMBERS,
     STILL,
-    STILL_MODELS,
-    TEXT_PARTS,
     Model,
     listed,
 )
@@ -225,15 +222,20 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
         keys, path = keys[inner], (*path, inner)
         _require_names(keys)
     said = _model_type(keys, path)
-    model_type = said or TEXT_PARTS.get(outer or "")
-    model_type = TEXT_PARTS.get(model_type or "", model_type)
-    if model_type not in MODELS and model_type not in STILL_MODELS and given is None:
+    model_type = said or _text_part_of(outer) or None
+    model_type = _text_part_of(model_type) or model_type
+    if model_type not in MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     model = MODELS.get(model_type or "", Model())
     for level in levels:
         _refuse_outside(*level, model.partial)
     names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
     return _checked(_unwrapped(Part(keys, path, model_type, model, given, names)))
+
+
+def _text_part_of(model_type: str | None) -> str:
+    """Return the model type of the text part of a model, if it is known by that of the whole."""
+    return MODELS.get(model_type or "", Model()).text
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
@@ -555,7 +557,7 @@ def layers_of(part: Part, label: str | None, /) -> list[int] | None:
 
 def turns(part: Part, layer_type: str, index: int, /) -> bool:
     """Whether a layer turns at all."""
-    if part.model_type in STILL_MODELS:
+    if not part.model.rotary:
         return False
     return switched_off(part) is None and layer_type not in STILL and part.model.turns(part.keys, layer_type, index)
 
@@ -580,9 +582,9 @@ def switched_off(part: Part, /) -> Fact | None:
 def turned_off(part: Part, /) -> Fact | None:
     """Return the fact that a model has no rotary: by nature, or because the config turns off what its class has on."""
     off = switched_off(part)
-    if part.model_type in STILL_MODELS:
-        said = [key for key, value in part.keys.items() if value is not None and _ROTARY.search(key)]
-        if said and part.model_type not in NAMELESS:
+    if not part.model.rotary:
+        given = (key for key, value in part.keys.items() if value is not None and key not in part.model.unread)
+        if said := [key for key in given if _ROTARY.search(key)]:
             fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
         return Fact(None, f"{part.model_type} has no rotary embedding")
     if off is None or part.model.switch is None or same(off.value, part.model.switch[2]):

@@ -415,6 +415,8 @@ _ARRANGEMENTS = {
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
-def rope_of(found: Recipe, /) -> Rope:
-    """Return the `Rope` of a recipe."""
+def rope_of(found: Recipe | Fact, /) -> Rope:
+    """Return the `Rope` of a recipe; raise for the fact that there is no rotary embedding."""
+    if isinstance(found, Fact):
+        fail(f"config must have rotary embedding to make a Rope of; got none: {found.source}")
     return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
