@@ -8,7 +8,7 @@ import typer
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain
-from rope_any.config._parameters import load, printed
+from rope_any.config._load import load, printed
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]

@@ -16,7 +16,8 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import _parameters, _recipe
 from rope_any.config._gguf import is_gguf
-from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Fact, Part, fail, first, kind_of, same
+from rope_any.config._load import Fact, fail, load, same
+from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Part, canonical, kind_of, of_all
 from rope_any.config._recipe import Recipe, rope_of
 from rope_any.config._schemes import ORIGINAL
 
@@ -166,7 +167,7 @@ def _lengths(part: Part, label: str | None, facts: Mapping[str, Fact]) -> dict[s
     told = _parameters.told(part)
     own = told.get(label, told.get(None, {}))
     scaled = own if _scales(own) else next(filter(_scales, told.values()), own)
-    whole, inner = _counted(first(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
+    whole, inner = _counted(of_all(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told.values()))]
     trained = next(filter(None, map(_counted, originals)), None)
     starts = kind_of(scaled) == "dynamic" and "alpha" not in scaled
@@ -298,7 +299,7 @@ def modernize(config: object, /) -> dict[str, Any]:
     >>> modernize(neox | {"rotary_pct": 0.5, "rotary_emb_base": 20_000})["rope_parameters"]
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
-    whole = _parameters.load(config)
+    whole = load(config)
     part = _parameters.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if is_gguf(whole):
         fail("config must be that of transformers; got the metadata of a GGUF file")
@@ -315,12 +316,12 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
     """Return the parameters of one kind of layer in today's form."""
-    found, given = _recipe.recipe(part, layer_type=kind), _parameters.parameters(part, kind)
+    found, (given, sizes) = _recipe.recipe(part, layer_type=kind), canonical(part, kind)
     if given is None:
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
     values = {key: fact.value for key, fact in {**_parameters.assumed(part, kind), **given}.items()}
     counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
-    sliced = _recipe.slice_of(_parameters.of_layers(part, kind, None)[0], kind) is not None
+    sliced = _recipe.slice_of(part, sizes[0]) is not None
     if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
         del values[SHARES[0]]
     elif isinstance(found, Recipe) and counted and not sliced and kind_of(given) != "proportional":

@@ -1,22 +1,18 @@
 """
 Read a config of any age into its text part and the parameters of each kind of layer, each with its source.
 
-What a config says: the part of it that speaks of text (`part_of`), its parameters for one kind of layer, whatever their
-form and names (`parameters`), its layers and sizes. `_recipe` draws the conclusions. Each value travels as a `Fact`,
-with its source. Nothing is imported, evaluated or fetched because a config says so, and what is not understood is
-refused in one sentence.
+`part_of` finds the part of a config that speaks of text. `canonical` brings what it says of a layer into one form,
+whatever form and names the config has. `_recipe` draws the conclusions.
 """
 
-import json
-import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import integer, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config._gguf import is_gguf, translated
+from rope_any.config._load import Fact, fail, is_name, load, require_names, same
 from rope_any.config._models import (
     INDICES,
     INERT,
@@ -28,8 +24,6 @@ from rope_any.config._models import (
 )
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, near
 
-LONGEST_PATH = 255  # characters that are shown
-LARGEST_FILE = 64 * 2**20  # bytes
 MOST_LAYERS = 2**10
 MOST_KINDS = 64  # of layers
 
@@ -58,13 +52,6 @@ _KNOWN = {
     "no_rope_layer_interval",
     "layer_rope_theta",
 }
-
-
-class Fact(NamedTuple):
-    """A value, and where it comes from."""
-
-    value: Any
-    source: str
 
 
 class Part(NamedTuple):
@@ -99,113 +86,13 @@ class Part(NamedTuple):
         return f"default of {self.model_type}" if self.model_type else "default"
 
 
-def fail(message: str) -> NoReturn:
-    """Refuse a config."""
-    raise ValueError(message)
-
-
-def same(a: object, b: object) -> bool:
-    """Whether two values of a config are equal, which those nested too deeply, and arrays in them, are not."""
-    try:
-        return bool(a == b)
-    except (RecursionError, RuntimeError, ValueError):
-        return False
-
-
 # --- the part that speaks of text -------------------------------------------------------------------------
-
-
-def load(config: object, /) -> dict[str, Any]:
-    """Return a config as a dict: a dict as it is, the JSON of a path, or what ``to_dict()`` returns."""
-    if isinstance(config, str | os.PathLike):
-        return _read(Path(config))
-    if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
-        config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
-    if not isinstance(config, Mapping):
-        msg = f"config must be a dict, a path to a config.json or an object with to_dict(); got {shown(config)}"
-        raise TypeError(msg)
-    return {key: _as_json(value) for key, value in config.items()}
-
-
-def _as_json(value: object, depth: int = 8) -> Any:
-    """Return a value with lists in the place of tuples, in objects as deep as parameters stand."""
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Mapping) and depth:
-        return {key: _as_json(inner, depth - 1) for key, inner in value.items()}
-    return value
-
-
-def _read(file: Path) -> dict[str, Any]:
-    path, size = _found(file)
-    name = printed(path)
-    if size > LARGEST_FILE:
-        fail(f"{name} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
-    try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
-    except OSError as error:
-        fail(f"{name} must be a config.json that can be read; got {error.strerror}")
-    except RecursionError:
-        fail(f"{name} must be a config.json; got one nested too deeply")
-    except json.JSONDecodeError as error:
-        fail(f"{name} must be a config.json; line {error.lineno}: {error.msg}")
-    except UnicodeDecodeError:
-        fail(f"{name} must be a config.json in UTF-8")
-    except ValueError as error:  # a key that stands twice, or an integer of thousands of digits
-        fail(f"{name} must be a config.json; {error}")
-    if not isinstance(found, dict):
-        msg = f"{name} must hold a JSON object; got {shown(found)}"
-        raise TypeError(msg)
-    return found
-
-
-def _found(path: Path) -> tuple[Path, int]:
-    """Return the file that a path means, and how large it is."""
-    place = f"at {printed(path)}"
-    try:
-        if path.is_dir():
-            place = f"in {printed(path.absolute())}"
-            path /= "config.json"
-        if path.is_file():
-            return path, path.stat().st_size
-    except (OSError, ValueError):  # a name that is too long, or holds a zero
-        pass
-    fail(f"config must be a path to a config.json; there is none {place}")
-
-
-def printed(path: Path) -> str:
-    """Return a path as it is, if it makes a line, or the beginning of a long one."""
-    text = str(path)
-    if not text.isprintable():
-        return shown(text)
-    return text if len(text) <= LONGEST_PATH else f"{text[:LONGEST_PATH]}…"
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            fail(f"config must not hold a key twice; got {shown(name)} again")
-        found[name] = value
-    return found
-
-
-def _is_name(value: object) -> bool:
-    """Whether a string can be a name, to be shown in a line."""
-    return isinstance(value, str) and value.isprintable() and len(value) <= 100
-
-
-def _require_names(mapping: Mapping[Any, Any]) -> None:
-    for key in mapping:
-        if not _is_name(key):
-            msg = f"config must have names as keys; got {shown(key)}"
-            raise (ValueError if isinstance(key, str) else TypeError)(msg)
 
 
 def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
     """Return the part of a config that speaks of text."""
     keys: Mapping[str, Any] = load(config)
-    _require_names(keys)
+    require_names(keys)
     given = None if pairing is None else as_pairing(pairing)
     if is_gguf(keys):
         keys, names, model = translated(keys)
@@ -220,7 +107,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
         outer = _model_type(keys, path) or outer
         levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
-        _require_names(keys)
+        require_names(keys)
     said = _model_type(keys, path)
     model_type = said or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
@@ -277,7 +164,7 @@ def _unwrapped(part: Part) -> Part:
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
     found = keys.get("model_type")
-    if found is not None and not _is_name(found):
+    if found is not None and not is_name(found):
         msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(found)}"
         raise TypeError(msg)
     return found or None
@@ -322,6 +209,40 @@ def _require_rules(part: Part) -> None:
         raise type(error)(msg) from None
 
 
+# --- the canonical form of layers -------------------------------------------------------------------------
+
+
+class Layer(NamedTuple):
+    """What a config says of one layer, or of the layers of a kind, under the names of today: its canonical form."""
+
+    parameters: Mapping[str, Fact] | None
+    """Of ``rope_parameters``, with base and share if they are outside; None if they are null: no rotary."""
+    sizes: tuple[Mapping[str, Fact], ...]
+    """All other values, as the config or the class gives them; several if layers of the kind differ in sizes."""
+
+
+def canonical(part: Part, label: str | None, index: int | None = None, /) -> Layer:
+    """Return the canonical form of one layer, or of all layers whose parameters have a label."""
+    sizes = [_with_common_names(each, label) for each in _with_own_sizes(part, label, index)]
+    return Layer(_parameters(part, label, index), tuple(sizes))
+
+
+def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
+    """Return the values of a part and of its class, also under the names that are common to models."""
+    model, by_label = part.model, f"{label}."
+    facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
+    for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):
+        for name in names:
+            key = name.removeprefix(by_label)
+            if key not in part.keys and (part.path or key not in WHOLE):
+                facts[key] = Fact(model.sizes[name], part.default)
+    for names in ((key for key in model.keys if "." not in key), (key for key in model.keys if by_label in key)):
+        for name in names:
+            if name != "rope_theta" and (own := part.own(name)) is not None:
+                facts[name.removeprefix(by_label)] = own
+    return facts
+
+
 # --- the parameters of one kind of layer ------------------------------------------------------------------
 
 
@@ -355,7 +276,7 @@ def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
             msg = f"{part.name(name)} must be an object or null; got {shown(value)}"
             raise TypeError(msg)
         if value:
-            _require_names(value)
+            require_names(value)
             found[name] = value
     if len(found) < 2:
         return next(iter(found.items()), ("rope_parameters", {}))
@@ -383,7 +304,7 @@ def told(part: Part) -> dict[str | None, dict[str, Fact]]:
     return {kind: {key: fact for key, fact in facts.items() if fact.value is not None} for kind, facts in found.items()}
 
 
-def parameters(part: Part, label: str | None, index: int | None = None, /) -> dict[str, Fact] | None:
+def _parameters(part: Part, label: str | None, index: int | None) -> dict[str, Fact] | None:
     """Return the parameters of one kind of layer under today's names, or None where it has no rotary."""
     name, content = stated(part)
     model = part.model
@@ -421,7 +342,7 @@ def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
 
 def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     """Return flat parameters, with the rope type under its name of today."""
-    _require_names(entry)
+    require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
     kinds = []
     for fact in (facts.pop("rope_type", None), facts.pop("type", None)):
@@ -490,7 +411,7 @@ def _of_layer(part: Part, fact: Fact, label: str | None, index: int | None) -> F
 
 def layer_count(part: Part, /) -> int:
     """Return the number of layers."""
-    fact = first(part, LAYERS)
+    fact = of_all(part, LAYERS)
     if fact is None:
         fail(f"{part.name(LAYERS[0])} must be given; got none")
     count = integer(fact.source, fact.value)
@@ -514,14 +435,14 @@ def layer_types(part: Part, /) -> list[str] | None:
         types = part.keys.get(name)
         if types is None:
             continue
-        if not isinstance(types, list) or not all(map(_is_name, types)):
+        if not isinstance(types, list) or not all(map(is_name, types)):
             msg = f"{part.name(name)} must be a list of names; got {shown(types)}"
             raise TypeError(msg)
         return _one_for_each_layer(part, name, types)
     attending = part.own("attention_layers")
     if attending is not None:
         return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
-    if part.model.pattern is None or first(part, LAYERS) is None:
+    if part.model.pattern is None or of_all(part, LAYERS) is None:
         return None
     count = layer_count(part)
     return [part.model.pattern(part.keys, i, count) for i in range(count)]
@@ -529,7 +450,7 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
     """Return listed types: of blocks that repeat, or without those of layers that predict further tokens."""
-    if first(part, LAYERS) is None:
+    if of_all(part, LAYERS) is None:
         return types
     count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
     if "block_types" in name and types:
@@ -566,7 +487,7 @@ def differ_by_index(part: Part, /) -> bool:
     """Whether a config says something of single layers, beside their types."""
     found = (*map(part.get, (*BASES, *SHARES)), *map(part.own, ("layer_bases", "scaled_layers")))
     return any(fact is not None and isinstance(fact.value, list) for fact in found) or any(
-        len(of_layers(part, kind, None)) > 1 for kind in choices(part) or (None,)
+        len(_with_own_sizes(part, kind, None)) > 1 for kind in choices(part) or (None,)
     )
 
 
@@ -595,24 +516,20 @@ def turned_off(part: Part, /) -> Fact | None:
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
-def size(part: Part, key: str, label: str | None = None) -> Fact | None:
-    """Return a size: of the kind of layer, where it has one of its own, or of all."""
-    given = part.own(f"{label}.{key}") or part.own(key) or part.get(key)
-    if given is not None or key in part.keys or (key in WHOLE and not part.path):
-        return given
-    default = part.model.sizes.get(f"{label}.{key}", part.model.sizes.get(key))
-    return None if default is None else Fact(default, part.default)
-
-
 _OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS)
 
 
-def first(part: Part, names: Iterable[str], label: str | None = None) -> Fact | None:
-    """Return the first size that is given, of several names for one."""
-    return next((fact for name in names if (fact := size(part, name, label))), None)
+def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
+    """Return the first value that is given, of several names for one."""
+    return next((sizes[name] for name in names if name in sizes), None)
 
 
-def of_layers(part: Part, label: str | None, index: int | None, /) -> list[Part]:
+def of_all(part: Part, names: Iterable[str]) -> Fact | None:
+    """Return the first value that is given for the whole model, of several names for one."""
+    return first(_with_common_names(part, None), names)
+
+
+def _with_own_sizes(part: Part, label: str | None, index: int | None) -> list[Part]:
     """Return a part as one layer has it, or as those of a kind do: one for each set of sizes of their own."""
     own = _own_sizes(part)
     if not own:

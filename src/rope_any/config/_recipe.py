@@ -6,30 +6,28 @@ of several axes (`_arranged`).
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import axes
 from rope_any._checks import attention_factor, flag, integer, positive, shown
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
+from rope_any.config._load import Fact, fail
 from rope_any.config._models import MODELS, STILL
 from rope_any.config._parameters import (
     COUNTS,
     HEADS,
     HIDDEN,
     LENGTHS,
-    Fact,
     Part,
     assumed,
+    canonical,
     choices,
-    fail,
     first,
     kind_of,
     layer_types,
-    of_layers,
-    parameters,
-    size,
+    of_all,
     stated,
     switched_off,
     turned_off,
@@ -54,6 +52,9 @@ LONGEST = 2**53  # tokens
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # what may stand outside of the parameters
 
 
+Sizes: TypeAlias = Mapping[str, Fact]
+
+
 class Recipe(NamedTuple):
     """What a `Rope` is made of, and why."""
 
@@ -67,14 +68,14 @@ class Recipe(NamedTuple):
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
-def _sizes(part: Part, share: Fact | None, label: str | None, kind: str) -> dict[str, Fact]:
+def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
     """Return how wide the head is, how many of its features turn, and from which one on."""
-    alone = slice_of(part, label)
+    alone = slice_of(part, sizes)
     if alone is not None:  # of which the share says nothing new
         width = _width(alone)
-        _require_slice(part, share, width, label)
+        _require_slice(sizes, share, width)
         return {"head_dim": width, "rotary_dim": width}
-    head = _width(_head_dim(part, label))
+    head = _width(_head_dim(part, sizes))
     if kind == "proportional":
         return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
     turning = _turning(part, share, head)
@@ -86,9 +87,9 @@ def _sizes(part: Part, share: Fact | None, label: str | None, kind: str) -> dict
     return {"head_dim": head, "rotary_dim": turning, **start}
 
 
-def slice_of(part: Part, label: str | None, /) -> Fact | None:
+def slice_of(part: Part, sizes: Sizes, /) -> Fact | None:
     """Return the width of a rotary slice by itself, if the head has one."""
-    return None if part.model.trailing else size(part, "qk_rope_head_dim", label)
+    return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
 
 def _width(fact: Fact) -> Fact:
@@ -99,11 +100,12 @@ def _width(fact: Fact) -> Fact:
     return Fact(width, fact.source)
 
 
-def _head_dim(part: Part, label: str | None) -> Fact:
-    given = size(part, "head_dim", label)
+def _head_dim(part: Part, sizes: Sizes) -> Fact:
+    """Return the width of the head, as it is given or as it follows."""
+    given = sizes.get("head_dim")
     if given is not None:
         return given
-    hidden, heads = first(part, HIDDEN, label), first(part, HEADS, label)
+    hidden, heads = first(sizes, HIDDEN), first(sizes, HEADS)
     if hidden is None or heads is None:
         missing = HIDDEN[0] if hidden is None else HEADS[0]
         fail(f"{part.name('head_dim')} must be given, or {part.name(missing)} to derive it; got neither")
@@ -150,11 +152,11 @@ def _of(head: Fact, share: Fact) -> int:
     return int(head.value * p)
 
 
-def _require_slice(part: Part, share: Fact | None, width: Fact, label: str | None) -> None:
+def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
     """Refuse a share of the head that is not that of its rotary slice."""
     if share is None or _of(width, share) == width.value:
         return
-    head, plain = size(part, "head_dim", label), size(part, "qk_nope_head_dim", label)
+    head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
     wholes = [_width(head)] if head else []
     wholes += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
     if not any(_of(whole, share) == width.value for whole in wholes):
@@ -173,7 +175,7 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     aside = _aside(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
-        longer, trained = first(part, LENGTHS), values[ORIGINAL]
+        longer, trained = of_all(part, LENGTHS), values[ORIGINAL]
         if longer is None:
             fail(f"{part.name(LENGTHS[0])} must be given for rope type {kind!r} without a factor; got none")
         quotient = positive(longer.source, longer.value) / trained.value
@@ -206,7 +208,7 @@ def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fa
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
     """Return one value that a scheme reads, checked."""
-    fact = first(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
+    fact = of_all(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
             return Fact(default, f"default of {kind}")
@@ -253,12 +255,12 @@ def recipe(
         return off
     if layer_type is not None and index is None and _holds_still(part, layer_type):
         return Fact(None, f"layers of type {layer_type} hold still in {part.model_type}")
-    given = parameters(part, label, index)
+    given, alike = canonical(part, label, index)
     if given is None:
         return Fact(None, f"{part.name(stated(part)[0], *([label] if label else []))} is null")
     scheme, values = _values(part, given, length)
     share = given.get("partial_rotary_factor")
-    sizes, *others = (_sizes(each, share, label, kind_of(given)) for each in of_layers(part, label, index))
+    sizes, *others = (_head(part, each, share, kind_of(given)) for each in alike)
     if any(fact.value != sizes[name].value for other in others for name, fact in other.items()):
         fail(f"{part.name('per_layer_config')} tells layers apart: use rope_any.config.layers")
     values = {**assumed(part, label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
