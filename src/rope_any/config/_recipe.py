@@ -63,6 +63,7 @@ class Recipe(NamedTuple):
     attention_factor: float
     start: int
     facts: dict[str, Fact]
+    """By name; ``blocks`` among them if features are paired in blocks."""
 
 
 # --- the sizes of the head --------------------------------------------------------------------------------
@@ -421,4 +422,6 @@ def rope_of(found: Recipe | Fact, /) -> Rope:
     """Return the `Rope` of a recipe; raise for the fact that there is no rotary embedding."""
     if isinstance(found, Fact):
         fail(f"config must have rotary embedding to make a Rope of; got none: {found.source}")
-    return Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
+    freqs, pairing, factor, start, facts = found
+    blocks = facts["blocks"].value if "blocks" in facts else 1
+    return Rope(freqs, pairing=pairing, attention_factor=factor, start=start, blocks=blocks)
