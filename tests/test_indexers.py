@@ -7,7 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from rope_any import Rope, frequencies
@@ -117,9 +116,8 @@ def config_keys(model_type, rng):
         "rope_parameters": rope,
     }
     partial = {"rope_parameters": {**rope, "partial_rotary_factor": rotary / 32}, "head_dim": 32}
-    if int(32 * (rotary / 32)) != rotary:
-        raise AssertionError
     own = {
+        "glm5_next_text": {"qk_rope_head_dim": 0, "index_kpool": 2},
         "dots3_note_text": {
             "head_dim": 32,
             "layer_types": ["indexed_attention", "sliding_attention"],
@@ -181,7 +179,10 @@ def config_keys(model_type, rng):
     keys.update(own)
     if model_type == "qwen4_exp_text":
         pairs = rotary // 2
-        keys["rope_parameters"] = {**keys["rope_parameters"], "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]}
+        keys["rope_parameters"] = {
+            **keys["rope_parameters"],
+            "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
+        }
         keys["rope_parameters"]["mrope_interleaved"] = True
     if model_type == "minimax_m3_vl_text":
         del keys["index_head_dim"], keys["index_n_heads"]
@@ -204,7 +205,7 @@ def indexers_of(model):
     return {int(name.split(".")[1]): module for name, module in found.items()}
 
 
-def main_of(model, form):
+def main_of(form):
     """Return the recipe of the main attention, as our reader has it from the config."""
     rope = Rope.from_config(form, layer_type=INDEXERS[form["model_type"]].layer_type)
     return Recipe(rope.frequencies, rope.pairing, rope.attention_factor, rope.start, {})
@@ -266,7 +267,7 @@ def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
     torch.manual_seed(seed)
     model = built(case, keys)
     form = {**model.config.to_dict(), "model_type": case.model_type}
-    main = main_of(model, form)
+    main = main_of(form)
     if case.model_type == "mistral_large4_text":  # the learned part, which no config has
         model.rotary_emb.alpha.copy_(0.2 * torch.randn_like(model.rotary_emb.alpha))
         alpha = model.rotary_emb.alpha.double().exp().tolist()
@@ -276,9 +277,7 @@ def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
     assert found[:4] == raw[:4]
     facts = {name: fact.value for name, fact in found.facts.items()}
     assert facts == {name: fact.value for name, fact in raw.facts.items()}
-    rope = Rope(
-        found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start
-    )
+    rope = Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
     stride = facts.get("key_stride", 1)
 
     # MiniMax takes positions for places in the cache.
@@ -291,6 +290,7 @@ def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
     with torch.no_grad():
         model(inputs_embeds=torch.randn(BATCH, SEQ, 32), position_ids=positions, use_cache=False)
     assert calls
+    assert any(getattr(module, "use_rope", True) for module in indexers_of(model).values())
     for layer, module in indexers_of(model).items():
         assert facts["head_dim"] == (module.index_head_dim if axes else module.head_dim)
         with torch.no_grad():
@@ -315,3 +315,261 @@ def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
             if case.halves:
                 ours = to_halves(torch, ours, found.start, facts["rotary_dim"])
             torch.testing.assert_close(ours, new, rtol=0, atol=TOLERANCE * size)
+
+
+# --- which layers have one --------------------------------------------------------------------------------
+
+SIZED = {"layer_types": ["indexed_attention", "sliding_attention", "full_attention", "indexed_attention"]}
+SCHEDULES = {
+    "deepseek_v32": [{}, {"layer_types": ["full_attention"] * 9}],
+    "axk2": [{}],
+    "glm_moe_dsa": [
+        {},
+        {"index_topk_freq": 4},
+        {"index_topk_freq": 3, "index_skip_topk_offset": 5},
+        {"index_topk_freq": 0, "index_skip_topk_offset": 0},
+        {"index_topk_freq": 4, "index_skip_topk_offset": 0},
+        {"index_topk_pattern": "FSSFSFFSS"},
+        {"index_topk_pattern": ["full", *["shared"] * 8], "index_topk_freq": 2},
+        {"indexer_types": ["full", "full", *["shared"] * 7], "index_topk_freq": 2},
+    ],
+    "mistral_large4_text": [{}, {"index_topk_freq": 2}, {"index_topk_pattern": "FFFFSSSSF"}],
+    "hy_v4": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
+    "glm5_next_text": [{}, {"index_topk_freq": 3}, {"layer_types": ["full_attention", *["linear_attention"] * 8]}],
+    "dots3_note_text": [
+        {"layer_types": None},
+        {"layer_types": None, "use_sliding_window": False},
+        {"layer_types": None, "use_dsa": False},
+        {"num_hidden_layers": 4, **SIZED},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": True},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": None},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": False},
+    ],
+    "qwen4_exp_text": [
+        {"layer_types": None},
+        {"layer_types": None, "full_attention_interval": 3},
+        {"num_hidden_layers": 3, "layer_types": ["linear_attention", "indexed_attention", "full_attention"]},
+    ],
+    "minimax_m3_vl_text": [
+        {"sparse_attention_config": None},
+        {"sparse_attention_config": {"sparse_attention_freq": [0, 1] * 4 + [1]}},
+        {
+            "sparse_attention_config": None,
+            "layer_types": ["minimax_m3_sparse", "full_attention"] * 4 + ["full_attention"],
+        },
+    ],
+    "deepseek_v4": [
+        {},
+        {"compress_ratios": [0, 4, 128, 4, 4, 0, 128, 4, 4, 0]},
+        {"layer_types": ["compressed_sparse_attention", *["sliding_attention"] * 8]},
+    ],
+}
+CLASSES = {case.model_type: case.classes for case in CASES} | {"glm5_next_text": "Glm5NextText"}
+
+
+@pytest.mark.parametrize(("model_type", "schedule"), [(name, row) for name, rows in SCHEDULES.items() for row in rows])
+def test_layers_with_an_indexer_are_those_of_transformers(torch, model_type, schedule):
+    keys = {**config_keys(model_type, random.Random(1)), "num_hidden_layers": 9, "no_rope_layers": None, **schedule}
+    keys = {key: value for key, value in keys.items() if value is not None or key in ("use_dsa", "pad_token_id")}
+    if model_type == "dots3_note_text":
+        del keys["rope_parameters"]
+    case = Case(model_type, CLASSES[model_type], "", "")
+    with torch.device("meta"):
+        model = built(case, keys)
+    count, theirs = keys["num_hidden_layers"], set(indexers_of(model))
+    for form in (keys, model.config.to_dict()):
+        ours = {i for i in range(count) if has_indexer(part(**{**form, "model_type": model_type}), i)}
+        assert ours == theirs
+    found = recipe(part(**{**keys, "model_type": model_type}), MAIN._replace(frequencies=frequencies(4)))
+    assert isinstance(found, Fact) == (not theirs or model_type == "glm5_next_text")
+
+
+def test_every_indexer_of_transformers_is_known():
+    transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+    sources = Path(transformers.__file__).parent.glob("models/*/*.py")
+    found = {path: path.read_text(encoding="utf-8") for path in sources}
+    homes = {
+        path.parent.name
+        for path, source in found.items()
+        if path.name.startswith("modeling_") and re.search(r"^class \w+Indexer\b", source, re.MULTILINE)
+    }
+    assert homes == {name.removesuffix("_text") for name in INDEXERS}
+    # Were it read, a config could choose the pairing.
+    assert not [path for path, source in found.items() if "indexer_rope_interleave" in source]
+
+
+# --- configs as they are published, and others ------------------------------------------------------------
+
+GLM5 = {"model_type": "glm_moe_dsa", "index_head_dim": 128, "qk_rope_head_dim": 64, "num_hidden_layers": 78}
+
+
+@pytest.mark.parametrize("extra", [{}, {"rope_interleave": True}, {"index_topk_freq": 4}])
+def test_glm_5_is_read(extra):
+    found = recipe(part(**GLM5, indexer_rope_interleave=True, **extra), MAIN)
+    assert found[:4] == (MAIN.frequencies, "interleaved", 1.0, 0)
+    assert found.facts["pairing"] == (
+        "interleaved",
+        "the indexer of glm_moe_dsa, and text_config.indexer_rope_interleave",
+    )
+    assert found.facts["head_dim"] == (128, "text_config.index_head_dim")
+    assert found.facts["rotary_dim"] == (64, "qk_rope_head_dim")
+
+
+def test_deepseek_v3_2_is_half_while_its_main_attention_is_interleaved():
+    found = recipe(part("deepseek_v32"), MAIN)
+    assert (MAIN.pairing, found.pairing) == ("interleaved", "half")
+    assert found.facts["head_dim"] == (128, "default of deepseek_v32")
+    assert found.facts["pairing"].source == "the indexer of deepseek_v32"
+
+
+def test_the_last_features_rotate_in_hy_v4():
+    found = recipe(part("hy_v4", index_head_dim=100), MAIN)
+    assert (found.start, found.facts["start"].value) == (36, 36)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "flag", "pairs"),
+    [(name, row.pairing == "half", row.pairing) for name, row in INDEXERS.items() if not row.still],
+)
+def test_a_flag_that_contradicts_the_class_is_refused(model_type, flag, pairs):
+    keys = {"indexer_head_dim": 128, "indexer_compress_ratio": 4} if model_type == "qwen4_exp_text" else {}
+    types = ["minimax_m3_sparse"] if model_type == "minimax_m3_vl_text" else None
+    read = part(
+        model_type, indexer_rope_interleave=flag, num_hidden_layers=1 if types else 8, layer_types=types, **keys
+    )
+    with pytest.raises(ValueError, match=f"indexer_rope_interleave.*{model_type}.*'{pairs}'.*cannot be guessed"):
+        recipe(read, MAIN)
+    agreed = recipe(Keys({**read.keys, "indexer_rope_interleave": not flag}), MAIN)
+    assert "text_config.indexer_rope_interleave" in agreed.facts["pairing"].source
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (part("llama"), "llama has no indexer"),
+        (part("deepseek_v3", index_topk=None), "deepseek_v3 has no indexer"),
+        (part("step3p5"), "step3p5 has no indexer"),
+        (part("glm5_next_text", qk_rope_head_dim=0), "no rotary"),
+        (part("glm5_next_text", indexer_rope_interleave=True), "whatever text_config.indexer_rope_interleave says"),
+        (part("minimax_m3_vl_text"), "no layer"),
+        (part("qwen4_exp_text"), "no layer"),
+        (part("dots3_note_text", use_dsa=False), "no layer"),
+        (part("deepseek_v4", num_hidden_layers=3), "no layer"),
+    ],
+)
+def test_a_model_without_an_indexer_that_rotates_says_so(read, reason):
+    found = recipe(read, MAIN)
+    assert isinstance(found, Fact) and found.value is None
+    assert reason in found.source
+
+
+def test_an_indexer_has_no_rotary_if_the_main_attention_has_none():
+    found = recipe(part("deepseek_v32"), Fact(None, "rotary is off"))
+    assert found == Fact(None, "the indexer rotates as the main attention does: rotary is off")
+
+
+REFUSALS = [
+    (part("llama", index_topk=4), ValueError, "index_topk tells of an indexer, which llama lacks"),
+    (part("deepseek_v3", indexer_rope_interleave=False), ValueError, "deepseek_v3 lacks"),
+    (part(None, index_head_dim=128), ValueError, "a model without a type lacks"),
+    (
+        part("step3p5", sparse_attention_config={"sparse_attention_freq": [1]}),
+        ValueError,
+        re.escape(REFUSED["step3p5"]),
+    ),
+    (part("glm5_next_text", qk_rope_head_dim=64), ValueError, "qk_rope_head_dim must be from 0 to 0; got int 64"),
+    (
+        part("deepseek_v32", index_head_dim=63),
+        ValueError,
+        "index_head_dim must be at least the 64 features that qk_rope",
+    ),
+    (part("deepseek_v32", index_head_dim=None), ValueError, "index_head_dim must be a number of features; got null"),
+    (part("deepseek_v32", index_head_dim=2**60), ValueError, "index_head_dim must be from 2 to 4096"),
+    (part("deepseek_v32", index_head_dim="128"), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", index_head_dim=True), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", index_head_dim=128.0), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", indexer_rope_interleave="false"), TypeError, "indexer_rope_interleave must be True or False"),
+    (part("deepseek_v32", indexer_rope_interleave=0), TypeError, "indexer_rope_interleave must be True or False"),
+    (part("deepseek_v32", num_hidden_layers=10**9), ValueError, "num_hidden_layers must be from 1 to 1024"),
+    (part("dots3_note_text", per_layer_config={"0": {"index_head_dim": 64}}), ValueError, r"config\.0\.index_head_dim"),
+    (part("dots3_note_text", use_dsa="yes"), TypeError, "use_dsa must be True or False"),
+    (
+        part("glm_moe_dsa", indexer_types=["full"] * 2),
+        ValueError,
+        "indexer_types must have an entry for layer 2; got 2",
+    ),
+    (part("glm_moe_dsa", indexer_types="full"), TypeError, "indexer_types must be a list"),
+    (part("glm_moe_dsa", indexer_types=["F"] * 78), ValueError, r"indexer_types\[0\] must be 'full' or 'shared'; got"),
+    (part("glm_moe_dsa", indexer_types=[[]] * 78), ValueError, r"indexer_types\[0\] must be 'full' or 'shared'; got"),
+    (part("glm_moe_dsa", index_topk_pattern="FX" * 39), ValueError, r"index_topk_pattern\[1\] must be 'F' or 'S'"),
+    (part("glm_moe_dsa", index_topk_pattern=3), TypeError, "index_topk_pattern must be a list"),
+    (part("glm_moe_dsa", index_topk_freq=-1), ValueError, "index_topk_freq must be from 0"),
+    (part("glm_moe_dsa", index_topk_freq=2.0), TypeError, "index_topk_freq must be an integer"),
+    (
+        part("glm_moe_dsa", num_hidden_layers=2, indexer_types=["full", "shared"], index_topk_pattern="FF"),
+        ValueError,
+        r"index_topk_pattern\[1\] must agree with text_config.indexer_types\[1\]",
+    ),
+    (part("hy_v4", index_topk_freq=2), ValueError, "index_topk_freq, for layer 3, must agree with default of hy_v4"),
+    (part("qwen4_exp_text", indexer_head_dim=128), ValueError, "indexer_compress_ratio must be given with"),
+    (part("qwen4_exp_text", indexer_n_heads=4), ValueError, "indexer_head_dim must be given with .*indexer_n_heads"),
+    (part("qwen4_exp_text", indexer_head_dim=64, full_attention_interval=0), ValueError, "must be from 1 to"),
+    (part("minimax_m3_vl_text", sparse_attention_config=[1]), TypeError, "sparse_attention_config must be an object"),
+    (
+        part("minimax_m3_vl_text", sparse_attention_config={"sparse_attention_freq": [2] * 60}),
+        ValueError,
+        r"sparse_attention_config.sparse_attention_freq\[0\] must be 0 or 1; got int 2",
+    ),
+    (
+        part(
+            "minimax_m3_vl_text",
+            num_hidden_layers=1,
+            layer_types=["minimax_m3_sparse"],
+            index_head_dim=64,
+            sparse_attention_config={"sparse_index_dim": 128},
+        ),
+        ValueError,
+        "index_head_dim must agree with text_config.sparse_attention_config.sparse_index_dim; got int 64, not 128",
+    ),
+    (
+        part(
+            "minimax_m3_vl_text",
+            num_hidden_layers=1,
+            layer_types=["minimax_m3_sparse"],
+            sparse_attention_config={"sparse_attention_freq": [0]},
+        ),
+        ValueError,
+        r"sparse_attention_freq\[0\] must agree with text_config.layer_types\[0\]",
+    ),
+    (part("deepseek_v4", compress_rates={"compressed_sparse_attention": 0}), ValueError, "must be from 1 to"),
+    (part("deepseek_v4", compress_rates=4), TypeError, "compress_rates must be an object or null; got int 4"),
+    (part("deepseek_v4", compress_ratios=[8] * 43), ValueError, r"compress_ratios\[0\] must be 0 or 4 or 128; got"),
+    (
+        part("deepseek_v4", compress_rates={"compressed_sparse_attention": 4}, compress_rate_csa=8),
+        ValueError,
+        "compress_rate_csa must agree with",
+    ),
+]
+
+
+@pytest.mark.parametrize(("read", "error", "message"), REFUSALS)
+def test_what_contradicts_the_class_is_refused(read, error, message):
+    with pytest.raises(error, match=message):
+        recipe(read, MAIN)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [(-1, ValueError, "not be negative"), ("0", TypeError, "integer"), (True, TypeError, "integer")],
+)
+def test_a_layer_is_a_number(index, error, message):
+    with pytest.raises(error, match=message):
+        has_indexer(part("deepseek_v32"), index)
+
+
+def test_layers_of_a_model_without_indexers():
+    assert not has_indexer(part("llama"), 0)
+    with pytest.raises(ValueError, match="index_topk tells of an indexer"):
+        has_indexer(part("llama", index_topk=1), 0)
+    with pytest.raises(ValueError, match="must have an entry for layer 3; got 1"):
+        has_indexer(part("glm_moe_dsa", indexer_types=["full"]), 3)

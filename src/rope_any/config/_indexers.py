@@ -208,7 +208,7 @@ class Indexer(NamedTuple):
     size: int = 128
     """The width that the class assumes."""
     layer_type: str | None = None
-    """The kind of layers whose main parameters apply, if the main attention has several."""
+    """The kind of layers whose main parameters apply, if the main attention has parameters by kind."""
     stride: Callable[["Part"], Fact] | None = None
     """Key b is pooled from so many tokens, and has the position of token b · stride. None: a key for each token."""
     still: str = ""
@@ -234,9 +234,7 @@ def _compress_ratio(part: "Part") -> Fact:
 INDEXERS: dict[str, Indexer] = {
     "axk2": Indexer("half"),
     "deepseek_v32": Indexer("half"),
-    "deepseek_v4": Indexer(
-        "interleaved", _deepseek_v4, last=True, layer_type="compressed_sparse_attention", stride=_compress_rate
-    ),
+    "deepseek_v4": Indexer("interleaved", _deepseek_v4, last=True, layer_type="compress", stride=_compress_rate),
     "dots3_note_text": Indexer("interleaved", _dots3, layer_type="indexed_attention"),
     "glm5_next_text": Indexer(
         "interleaved", _glm5_next, still="the attention of glm5_next_text, and so its indexer, has no rotary"
