@@ -1,0 +1,575 @@
+"""The rotation of sparse-attention indexers: that of transformers' own modules, on random queries and keys."""
+
+import random
+import re
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rope_any import Rope, frequencies
+from rope_any.config._indexers import INDEXERS, REFUSED, has_indexer, recipe
+from rope_any.config._parameters import Fact
+from rope_any.config._recipe import Recipe
+
+REASON = "the indexers are those of transformers (5.23 or later), which run on torch"
+# In transformers cos and sin are float32, and so are angles: those of positions below 2⁸ are off by up to 2⁻¹⁷, those
+# of a wrong pairing or slice by whole radians. Of the largest feature:
+TOLERANCE = 1e-4
+MAIN = Recipe(frequencies(64), "interleaved", 1.0, 0, {"rotary_dim": Fact(64, "qk_rope_head_dim")})
+
+
+class Keys(NamedTuple):
+    """What indexers read of a part."""
+
+    keys: dict[str, Any]
+
+    @property
+    def model_type(self):
+        return self.keys.get("model_type")
+
+    @property
+    def default(self):
+        return f"default of {self.model_type}"
+
+    def name(self, *keys):
+        return ".".join(("text_config", *keys))
+
+    def get(self, key):
+        value = self.keys.get(key)
+        return None if value is None else Fact(value, self.name(key))
+
+
+def part(model_type, **keys):
+    return Keys({"model_type": model_type, **keys})
+
+
+class Case(NamedTuple):
+    """How a small model of transformers is made, and where its indexer has queries and keys before they rotate."""
+
+    model_type: str
+    classes: str
+    """What the names of config and model begin with."""
+    q: str
+    k: str
+    halves: bool = False
+    """Whether adjacent features come out as halves, which is the same for queries and keys."""
+
+    def __str__(self):
+        return self.model_type
+
+
+CASES = [
+    Case("deepseek_v32", "DeepseekV32", "wq_b", "k_norm"),
+    Case("axk2", "AXK2", "wq_b", "k_norm"),
+    Case("glm_moe_dsa", "GlmMoeDsa", "wq_b", "k_norm", halves=True),
+    Case("dots3_note_text", "Dots3NoteText", "wq_b", "k_norm", halves=True),
+    Case("mistral_large4_text", "MistralLarge4Text", "softmax_scaling", "k_norm", halves=True),
+    Case("hy_v4", "HYV4", "wq_b", "k_norm"),
+    Case("deepseek_v4", "DeepseekV4", "q_b_proj", "kv_norm"),
+    Case("qwen4_exp_text", "Qwen4ExpText", "q_layernorm", "k_layernorm"),
+    Case("minimax_m3_vl_text", "MiniMaxM3VLText", "q_norm", "k_norm"),
+]
+SEEDS = range(3)
+BATCH, SEQ = 2, 19
+
+
+@pytest.fixture(scope="module")
+def torch():
+    found = pytest.importorskip("torch", reason=REASON)
+    pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+    return found
+
+
+def config_keys(model_type, rng):
+    """Return the keys of a small model of random sizes."""
+    rotary, yarn = 2 * rng.randint(2, 6), rng.random() < 0.5
+    head, index_head = rotary + rng.choice([0, 4, 10]), rotary + rng.choice([0, 2, 8])
+    scaled = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "rope_theta": 500.0}
+    rope = scaled if yarn else {"rope_type": "default", "rope_theta": float(rng.choice([100, 10_000]))}
+    keys = {
+        "vocab_size": 8,
+        "hidden_size": 32,
+        "intermediate_size": 16,
+        "moe_intermediate_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "q_lora_rank": 12,
+        "kv_lora_rank": 12,
+        "qk_rope_head_dim": rotary,
+        "qk_nope_head_dim": head,
+        "v_head_dim": 8,
+        "index_head_dim": index_head,
+        "index_n_heads": rng.randint(1, 3),
+        "index_topk": 4,
+        "pad_token_id": None,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "rope_parameters": rope,
+    }
+    partial = {"rope_parameters": {**rope, "partial_rotary_factor": rotary / 32}, "head_dim": 32}
+    own = {
+        "glm5_next_text": {"qk_rope_head_dim": 0, "index_kpool": 2},
+        "dots3_note_text": {
+            "head_dim": 32,
+            "layer_types": ["indexed_attention", "sliding_attention"],
+            "swa_head_dim": 24,
+            "swa_qk_nope_head_dim": 16,
+            "swa_num_attention_heads": 2,
+            "swa_num_key_value_heads": 2,
+            "swa_kv_lora_rank": 8,
+            "swa_q_lora_rank": 8,
+            "swa_v_head_dim": 8,
+            "rope_parameters": {"indexed_attention": rope, "sliding_attention": {**rope, "rope_theta": 77.0}},
+        },
+        "mistral_large4_text": {"no_rope_layers": [0, 1]},
+        "deepseek_v4": {
+            "head_dim": 32,
+            "partial_rotary_factor": rotary / 32,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 4,
+            "compress_rates": {
+                "compressed_sparse_attention": rng.randint(2, 5),
+                "heavily_compressed_attention": 8,
+            },
+            "compress_rope_theta": float(rng.choice([300, 160_000])),
+            "o_groups": 2,
+            "o_lora_rank": 4,
+            "num_hash_layers": 0,
+            "rope_parameters": {key: value for key, value in rope.items() if key != "rope_theta"},
+        },
+        "qwen4_exp_text": {
+            **partial,
+            "layer_types": ["linear_attention", "full_attention"],
+            "indexer_n_heads": rng.randint(1, 3),
+            "indexer_kv_heads": 1,
+            "indexer_head_dim": index_head,
+            "indexer_compress_ratio": (ratio := rng.randint(2, 5)),
+            "indexer_budget": 2 * ratio,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "hc_count": 2,
+            "hc_lowrank": 4,
+            "num_experts": 4,
+            "shared_expert_intermediate_size": 8,
+        },
+        "minimax_m3_vl_text": {
+            **partial,
+            "num_local_experts": 4,
+            "dense_intermediate_size": 16,
+            "shared_intermediate_size": 8,
+            "sparse_attention_config": {
+                "sparse_index_dim": index_head,
+                "sparse_attention_freq": [0, 1],
+                "sparse_num_index_heads": 2,
+                "sparse_block_size": 4,
+            },
+        },
+    }.get(model_type, {})
+    keys.update(own)
+    if model_type == "qwen4_exp_text":
+        pairs = rotary // 2
+        keys["rope_parameters"] = {
+            **keys["rope_parameters"],
+            "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
+        }
+        keys["rope_parameters"]["mrope_interleaved"] = True
+    if model_type == "minimax_m3_vl_text":
+        del keys["index_head_dim"], keys["index_n_heads"]
+    return keys
+
+
+def home_of(model_type):
+    return import_module(f"transformers.models.{(name := model_type.removesuffix('_text'))}.modeling_{name}")
+
+
+def built(case, keys):
+    """Return a small random model."""
+    home = home_of(case.model_type)
+    return getattr(home, f"{case.classes}Model")(getattr(home, f"{case.classes}Config")(**keys)).eval()
+
+
+def indexers_of(model):
+    """Return the indexers of a model, by layer."""
+    found = {name: module for name, module in model.named_modules() if name.endswith(".indexer")}
+    return {int(name.split(".")[1]): module for name, module in found.items()}
+
+
+def main_of(form):
+    """Return the recipe of the main attention, as our reader has it from the config."""
+    rope = Rope.from_config(form, layer_type=INDEXERS[form["model_type"]].layer_type)
+    return Recipe(rope.frequencies, rope.pairing, rope.attention_factor, rope.start, {})
+
+
+def run_indexer(torch, module, case, call):
+    """Run an indexer as its model has run it; return its queries and keys before they rotate, and its products."""
+
+    class Products(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is torch.matmul:
+                products.append(args)
+            return func(*args, **(kwargs or {}))
+
+    products, before = [], {case.q: [], case.k: []}
+    hooks = [
+        getattr(module, name).register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.detach()))
+        for name, seen in before.items()
+    ]
+    with Products():
+        module(*call[0], **call[1])
+    for hook in hooks:
+        hook.remove()
+    return *before.values(), products
+
+
+def of_one_product(q, k, products, case):
+    """Return queries and keys (batch, seq, heads, features) before and after, of an indexer with one product."""
+    (after_q, after_k), width = products[0], k[0].shape[-1]
+    after_k = after_k.transpose(-1, -2).reshape(BATCH, -1, 1, width)
+    after_q = after_q.transpose(1, 2) if case.model_type == "minimax_m3_vl_text" else after_q
+    return (q[0].reshape(BATCH, SEQ, -1, width), after_q), (k[0].reshape(BATCH, -1, 1, width), after_k)
+
+
+def of_products_by_query(torch, q, k, products, stride):
+    """Return the same of one that has a product for each query that sees a block of keys: those of the last query."""
+    calls = list(product(range(BATCH), range(stride - 1, SEQ)))
+    assert len(calls) == len(products) == len(k)
+    after = q[0].clone()
+    for (batch, query), (row, _) in zip(calls, products, strict=True):
+        after[batch, query] = row
+    last = [calls.index((batch, SEQ - 1)) for batch in range(BATCH)]
+    keys = [torch.stack(x)[:, :, None] for x in ([k[i] for i in last], [products[i][1].T for i in last])]
+    seen = slice(stride - 1, None)
+    return (q[0][:, seen], after[:, seen]), keys
+
+
+def to_halves(torch, x, start, width):
+    """Return features with the first members of adjacent pairs before the second ones."""
+    parts = x[..., :start], x[..., start : start + width : 2], x[..., start + 1 : start + width : 2]
+    return torch.cat([*parts, x[..., start + width :]], -1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
+    rng = random.Random(f"{case} {seed}")
+    keys = config_keys(case.model_type, rng)
+    torch.manual_seed(seed)
+    model = built(case, keys)
+    form = {**model.config.to_dict(), "model_type": case.model_type}
+    main = main_of(form)
+    if case.model_type == "mistral_large4_text":  # the learned part, which no config has
+        model.rotary_emb.alpha.copy_(0.2 * torch.randn_like(model.rotary_emb.alpha))
+        alpha = model.rotary_emb.alpha.double().exp().tolist()
+        main = main._replace(frequencies=tuple(f * a for f, a in zip(main.frequencies, alpha, strict=True)))
+    found = recipe(Keys(form), main)
+    raw = recipe(Keys({"model_type": case.model_type, **keys}), main)
+    assert found[:4] == raw[:4]
+    facts = {name: fact.value for name, fact in found.facts.items()}
+    assert facts == {name: fact.value for name, fact in raw.facts.items()}
+    rope = Rope(found.frequencies, pairing=found.pairing, attention_factor=found.attention_factor, start=found.start)
+    stride = facts.get("key_stride", 1)
+
+    # MiniMax takes positions for places in the cache.
+    most = SEQ if case.model_type == "minimax_m3_vl_text" else 2**8
+    axes = (3,) if case.model_type == "qwen4_exp_text" else ()
+    positions = torch.randint(0, most, (*axes, BATCH, SEQ)).sort().values
+    calls = {}
+    for i, module in indexers_of(model).items():
+        module.register_forward_pre_hook(lambda _, args, kw, i=i: calls.setdefault(i, (args, kw)), with_kwargs=True)
+    with torch.no_grad():
+        model(inputs_embeds=torch.randn(BATCH, SEQ, 32), position_ids=positions, use_cache=False)
+    assert calls
+    assert any(getattr(module, "use_rope", True) for module in indexers_of(model).values())
+    for layer, module in indexers_of(model).items():
+        assert facts["head_dim"] == (module.index_head_dim if axes else module.head_dim)
+        with torch.no_grad():
+            before = run_indexer(torch, module, case, calls[layer])
+        at = positions.movedim(0, -1) if axes else positions
+        if axes:
+            seen = at[:, stride - 1 :]
+            (q, new_q), (k, new_k) = of_products_by_query(torch, *before, stride)
+            at_k = at[:, ::stride][:, : k.shape[1]]
+        else:
+            seen = at
+            (q, new_q), (k, new_k) = of_one_product(*before, case)
+            at_k = at if stride == 1 else torch.arange(k.shape[1]).expand(BATCH, -1) * stride
+        if not getattr(module, "use_rope", True):
+            torch.testing.assert_close(new_q, q)
+            torch.testing.assert_close(new_k, k)
+            continue
+        for x, new, where in ((q, new_q, seen), (k, new_k, at_k)):
+            ours = rope.apply(x, where, seq_axis=1)
+            size = float(x.abs().max())
+            assert float((ours - x).abs().max()) > size / 10  # something rotates
+            if case.halves:
+                ours = to_halves(torch, ours, found.start, facts["rotary_dim"])
+            torch.testing.assert_close(ours, new, rtol=0, atol=TOLERANCE * size)
+
+
+# --- which layers have one --------------------------------------------------------------------------------
+
+SIZED = {"layer_types": ["indexed_attention", "sliding_attention", "full_attention", "indexed_attention"]}
+SCHEDULES = {
+    "deepseek_v32": [{}, {"layer_types": ["full_attention"] * 9}],
+    "axk2": [{}],
+    "glm_moe_dsa": [
+        {},
+        {"index_topk_freq": 4},
+        {"index_topk_freq": 3, "index_skip_topk_offset": 5},
+        {"index_topk_freq": 0, "index_skip_topk_offset": 0},
+        {"index_topk_freq": 4, "index_skip_topk_offset": 0},
+        {"index_topk_pattern": "FSSFSFFSS"},
+        {"index_topk_pattern": ["full", *["shared"] * 8], "index_topk_freq": 2},
+        {"indexer_types": ["full", "full", *["shared"] * 7], "index_topk_freq": 2},
+    ],
+    "mistral_large4_text": [{}, {"index_topk_freq": 2}, {"index_topk_pattern": "FFFFSSSSF"}],
+    "hy_v4": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
+    "glm5_next_text": [{}, {"index_topk_freq": 3}, {"layer_types": ["full_attention", *["linear_attention"] * 8]}],
+    "dots3_note_text": [
+        {"layer_types": None},
+        {"layer_types": None, "use_sliding_window": False},
+        {"layer_types": None, "use_dsa": False},
+        {"num_hidden_layers": 4, **SIZED},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": True},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": None},
+        {"num_hidden_layers": 4, **SIZED, "use_dsa": False},
+    ],
+    "qwen4_exp_text": [
+        {"layer_types": None},
+        {"layer_types": None, "full_attention_interval": 3},
+        {"num_hidden_layers": 3, "layer_types": ["linear_attention", "indexed_attention", "full_attention"]},
+    ],
+    "minimax_m3_vl_text": [
+        {"sparse_attention_config": None},
+        {"sparse_attention_config": {"sparse_attention_freq": [0, 1] * 4 + [1]}},
+        {
+            "sparse_attention_config": None,
+            "layer_types": ["minimax_m3_sparse", "full_attention"] * 4 + ["full_attention"],
+        },
+    ],
+    "deepseek_v4": [
+        {},
+        {"compress_ratios": [0, 4, 128, 4, 4, 0, 128, 4, 4, 0]},
+        {"layer_types": ["compressed_sparse_attention", *["sliding_attention"] * 8]},
+    ],
+}
+CLASSES = {case.model_type: case.classes for case in CASES} | {"glm5_next_text": "Glm5NextText"}
+
+
+@pytest.mark.parametrize(("model_type", "schedule"), [(name, row) for name, rows in SCHEDULES.items() for row in rows])
+def test_layers_with_an_indexer_are_those_of_transformers(torch, model_type, schedule):
+    keys = {**config_keys(model_type, random.Random(1)), "num_hidden_layers": 9, "no_rope_layers": None, **schedule}
+    keys = {key: value for key, value in keys.items() if value is not None or key in ("use_dsa", "pad_token_id")}
+    if model_type == "dots3_note_text":
+        del keys["rope_parameters"]
+    case = Case(model_type, CLASSES[model_type], "", "")
+    with torch.device("meta"):
+        model = built(case, keys)
+    count, theirs = keys["num_hidden_layers"], set(indexers_of(model))
+    for form in (keys, model.config.to_dict()):
+        ours = {i for i in range(count) if has_indexer(part(**{**form, "model_type": model_type}), i)}
+        assert ours == theirs
+    found = recipe(part(**{**keys, "model_type": model_type}), MAIN._replace(frequencies=frequencies(4)))
+    assert isinstance(found, Fact) == (not theirs or model_type == "glm5_next_text")
+
+
+def test_every_indexer_of_transformers_is_known():
+    transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+    sources = Path(transformers.__file__).parent.glob("models/*/*.py")
+    found = {path: path.read_text(encoding="utf-8") for path in sources}
+    homes = {
+        path.parent.name
+        for path, source in found.items()
+        if path.name.startswith("modeling_") and re.search(r"^class \w+Indexer\b", source, re.MULTILINE)
+    }
+    assert homes == {name.removesuffix("_text") for name in INDEXERS}
+    # Were it read, a config could choose the pairing.
+    assert not [path for path, source in found.items() if "indexer_rope_interleave" in source]
+
+
+# --- configs as they are published, and others ------------------------------------------------------------
+
+GLM5 = {"model_type": "glm_moe_dsa", "index_head_dim": 128, "qk_rope_head_dim": 64, "num_hidden_layers": 78}
+
+
+@pytest.mark.parametrize("extra", [{}, {"rope_interleave": True}, {"index_topk_freq": 4}])
+def test_glm_5_is_read(extra):
+    found = recipe(part(**GLM5, indexer_rope_interleave=True, **extra), MAIN)
+    assert found[:4] == (MAIN.frequencies, "interleaved", 1.0, 0)
+    assert found.facts["pairing"] == (
+        "interleaved",
+        "the indexer of glm_moe_dsa, and text_config.indexer_rope_interleave",
+    )
+    assert found.facts["head_dim"] == (128, "text_config.index_head_dim")
+    assert found.facts["rotary_dim"] == (64, "qk_rope_head_dim")
+
+
+def test_deepseek_v3_2_is_half_while_its_main_attention_is_interleaved():
+    found = recipe(part("deepseek_v32"), MAIN)
+    assert (MAIN.pairing, found.pairing) == ("interleaved", "half")
+    assert found.facts["head_dim"] == (128, "default of deepseek_v32")
+    assert found.facts["pairing"].source == "the indexer of deepseek_v32"
+
+
+def test_the_last_features_rotate_in_hy_v4():
+    found = recipe(part("hy_v4", index_head_dim=100), MAIN)
+    assert (found.start, found.facts["start"].value) == (36, 36)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "flag", "pairs"),
+    [(name, row.pairing == "half", row.pairing) for name, row in INDEXERS.items() if not row.still],
+)
+def test_a_flag_that_contradicts_the_class_is_refused(model_type, flag, pairs):
+    keys = {"indexer_head_dim": 128, "indexer_compress_ratio": 4} if model_type == "qwen4_exp_text" else {}
+    types = ["minimax_m3_sparse"] if model_type == "minimax_m3_vl_text" else None
+    read = part(
+        model_type, indexer_rope_interleave=flag, num_hidden_layers=1 if types else 8, layer_types=types, **keys
+    )
+    with pytest.raises(ValueError, match=f"indexer_rope_interleave.*{model_type}.*'{pairs}'.*cannot be guessed"):
+        recipe(read, MAIN)
+    agreed = recipe(Keys({**read.keys, "indexer_rope_interleave": not flag}), MAIN)
+    assert "text_config.indexer_rope_interleave" in agreed.facts["pairing"].source
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (part("llama"), "llama has no indexer"),
+        (part("deepseek_v3", index_topk=None), "deepseek_v3 has no indexer"),
+        (part("step3p5"), "step3p5 has no indexer"),
+        (part("glm5_next_text", qk_rope_head_dim=0), "no rotary"),
+        (part("glm5_next_text", indexer_rope_interleave=True), "whatever text_config.indexer_rope_interleave says"),
+        (part("minimax_m3_vl_text"), "no layer"),
+        (part("qwen4_exp_text"), "no layer"),
+        (part("dots3_note_text", use_dsa=False), "no layer"),
+        (part("deepseek_v4", num_hidden_layers=3), "no layer"),
+    ],
+)
+def test_a_model_without_an_indexer_that_rotates_says_so(read, reason):
+    found = recipe(read, MAIN)
+    assert isinstance(found, Fact) and found.value is None
+    assert reason in found.source
+
+
+def test_an_indexer_has_no_rotary_if_the_main_attention_has_none():
+    found = recipe(part("deepseek_v32"), Fact(None, "rotary is off"))
+    assert found == Fact(None, "the indexer rotates as the main attention does: rotary is off")
+
+
+REFUSALS = [
+    (part("llama", index_topk=4), ValueError, "index_topk tells of an indexer, which llama lacks"),
+    (part("deepseek_v3", indexer_rope_interleave=False), ValueError, "deepseek_v3 lacks"),
+    (part(None, index_head_dim=128), ValueError, "a model without a type lacks"),
+    (
+        part("step3p5", sparse_attention_config={"sparse_attention_freq": [1]}),
+        ValueError,
+        re.escape(REFUSED["step3p5"]),
+    ),
+    (part("glm5_next_text", qk_rope_head_dim=64), ValueError, "qk_rope_head_dim must be from 0 to 0; got int 64"),
+    (
+        part("deepseek_v32", index_head_dim=63),
+        ValueError,
+        "index_head_dim must be at least the 64 features that qk_rope",
+    ),
+    (part("deepseek_v32", index_head_dim=None), ValueError, "index_head_dim must be a number of features; got null"),
+    (part("deepseek_v32", index_head_dim=2**60), ValueError, "index_head_dim must be from 2 to 4096"),
+    (part("deepseek_v32", index_head_dim="128"), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", index_head_dim=True), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", index_head_dim=128.0), TypeError, "index_head_dim must be an integer"),
+    (part("deepseek_v32", indexer_rope_interleave="false"), TypeError, "indexer_rope_interleave must be True or False"),
+    (part("deepseek_v32", indexer_rope_interleave=0), TypeError, "indexer_rope_interleave must be True or False"),
+    (part("deepseek_v32", num_hidden_layers=10**9), ValueError, "num_hidden_layers must be from 1 to 1024"),
+    (part("dots3_note_text", per_layer_config={"0": {"index_head_dim": 64}}), ValueError, r"config\.0\.index_head_dim"),
+    (part("dots3_note_text", use_dsa="yes"), TypeError, "use_dsa must be True or False"),
+    (
+        part("glm_moe_dsa", indexer_types=["full"] * 2),
+        ValueError,
+        "indexer_types must have an entry for layer 2; got 2",
+    ),
+    (part("glm_moe_dsa", indexer_types="full"), TypeError, "indexer_types must be a list"),
+    (part("glm_moe_dsa", indexer_types=["F"] * 78), ValueError, r"indexer_types\[0\] must be 'full' or 'shared'; got"),
+    (part("glm_moe_dsa", indexer_types=[[]] * 78), ValueError, r"indexer_types\[0\] must be 'full' or 'shared'; got"),
+    (part("glm_moe_dsa", index_topk_pattern="FX" * 39), ValueError, r"index_topk_pattern\[1\] must be 'F' or 'S'"),
+    (part("glm_moe_dsa", index_topk_pattern=3), TypeError, "index_topk_pattern must be a list"),
+    (part("glm_moe_dsa", index_topk_freq=-1), ValueError, "index_topk_freq must be from 0"),
+    (part("glm_moe_dsa", index_topk_freq=2.0), TypeError, "index_topk_freq must be an integer"),
+    (
+        part("glm_moe_dsa", num_hidden_layers=2, indexer_types=["full", "shared"], index_topk_pattern="FF"),
+        ValueError,
+        r"index_topk_pattern\[1\] must agree with text_config.indexer_types\[1\]",
+    ),
+    (part("hy_v4", index_topk_freq=2), ValueError, "index_topk_freq, for layer 3, must agree with default of hy_v4"),
+    (part("qwen4_exp_text", indexer_head_dim=128), ValueError, "indexer_compress_ratio must be given with"),
+    (part("qwen4_exp_text", indexer_n_heads=4), ValueError, "indexer_head_dim must be given with .*indexer_n_heads"),
+    (part("qwen4_exp_text", indexer_head_dim=64, full_attention_interval=0), ValueError, "must be from 1 to"),
+    (part("minimax_m3_vl_text", sparse_attention_config=[1]), TypeError, "sparse_attention_config must be an object"),
+    (
+        part("minimax_m3_vl_text", sparse_attention_config={"sparse_attention_freq": [2] * 60}),
+        ValueError,
+        r"sparse_attention_config.sparse_attention_freq\[0\] must be 0 or 1; got int 2",
+    ),
+    (
+        part(
+            "minimax_m3_vl_text",
+            num_hidden_layers=1,
+            layer_types=["minimax_m3_sparse"],
+            index_head_dim=64,
+            sparse_attention_config={"sparse_index_dim": 128},
+        ),
+        ValueError,
+        "index_head_dim must agree with text_config.sparse_attention_config.sparse_index_dim; got int 64, not 128",
+    ),
+    (
+        part(
+            "minimax_m3_vl_text",
+            num_hidden_layers=1,
+            layer_types=["minimax_m3_sparse"],
+            sparse_attention_config={"sparse_attention_freq": [0]},
+        ),
+        ValueError,
+        r"sparse_attention_freq\[0\] must agree with text_config.layer_types\[0\]",
+    ),
+    (part("deepseek_v4", compress_rates={"compressed_sparse_attention": 0}), ValueError, "must be from 1 to"),
+    (part("deepseek_v4", compress_rates=4), TypeError, "compress_rates must be an object or null; got int 4"),
+    (part("deepseek_v4", compress_ratios=[8] * 43), ValueError, r"compress_ratios\[0\] must be 0 or 4 or 128; got"),
+    (
+        part("deepseek_v4", compress_rates={"compressed_sparse_attention": 4}, compress_rate_csa=8),
+        ValueError,
+        "compress_rate_csa must agree with",
+    ),
+]
+
+
+@pytest.mark.parametrize(("read", "error", "message"), REFUSALS)
+def test_what_contradicts_the_class_is_refused(read, error, message):
+    with pytest.raises(error, match=message):
+        recipe(read, MAIN)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [(-1, ValueError, "not be negative"), ("0", TypeError, "integer"), (True, TypeError, "integer")],
+)
+def test_a_layer_is_a_number(index, error, message):
+    with pytest.raises(error, match=message):
+        has_indexer(part("deepseek_v32"), index)
+
+
+def test_layers_of_a_model_without_indexers():
+    assert not has_indexer(part("llama"), 0)
+    with pytest.raises(ValueError, match="index_topk tells of an indexer"):
+        has_indexer(part("llama", index_topk=1), 0)
+    with pytest.raises(ValueError, match="must have an entry for layer 3; got 1"):
+        has_indexer(part("glm_moe_dsa", indexer_types=["full"]), 3)
