@@ -1,0 +1,528 @@
+"""
+The score scale of each model with rotary: what its own attention, built from its config, scales q·k by.
+
+The attention classes are found in the source of transformers by the config class that their constructor names; those
+that name another, or none, are listed. They are built without memory for their weights (torch's device ``meta``), from
+default configs and from odd ones. What has no attribute for its scale is run instead.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from functools import cache, partial
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rope_any.config._models import MODELS
+from rope_any.config._parameters import Fact, part_of
+from rope_any.config._score import PLAIN_SIZES, SCORES, score_scale
+
+REASON = "the models are those of transformers (5.23 or later), which run on torch"
+torch = pytest.importorskip("torch", reason=REASON)
+transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+
+
+class Config(NamedTuple):
+    """A part of a config, as `score_scale` reads it."""
+
+    model_type: str | None
+    keys: dict[str, Any]
+
+    @property
+    def default(self):
+        return f"default of {self.model_type}"
+
+    def name(self, *keys):
+        return ".".join(keys)
+
+    def get(self, key):
+        value = self.keys.get(key)
+        return None if value is None else Fact(value, key)
+
+
+def facts(**values):
+    return {key: Fact(value, key) for key, value in values.items()}
+
+
+def scale(model_type, *, sizes=None, parameters=None, layer_type=None, **keys):
+    given = facts(**({"head_dim": 64} if sizes is None else sizes))
+    return score_scale(Config(model_type, keys), given, facts(**(parameters or {})), layer_type)
+
+
+# --- the attention of each model --------------------------------------------------------------------------
+
+ROOT = Path(transformers.__file__).parent / "models"
+CLASS = re.compile(r"^class (\w+)\(.*?\n(?=^\S)", re.MULTILINE | re.DOTALL)
+_OMNI = "qwen3_omni_moe.modeling_qwen3_omni_moe"
+_POCKET = "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer"
+# Where the constructor names no config class, or that of a whole model or another part of it.
+ELSEWHERE = {
+    "blt_global_transformer": "blt.modeling_blt.BltSelfAttention",
+    "blt_local_decoder": "blt.modeling_blt.BltSelfAttention",
+    "blt_local_encoder": "blt.modeling_blt.BltSelfAttention",
+    "blt_patcher": "blt.modeling_blt.BltSelfAttention",
+    "clvp_encoder": "clvp.modeling_clvp.ClvpSelfAttention",
+    "codegen": "codegen.modeling_codegen.CodeGenAttention",
+    "csm_depth_decoder_model": "csm.modeling_csm.CsmAttention",
+    "dbrx": "dbrx.modeling_dbrx.DbrxAttention",
+    "deepseek_ocr2_encoder": "deepseek_ocr2.modeling_deepseek_ocr2.DeepseekOcr2VisionAttention",
+    "emu3_text_model": "emu3.modeling_emu3.Emu3Attention",
+    "ernie4_5_vl_moe_text": "ernie4_5_vl_moe.modeling_ernie4_5_vl_moe.Ernie4_5_VLMoeTextAttention",
+    "esm": "esm.modeling_esm.EsmSelfAttention",
+    "falcon": "falcon.modeling_falcon.FalconAttention",
+    "glmasr_encoder": "glmasr.modeling_glmasr.GlmAsrAttention",
+    "gpt_neox": "gpt_neox.modeling_gpt_neox.GPTNeoXAttention",
+    "gpt_neox_japanese": "gpt_neox_japanese.modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention",
+    "gptj": "gptj.modeling_gptj.GPTJAttention",
+    "idefics": "idefics.modeling_idefics.IdeficsAttention",
+    "internlm3": "llama.modeling_llama.LlamaAttention",
+    "iquestcoder": "llama.modeling_llama.LlamaAttention",
+    "mimi_decoder": "mimi.modeling_mimi.MimiAttention",
+    "mimi_encoder": "mimi.modeling_mimi.MimiAttention",
+    "ministral": "ministral.modeling_ministral.MinistralAttention",
+    "modernbert": "modernbert.modeling_modernbert.ModernBertAttention",
+    "moonshine_streaming": "moonshine_streaming.modeling_moonshine_streaming.MoonshineStreamingAttention",
+    "nemotron3_5_transcribe_word_timestamp": (
+        "nemotron3_5_transcribe.modeling_nemotron3_5_transcribe.Nemotron3_5TranscribeAttention"
+    ),
+    "nomic_bert": "nomic_bert.modeling_nomic_bert.NomicBertAttention",
+    "paddleocr_vl_text": "paddleocr_vl.modeling_paddleocr_vl.PaddleOCRAttention",
+    "pe_audio_encoder": "pe_audio.modeling_pe_audio.PeAudioEncoderAttention",
+    "pe_audio_video_encoder": "pe_audio_video.modeling_pe_audio_video.PeAudioVideoEncoderAttention",
+    "pe_video_encoder": "pe_video.modeling_pe_video.PeVideoEncoderAttention",
+    "pocket_tts_audio_tokenizer_decoder": f"{_POCKET}.PocketTTSAudioTokenizerAttention",
+    "pocket_tts_audio_tokenizer_encoder": f"{_POCKET}.PocketTTSAudioTokenizerAttention",
+    "qwen2_5_omni_dit": "qwen2_5_omni.modeling_qwen2_5_omni.DiTAttention",
+    "qwen2_5_omni_talker": "qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniAttention",
+    "qwen2_5_omni_text": "qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniAttention",
+    "qwen3_5_moe_text": "qwen3_5_moe.modeling_qwen3_5_moe.Qwen3_5MoeAttention",
+    "qwen3_5_text": "qwen3_5.modeling_qwen3_5.Qwen3_5Attention",
+    "qwen3_omni_moe_talker_code_predictor": f"{_OMNI}.Qwen3OmniMoeTalkerCodePredictorAttention",
+    "qwen3_omni_moe_talker_text": f"{_OMNI}.Qwen3OmniMoeThinkerTextAttention",
+    "qwen3_omni_moe_text": f"{_OMNI}.Qwen3OmniMoeThinkerTextAttention",
+    "roformer": "roformer.modeling_roformer.RoFormerSelfAttention",
+    "seamless_m4t": "seamless_m4t.modeling_seamless_m4t.SeamlessM4TConformerSelfAttention",
+    "t5_gemma_module": "t5gemma.modeling_t5gemma.T5GemmaSelfAttention",
+    "t5gemma2_decoder": "t5gemma2.modeling_t5gemma2.T5Gemma2MergedAttention",
+    "voxtral_realtime_encoder": "voxtral_realtime.modeling_voxtral_realtime.VoxtralRealtimeAttention",
+    "wav2vec2-bert": "wav2vec2_bert.modeling_wav2vec2_bert.Wav2Vec2BertSelfAttention",
+    "wav2vec2-conformer": "wav2vec2_conformer.modeling_wav2vec2_conformer.Wav2Vec2ConformerSelfAttention",
+}
+# What other classes call it: divisors, in part.
+ATTRIBUTES = {
+    "codegen": lambda attention: 1 / attention.scale_attn,
+    "falcon": lambda attention: attention.inv_norm_factor,
+    "gpt_neox_japanese": lambda attention: 1 / attention.norm_factor,
+    "gptj": lambda attention: 1 / attention.scale_attn,
+}
+# Those without an attribute, or with one that is not all of it; they are run below.
+RUN = {"clvp_encoder", "modernbert", "openai_privacy_filter", "qwen2_5_omni_dit", "roformer"}
+REFUSED = {"mistral_large4_text", "timesfm2_5"}
+# Their code comes with the weights.
+_ABSENT = """
+    exaone internlm internlm2 kimi_k2 minicpm openelm orion phi-msft phi3_v RefinedWeb RefinedWebModel xverse Yi
+"""
+ABSENT = set(_ABSENT.split())
+
+
+@cache
+def config_classes():
+    """Return the config class of each model with rotary, by model type."""
+    found = {}
+    for path in sorted(ROOT.glob("*/configuration_*.py")):
+        types = re.findall(r'^    model_type\b.*= "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        if MODELS.keys() & set(types):
+            module = import_module(f"transformers.models.{path.parent.name}.{path.stem}")
+            for cls in vars(module).values():
+                if getattr(cls, "__module__", "") == module.__name__ and vars(cls).get("model_type") in MODELS:
+                    found[cls.model_type] = cls
+    return found
+
+
+def attention_classes(model_type) -> Iterator[Any]:
+    """Yield the classes of a model's attention: listed, or those that build a scale from its config class."""
+    if model_type in ELSEWHERE:
+        module, name = ELSEWHERE[model_type].rsplit(".", 1)
+        yield getattr(import_module(f"transformers.models.{module}"), name)
+        return
+    cls = config_classes()[model_type]
+    for path in sorted((ROOT / cls.__module__.split(".")[2]).glob("modeling_*.py")):
+        for name, body in ((match[1], match[0]) for match in CLASS.finditer(path.read_text(encoding="utf-8"))):
+            if "self.scaling = " in body and re.search(rf'config: "?{cls.__name__}\b', body):
+                yield getattr(import_module(f"transformers.models.{path.parent.name}.{path.stem}"), name)
+
+
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 12.0,
+    "original_max_position_embeddings": 4096,
+    "mscale": 0.6,
+    "mscale_all_dim": 0.9,
+    "llama_4_scaling_beta": 0.1,
+}
+# Values that no class assumes, for each key that a class has.
+ODD = {
+    "query_pre_attn_scalar": 123,
+    "attention_multiplier": 0.03,
+    "key_multiplier": 0.7,
+    "qk_nope_head_dim": 80,
+    "qk_rope_head_dim": 48,
+    "head_dim": 96,
+    "attention_head_dim": 96,
+    "kv_channels": 96,
+}
+
+
+# What default configs lack.
+COMPLETED = {
+    "cosmos3_edge_text": {
+        "head_dim": 96,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [16, 16, 16]},
+    },
+    "dbrx": {"attn_config": {"rope_theta": 1e4}},
+    "hunyuan_v1_dense": {"head_dim": 96},
+    "hunyuan_v1_moe": {"head_dim": 96},
+    "hunyuan_vl_text": {"head_dim": 96},
+    "ministral": {"head_dim": 96},
+    "nemotron": {"num_key_value_heads": 8},
+    "qwen4_exp_text": {
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 256,
+        "indexer_budget": 64,
+        "indexer_compress_ratio": 4,
+    },
+}
+# What constructors ask for beside the config and the index of the layer.
+ARGUMENTS = {
+    "IdeficsAttention": lambda config, index: (
+        config.hidden_size,
+        config.num_attention_heads,
+        0,
+        False,
+        config,
+        False,
+        index,
+    ),
+    "LagunaAttention": lambda config, index: (config, index, 8),
+    "MoonshineStreamingAttention": lambda config, index: (config, index, True, 8, 8),
+    "MoonshineAttention": lambda config, index: (config, index, True, *2 * [config.decoder_num_attention_heads]),
+}
+
+
+def odd(model_type):
+    """Return the odd values of the keys that a config class has."""
+    fields = config_classes()[model_type].__dataclass_fields__
+    scaled = {"rope_parameters": YARN} if model_type in PLAIN_SIZES and model_type != "dots3_note_text" else {}
+    return {key: value for key, value in ODD.items() if key in fields} | scaled
+
+
+def built(model_type, **changes):
+    """Yield the config, sizes, parameters, layer type and attention of each kind of layer of a model."""
+    config = config_classes()[model_type](**{**COMPLETED.get(model_type, {}), **changes})
+    kinds = getattr(config, "layer_types", None) or [None]
+    for index in sorted({kinds.index(kind) for kind in kinds}):
+        layer = config.per_layer_config[index] if kinds[index] else config
+        for cls in attention_classes(model_type):
+            attention = attended(cls, layer, index)
+            if attention is not None:
+                yield config, *known(layer, kinds[index]), kinds[index], attention
+
+
+def attended(cls, config, index):
+    """Return an attention layer without memory, or None if the layer is of another kind."""
+    several = (
+        [ARGUMENTS[cls.__name__]] if cls.__name__ in ARGUMENTS else [lambda *both: both, lambda config, _: (config,)]
+    )
+    with torch.device("meta"):
+        for arguments in several:
+            try:
+                return cls(*arguments(config, index))
+            except TypeError:
+                continue
+    return None
+
+
+def known(config, kind):
+    """Return the sizes and the rotary parameters of a layer."""
+    names = ("head_dim", "attention_head_dim", "kv_channels", "qk_nope_head_dim", "qk_rope_head_dim")
+    sizes = {name: value for name in names if (value := getattr(config, name, None))}
+    head = next((sizes[name] for name in names[1:3] if name in sizes), sizes.get("head_dim"))
+    heads = next(
+        value
+        for name in ("speech_encoder_attention_heads", "decoder_num_attention_heads", "num_attention_heads")
+        if (value := getattr(config, name, None))
+    )
+    sizes["head_dim"] = head or config.hidden_size // heads
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return facts(**sizes), facts(**(parameters.get(kind) or {} if kind in parameters else parameters))
+
+
+CHECKED = sorted(MODELS.keys() - ABSENT - RUN - REFUSED)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("changed", [False, True], ids=["default", "odd"])
+@pytest.mark.parametrize("model_type", CHECKED)
+def test_it_is_that_of_the_models_own_attention(model_type, changed):
+    changes = odd(model_type) if changed else {}
+    layers = list(built(model_type, **changes))
+    assert layers
+    for config, sizes, parameters, kind, attention in layers:
+        ours = score_scale(Config(model_type, config.to_dict()), sizes, parameters, kind)
+        assert ours.value == pytest.approx(ATTRIBUTES.get(model_type, lambda x: x.scaling)(attention), rel=1e-12)
+
+
+def test_every_model_with_rotary_is_checked_or_listed():
+    assert config_classes().keys() | ABSENT == MODELS.keys()
+    assert SCORES.keys() <= MODELS.keys()
+
+
+# --- what is run, since no attribute tells all of it ------------------------------------------------------
+
+HEAD, HEADS, SEQ = 12, 4, 5
+SMALL = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS}
+
+
+def small(model_type, **changes):
+    """Return the config of a small model, and its attention with random weights."""
+    cls = config_classes()[model_type]
+    config = cls(**SMALL | ({"head_dim": HEAD} if "head_dim" in cls.__dataclass_fields__ else {}) | changes)
+    (attention_class,) = attention_classes(model_type)
+    attention = attention_class(config, 0) if "layer_idx" in signature(attention_class).parameters else None
+    attention = attention or attention_class(config)
+    torch.manual_seed(0)
+    for weight in attention.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return config, attention.eval().requires_grad_(requires_grad=False)
+
+
+def seen(attention, *, width=HEAD, names=(), **arguments):
+    """Return what an attention hands to its function at position 0, and what some of its modules made before."""
+    handed, made = {}, {}
+
+    def probe(_, query, key, value, *__, scaling=None, **___):
+        handed.update(q=query, k=key, v=value, scaling=scaling)
+        return torch.zeros(1, SEQ, HEADS, HEAD), None
+
+    def keep(module, _, output):
+        made.setdefault(module, []).append(output)
+
+    transformers.AttentionInterface.register("probe", probe)
+    attention.config._attn_implementation = "probe"
+    modules = [attention.get_submodule(name) for name in names]
+    for module in dict.fromkeys(modules):
+        module.register_forward_hook(keep)
+    still = torch.ones(1, SEQ, width), torch.zeros(1, SEQ, width)
+    attention(torch.randn(1, SEQ, HEAD * HEADS), position_embeddings=still, **arguments)
+    return handed, [outputs.pop(0) for outputs in map(made.get, modules)]  # one norm may serve q, then k
+
+
+# Model, changes, names of what makes q and k, what they are multiplied by before the rotation: in words, and that.
+MEASURED = [
+    ("llama", {}, "q_proj k_proj", "", 1),
+    ("granite", {"attention_multiplier": 0.03}, "q_proj k_proj", "", 1),
+    ("openai_privacy_filter", {"num_key_value_heads": HEADS}, "q_proj k_proj", "", 1),
+    ("esm", {"position_embedding_type": "rotary"}, "query key", "q is multiplied by 1 / sqrt(head_dim)", HEAD**-0.5),
+    ("falcon_h1", {"key_multiplier": 0.7}, "q_proj k_proj", "k is multiplied by key_multiplier", 0.7),
+    ("falcon_h1", {}, "q_proj k_proj", "", 1),
+    ("muse_glimmer_text", {"qk_scale_factor": 3.1}, "qk_norm qk_norm", "q is multiplied by qk_scale_factor", 3.1),
+    ("muse_spark_text", {"qk_scale_factor": 3.1}, "qk_norm qk_norm", "q is multiplied by qk_scale_factor", 3.1),
+]
+
+
+@pytest.mark.parametrize("case", MEASURED, ids=lambda case: "-".join((case[0], *case[1])))
+def test_it_is_all_that_q_and_k_are_multiplied_by_but_what_the_source_says(case):
+    model_type, changes, names, said, before = case
+    config, attention = small(model_type, **changes)
+    width = HEAD // 2 if model_type == "openai_privacy_filter" else HEAD
+    handed, made = seen(attention, width=width, names=names.split(), attention_mask=None)
+    ratios = [float(handed[x].norm() / y.norm()) for x, y in zip("qk", made, strict=True)]
+    ours = score_scale(Config(model_type, config.to_dict()), facts(head_dim=HEAD), {}, None)
+    assert ours.value * before == pytest.approx(handed["scaling"] * math.prod(ratios), rel=1e-5)
+    assert said in ours.source and ("multiplied" in ours.source) == bool(said)
+
+
+def test_it_is_what_modernbert_hands_over():
+    handed, _ = seen(small("modernbert")[1])
+    assert scale("modernbert", sizes={"head_dim": HEAD}).value == pytest.approx(handed["scaling"], rel=1e-12)
+
+
+def test_it_is_torchs_own_where_a_class_hands_over_none():
+    handed, _ = seen(small("qwen2_5_omni_dit")[1])
+    assert handed["scaling"] is None
+    dot, qkv = torch.nn.functional.scaled_dot_product_attention, [handed[name] for name in "qkv"]
+    ours = scale("qwen2_5_omni_dit", sizes={"head_dim": HEAD}).value
+    torch.testing.assert_close(dot(*qkv, scale=ours), dot(*qkv))
+    assert not torch.allclose(dot(*qkv, scale=1.1 * ours), dot(*qkv))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "names", "before"), [("roformer", "query key", 1), ("clvp_encoder", "q_proj k_proj", HEAD**-0.5)]
+)
+def test_it_makes_the_scores_of_classes_without_an_attention_function(monkeypatch, model_type, names, before):
+    _, attention = small(model_type)
+    made, softmax, scores = {}, torch.nn.functional.softmax, []
+    for name in names.split():
+        hook = partial(lambda name, _, __, output: made.update({name: output}), name)
+        attention.get_submodule(name).register_forward_hook(hook)
+    monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, **how: scores.append(x) or softmax(x, **how))
+    attention(torch.randn(1, SEQ, HEAD * HEADS))
+    q, k = (made[name].view(1, SEQ, HEADS, HEAD).transpose(1, 2) for name in names.split())
+    ours = scale(model_type, sizes={"head_dim": HEAD}).value
+    torch.testing.assert_close(scores[0], ours * before * q @ k.mT)
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+MLA = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sizes", "parameters", "expected"),
+    [
+        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}, 0.1352338),
+        ("deepseek_v2", MLA, {"rope_type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707}, 0.1147214),
+        ("kimi_k2", MLA, {"rope_type": "yarn", "factor": 32.0, "mscale_all_dim": 1.0}, 0.1308608),
+        ("kimi_k2", MLA, {"rope_type": "yarn", "factor": 64.0, "mscale_all_dim": 1.0}, 0.1446796),
+        (
+            "mistral4",
+            MLA | {"qk_nope_head_dim": 64},
+            {"rope_type": "yarn", "factor": 128, "mscale_all_dim": 1},
+            0.1949695,
+        ),
+        ("glm_moe_dsa", MLA | {"qk_nope_head_dim": 192}, {"rope_type": "default"}, 0.0625),
+        ("gemma3_text", {"head_dim": 320}, {}, 0.0625),
+        ("llama", {"head_dim": 128}, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 1.0}, 128**-0.5),
+        ("dots3_note_text", MLA, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 1.0}, 192**-0.5),
+        ("deepseek_v3", MLA, {"rope_type": "linear", "factor": 40.0, "mscale_all_dim": 1.0}, 0.1352338),
+        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": 0}, 192**-0.5),
+        ("deepseek_v3", MLA, {"rope_type": "yarn", "factor": 0.5, "mscale_all_dim": 1.0}, 192**-0.5),
+        ("deepseek_v3", MLA, {"factor": 40.0, "mscale_all_dim": 1.0}, 192**-0.5),
+    ],
+)
+def test_figures(model_type, sizes, parameters, expected):
+    assert scale(model_type, sizes=sizes, parameters=parameters).value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("case", "source"),
+    [
+        ({"model_type": "llama"}, "1 / sqrt(head_dim)"),
+        (
+            {"model_type": "llama", "layer_type": "full_attention"},
+            "1 / sqrt(head_dim), in layers of type full_attention",
+        ),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": 144}, "(query_pre_attn_scalar) ** -0.5"),
+        ({"model_type": "gemma2"}, "(query_pre_attn_scalar 256, default of gemma2) ** -0.5"),
+        ({"model_type": "granite", "attention_multiplier": 0.0078125}, "attention_multiplier"),
+        ({"model_type": "gemma4_text"}, "gemma4_text does not scale q·k"),
+        ({"model_type": "zamba2"}, "1 / sqrt(head_dim / 2)"),
+        ({"model_type": "beam"}, "1 / sqrt(head_dim); layers without rotary also scale q by position"),
+        (
+            {"model_type": "zaya"},
+            "1 / sqrt(head_dim); the norm of k, before the rotation, has a learned factor for each head",
+        ),
+        (
+            {"model_type": "deepseek_v3", "sizes": {"qk_rope_head_dim": 64}},
+            "1 / sqrt(qk_nope_head_dim 128, default of deepseek_v3 + qk_rope_head_dim)",
+        ),
+        (
+            {
+                "model_type": "deepseek_v3",
+                "sizes": MLA,
+                "parameters": {"rope_type": "yarn", "factor": 40, "mscale_all_dim": 1},
+            },
+            "1 / sqrt(qk_nope_head_dim + qk_rope_head_dim) * mscale², mscale = 1 + 0.1 * mscale_all_dim * ln(factor)",
+        ),
+        (
+            {"model_type": "ministral3", "parameters": {"llama_4_scaling_beta": 0.1}},
+            "1 / sqrt(head_dim); q is also scaled by position: rope_any.bending.temperature",
+        ),
+        ({"model_type": "ministral3"}, "1 / sqrt(head_dim)"),
+        ({"model_type": "llama4_text", "attn_temperature_tuning": False}, "1 / sqrt(head_dim)"),
+        (
+            {"model_type": "llama4_text"},
+            "1 / sqrt(head_dim); layers without rotary also scale q by position: rope_any.bending.temperature",
+        ),
+    ],
+)
+def test_the_source_tells_what_it_is_made_of(case, source):
+    assert scale(**case).source == source
+
+
+@pytest.mark.parametrize("model_type", sorted(PLAIN_SIZES.keys() - ABSENT))
+def test_a_plain_slice_that_a_config_leaves_out_is_that_of_its_class(model_type):
+    field = config_classes()[model_type].__dataclass_fields__["qk_nope_head_dim"]
+    assert field.default == PLAIN_SIZES[model_type]
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "message"),
+    [
+        ({"model_type": "mistral_large4_text"}, ValueError, "mistral_large4_text is not told: it is learned"),
+        ({"model_type": "timesfm2_5"}, ValueError, "timesfm2_5 is not told: it is learned"),
+        ({"model_type": "internlm2"}, ValueError, "internlm2 is not told: its code comes with the weights"),
+        ({"model_type": "made_up"}, ValueError, "model_type must be one whose score scale is known.*'made_up'"),
+        ({"model_type": None}, ValueError, "model_type must be one whose score scale is known.*None"),
+        ({"model_type": "llama", "sizes": {}}, ValueError, "head_dim must be given for the score scale of llama"),
+        ({"model_type": "llama", "sizes": {"head_dim": 0}}, ValueError, "head_dim must be positive"),
+        ({"model_type": "llama", "sizes": {"head_dim": "64"}}, TypeError, "head_dim must be an integer"),
+        ({"model_type": "llama", "sizes": {"head_dim": True}}, TypeError, "head_dim must be an integer"),
+        ({"model_type": "deepseek_v3"}, ValueError, "qk_rope_head_dim must be given"),
+        (
+            {"model_type": "deepseek_v3", "sizes": MLA, "qk_head_dim": 128},
+            ValueError,
+            "qk_head_dim must be 192, which is qk_nope_head_dim [+] qk_rope_head_dim; got int 128",
+        ),
+        (
+            {"model_type": "deepseek_v3", "sizes": MLA, "parameters": {"rope_type": "yarn", "mscale_all_dim": 1.0}},
+            ValueError,
+            "factor must be given: deepseek_v3 scales scores by it and mscale_all_dim",
+        ),
+        (
+            {
+                "model_type": "deepseek_v3",
+                "sizes": MLA,
+                "parameters": {"rope_type": "yarn", "factor": 40.0, "mscale_all_dim": "1"},
+            },
+            TypeError,
+            "mscale_all_dim must be a real number",
+        ),
+        (
+            {
+                "model_type": "deepseek_v3",
+                "sizes": MLA,
+                "parameters": {"rope_type": "yarn", "factor": math.inf, "mscale_all_dim": 1},
+            },
+            ValueError,
+            "factor must be positive and finite",
+        ),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": None}, ValueError, "query_pre_attn_scalar must be a number"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, ValueError, "query_pre_attn_scalar must be positive"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": [1]}, TypeError, "query_pre_attn_scalar must be a real"),
+        ({"model_type": "granite", "attention_multiplier": None}, ValueError, "attention_multiplier must be a number"),
+        ({"model_type": "granite", "attention_multiplier": -1.0}, ValueError, "attention_multiplier must be positive"),
+    ],
+    ids=lambda x: json.dumps(x) if isinstance(x, dict) else "",
+)
+def test_what_is_refused_and_why(case, error, message):
+    with pytest.raises(error, match=message):
+        scale(**case)
+
+
+def test_gguf_metadata_does_not_tell():
+    part = part_of({"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4})
+    with pytest.raises(ValueError, match="GGUF metadata does not tell the score scale"):
+        score_scale(part, facts(head_dim=16), {}, None)
