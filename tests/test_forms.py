@@ -364,8 +364,9 @@ def test_layers_of_llama4():
 
 
 def test_other_parts_are_passed_on():
-    config, names, _ = _params.translated(SMALL_3_1, MISTRAL)
-    assert config["vision_config"] == PIXTRAL_TOWER
+    tower = PIXTRAL_TOWER | {"image_token_id": None}
+    config, names, _ = _params.translated(SMALL_3_1 | {"vision_encoder": tower}, MISTRAL)
+    assert config["vision_config"] == tower
     assert names["vision_config.rope_theta"] == "vision_encoder.rope_theta"
     audio = {"encoder_args": {"dim": 1280, "rope_theta": 1e6, "pos_embed": "rope"}, "downsample_args": {}}
     inner = {"vision_encoder_args": PIXTRAL_TOWER, "whisper_model_args": audio}

@@ -91,8 +91,8 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
         factor = positive("factor", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
-    aside = {theirs: _object(flat, theirs) for theirs in _ASIDE if theirs in flat}
-    flat = {key: value for key, value in flat.items() if key not in aside and key != "multimodal"}
+    aside = {theirs: flat[theirs] for theirs in _ASIDE if theirs in flat and _object(flat, theirs)}
+    flat = {key: value for key, value in flat.items() if key not in _ASIDE and key != "multimodal"}
     _require_known(flat, {*_SHARED, *_SIZES.values(), *_OWN[form]})
     config, names, model = _mistral(flat, factor) if form == MISTRAL else _meta(flat, factor)
     for theirs, part in aside.items():
