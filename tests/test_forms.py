@@ -1,0 +1,629 @@
+"""Reading the params.json of Mistral and of Meta: translation, agreement with transformers, refusals."""
+
+import contextlib
+import copy
+import itertools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rope_any import Rope
+from rope_any.config import _params, _recipe
+from rope_any.config._parameters import Part
+
+PUBLISHED = {
+    model["model"]: model["config"]
+    for model in json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
+}
+MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
+
+# --- files as they are published, without what never speaks of attention --------------------------------------
+
+MISTRAL_7B = {
+    "dim": 4096,
+    "n_layers": 32,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-05,
+    "vocab_size": 32768,
+    "rope_theta": 1000000.0,
+}
+MIXTRAL = MISTRAL_7B | {"vocab_size": 32000, "moe": {"num_experts_per_tok": 2, "num_experts": 8}}
+NEMO = MISTRAL_7B | {"dim": 5120, "n_layers": 40, "vocab_size": 131072}
+PIXTRAL_TOWER = {
+    "hidden_size": 1024,
+    "num_channels": 3,
+    "max_image_size": 1540,
+    "patch_size": 14,
+    "rope_theta": 10000.0,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "adapter_bias": False,
+    "mm_projector_id": "patch_merge",
+    "spatial_merge_size": 2,
+}
+SMALL_3_1 = {
+    "dim": 5120,
+    "n_layers": 40,
+    "head_dim": 128,
+    "hidden_dim": 32768,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "rope_theta": 1000000000.0,
+    "norm_eps": 1e-05,
+    "vocab_size": 131072,
+    "max_position_embeddings": 131072,
+    "vision_encoder": PIXTRAL_TOWER,
+}
+MINISTRAL_8B = MISTRAL_7B | {
+    "n_layers": 36,
+    "rope_theta": 100000000.0,
+    "vocab_size": 131072,
+    "sliding_window": [None, 32768, 32768, 32768],
+}
+MINISTRAL_3 = {
+    "dim": 3072,
+    "n_layers": 26,
+    "head_dim": 128,
+    "hidden_dim": 9216,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "rope_theta": 1000000.0,
+    "norm_eps": 1e-05,
+    "vocab_size": 131072,
+    "tied_embeddings": True,
+    "max_position_embeddings": 262144,
+    "llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1},
+    "q_lora_rank": None,
+    "qk_rope_head_dim": None,
+    "qk_nope_head_dim": None,
+    "kv_lora_rank": None,
+    "v_head_dim": None,
+    "quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"},
+    "yarn": {
+        "original_max_position_embeddings": 16384,
+        "factor": 16,
+        "apply_scale": False,
+        "beta": 32,
+        "alpha": 1,
+    },
+    "vision_encoder": PIXTRAL_TOWER,
+}
+LARGE_3 = {
+    "dim": 7168,
+    "head_dim": 192,
+    "hidden_dim": 16384,
+    "kv_lora_rank": 512,
+    "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192},
+    "max_position_embeddings": 294912,
+    "moe": {"expert_hidden_dim": 4096, "first_k_dense_replace": 3, "num_experts": 128, "num_shared_experts": 1},
+    "n_heads": 128,
+    "n_kv_heads": 128,
+    "n_layers": 61,
+    "norm_eps": 1e-06,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "quantization_config": {"config_groups": {"FP8_BLOCK": {"weights": {"num_bits": 8}}}, "format": "float-quantized"},
+    "rope_theta": 10000.0,
+    "v_head_dim": 128,
+    "vocab_size": 131072,
+    "yarn": {"alpha": 1, "apply_scale": False, "beta": 32, "factor": 36, "original_max_position_embeddings": 8192},
+}
+CODESTRAL_MAMBA = {
+    "dim": 4096,
+    "n_layers": 64,
+    "vocab_size": 32768,
+    "n_groups": 8,
+    "rms_norm": True,
+    "residual_in_fp32": True,
+    "fused_add_norm": True,
+    "pad_vocab_size_multiple": 1,
+    "tie_embeddings": False,
+    "model_type": "mamba",
+}
+LLAMA_2 = {"dim": 4096, "multiple_of": 256, "n_heads": 32, "n_layers": 32, "norm_eps": 1e-05, "vocab_size": -1}
+CODE_LLAMA = LLAMA_2 | {"vocab_size": 32016, "rope_theta": 1000000}
+LLAMA_3 = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "vocab_size": 128256,
+    "multiple_of": 1024,
+    "ffn_dim_multiplier": 1.3,
+    "norm_eps": 1e-05,
+    "rope_theta": 500000.0,
+}
+LLAMA_3_1 = LLAMA_3 | {"use_scaled_rope": True}
+LLAMA_3_2 = LLAMA_3_1 | {"dim": 2048, "n_layers": 16, "ffn_dim_multiplier": 1.5, "multiple_of": 256}
+SCOUT = {
+    "dim": 5120,
+    "n_layers": 48,
+    "n_heads": 40,
+    "n_kv_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 202048,
+    "multiple_of": 2048,
+    "ffn_exp": 4.0,
+    "ffn_dim_multiplier": 1.2,
+    "norm_eps": 1e-05,
+    "attention_chunk_size": 8192,
+    "rope_theta": 500000.0,
+    "use_scaled_rope": True,
+    "nope_layer_interval": 4,
+    "use_qk_norm": True,
+    "moe_args": {"num_experts": 16, "top_k": 1, "interleave_moe_layer_step": 1},
+    "vision_args": {"image_size": {"height": 336, "width": 336}, "dim": 1408, "n_layers": 34, "n_heads": 16},
+}
+MAVERICK = SCOUT | {"use_scaled_rope": False, "use_qk_norm": False, "attn_temperature_tuning": True}
+
+SMALL_3_1_HF = {
+    "model_type": "mistral3",
+    "text_config": {
+        "model_type": "mistral",
+        "hidden_size": 5120,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 40,
+        "head_dim": 128,
+        "rope_theta": 1e9,
+    },
+}
+MINISTRAL_8B_HF = {"model_type": "ministral", "head_dim": 128, "num_hidden_layers": 36, "rope_theta": 1e8}
+LARGE_3_HF = {
+    "model_type": "mistral4",
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_hidden_layers": 61,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 36.0,
+        "original_max_position_embeddings": 8192,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+        "partial_rotary_factor": 64 / 192,
+    },
+}
+SCOUT_HF = PUBLISHED["meta-llama/Llama-4-Scout-17B-16E-Instruct"]
+MAVERICK_HF = {**SCOUT_HF, "text_config": {**SCOUT_HF["text_config"], "rope_scaling": None}}
+
+
+def part(keys, **options):
+    """Return the part of a file of one of the forms."""
+    form = _params.form_of(keys)
+    assert form in (MISTRAL, META), form
+    config, names, model = _params.translated(keys, form, **options)
+    return Part(config, (), config["model_type"], model, None, names)
+
+
+def rope(keys, layer_type=None, **options):
+    """Return the Rope of a file of one of the forms."""
+    return _recipe.rope_of(_recipe.recipe(part(keys, **options), layer_type=layer_type))
+
+
+def without(keys, *names):
+    """Return a file that lacks some keys."""
+    return {key: value for key, value in keys.items() if key not in names}
+
+
+FILES = {
+    "Mistral 7B v0.3": (MISTRAL_7B, PUBLISHED["mistralai/Mistral-7B-Instruct-v0.3"], {}),
+    "Mistral 7B v0.1": (
+        MISTRAL_7B | {"rope_theta": 10000.0, "sliding_window": 4096},
+        PUBLISHED["mistralai/Mistral-7B-v0.1"],
+        {},
+    ),
+    "Mixtral": (MIXTRAL, PUBLISHED["mistralai/Mixtral-8x7B-v0.1"], {}),
+    "Nemo": (NEMO, PUBLISHED["mistralai/Mistral-Nemo-Base-2407"], {}),
+    "Small 3.1": (SMALL_3_1, SMALL_3_1_HF, {}),
+    "Ministral 8B": (MINISTRAL_8B, MINISTRAL_8B_HF, {}),
+    "Ministral 3": (MINISTRAL_3, PUBLISHED["mistralai/Ministral-3-3B-Instruct-2512"], {}),
+    "Large 3": (LARGE_3, LARGE_3_HF, {}),
+    "Large 3, scaled": (LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": True}}, LARGE_3_HF, {}),
+    "Llama 2 7B": (LLAMA_2, PUBLISHED["meta-llama/Llama-2-7b-chat-hf"], {}),
+    "Code Llama": (CODE_LLAMA, PUBLISHED["codellama/CodeLlama-7b-hf"], {}),
+    "Llama 3 8B": (LLAMA_3, PUBLISHED["meta-llama/Meta-Llama-3-8B-Instruct"], {}),
+    "Llama 3.1 8B": (LLAMA_3_1, PUBLISHED["meta-llama/Llama-3.1-8B"], {"factor": 8}),
+    "Llama 3.2 1B": (LLAMA_3_2, PUBLISHED["meta-llama/Llama-3.2-1B-Instruct"], {"factor": 32.0}),
+    "Llama 4 Scout": (SCOUT, SCOUT_HF, {}),
+    "Llama 4 Scout, told": (SCOUT | {"rope_scaling_factor": 16.0, "rope_high_freq_factor": 1.0}, SCOUT_HF, {}),
+    "Llama 4 Maverick": (MAVERICK, MAVERICK_HF, {}),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_same_rotation_as_the_config_of_transformers(name):
+    keys, theirs, options = FILES[name]
+    before = copy.deepcopy(keys)
+    kind = "chunked_attention" if "Llama 4" in name else None
+    ours, expected = rope(keys, kind, **options), Rope.from_config(theirs, layer_type=kind)
+    assert keys == before
+    assert ours.pairing == "interleaved"
+    assert (ours.frequencies, ours.attention_factor, ours.start) == (expected.frequencies, expected.attention_factor, 0)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_sources_are_names_of_the_file(name):
+    """What a recipe tells of a value names a key that the file has, a default or a constant."""
+    keys, _, options = FILES[name]
+    kind = "chunked_attention" if "Llama 4" in name else None
+    facts = _recipe.recipe(part(keys, **options), layer_type=kind).facts
+    nested = {f"{key}.{inner}" for key, value in keys.items() if isinstance(value, dict) for inner in value}
+    for fact in facts.values():
+        told = re.split(r" // |;", fact.source)[0].split(" by ")[0]
+        said = told in {*keys, *nested} or told.startswith(("default of ", "constant of ", "no scaling", "derived"))
+        assert said or told.startswith((MISTRAL, META, "factor=")), fact
+
+
+# --- the weights of these files, against the attention of transformers ----------------------------------------
+
+
+def _permuted(weight, heads):
+    """Permute projections from adjacent pairs to halves, as transformers' converters do."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def _small(keys):
+    """Return a file with two heads of 64 features."""
+    return keys | {"dim": 128, "n_heads": 2, "n_kv_heads": 2, "n_layers": 4, "head_dim": 64}
+
+
+_YARN_OF_HF = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+_LLAMA3_OF_HF = PUBLISHED["meta-llama/Llama-3.1-8B"]["rope_scaling"] | {"rope_theta": 500000.0}
+_SCALED = MINISTRAL_3 | {"yarn": {key: value for key, value in MINISTRAL_3["yarn"].items() if key != "apply_scale"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "model_type", "parameters"),
+    [
+        (_small(MISTRAL_7B), {}, "mistral", {"rope_type": "default", "rope_theta": 1e6}),
+        (_small(MINISTRAL_3), {}, "ministral3", {**_YARN_OF_HF, "mscale": 1.0, "mscale_all_dim": 1.0}),
+        (_small(_SCALED), {}, "ministral3", _YARN_OF_HF),  # of which vLLM and llama.cpp say that the scale is applied
+        (_small(LLAMA_3_1) | {"head_dim": None}, {"factor": 8.0}, "llama", _LLAMA3_OF_HF),
+        (_small(LLAMA_2) | {"head_dim": None}, {}, "llama", {"rope_type": "default", "rope_theta": 1e4}),
+    ],
+    ids=["mistral", "ministral3", "ministral3 scaled", "llama 3.1", "llama 2"],
+)
+def test_scores_of_unpermuted_weights(keys, options, model_type, parameters):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.set_num_threads(1)
+    if model_type not in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {model_type}")
+    settings = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 64}
+    theirs = transformers.AutoConfig.for_model(model_type, **settings, rope_parameters=parameters)
+    module = __import__(f"transformers.models.{model_type}.modeling_{model_type}", fromlist=["x"])
+    title = {"mistral": "Mistral", "ministral3": "Ministral3", "llama": "Llama"}[model_type]
+    rng = np.random.default_rng(0)
+    x, wq, wk = (rng.standard_normal(shape) / 8 for shape in ((1, 9, 128), (128, 128), (128, 128)))
+    at = np.arange(9) * 37
+
+    def heads(weight):
+        return (x @ weight.T).reshape(1, 9, 2, 64).swapaxes(1, 2)
+
+    q, k = rope(keys, **options)(heads(wq), heads(wk), at)
+    cos, sin = getattr(module, f"{title}RotaryEmbedding")(theirs)(torch.zeros(1), torch.as_tensor(at[None]))
+    pair = (torch.as_tensor(heads(_permuted(weight, 2))) for weight in (wq, wk))
+    hf_q, hf_k = module.apply_rotary_pos_emb(*pair, cos, sin)
+    expected = (hf_q @ hf_k.transpose(-1, -2)).numpy()
+    np.testing.assert_allclose(q @ k.swapaxes(-1, -2), expected, atol=1e-3 * np.abs(expected).max())
+    assert not np.allclose(q @ k.swapaxes(-1, -2), heads(wq) @ heads(wk).swapaxes(-1, -2), rtol=1e-2)
+
+
+# --- layers, and what else is translated ----------------------------------------------------------------------
+
+
+def test_layers_of_windows():
+    config = part(MINISTRAL_8B).keys
+    assert config["layer_types"] == (["full_attention"] + ["sliding_attention"] * 3) * 9
+    assert (config["sliding_window"], config["model_type"]) == (32768, "ministral")
+    whole = part(MISTRAL_7B | {"rope_theta": 1e4, "_sliding_window": 4096})
+    assert whole.keys["layer_types"] == ["sliding_attention"] * 32
+    assert whole.name("sliding_window") == "_sliding_window"
+    for kind in ("full_attention", "sliding_attention"):
+        assert rope(MINISTRAL_8B, kind) == rope(MINISTRAL_8B)
+    assert part(MINISTRAL_8B | {"sliding_window": [None]}).keys["sliding_window"] is None
+
+
+def test_layers_of_llama4():
+    scout = part(SCOUT)
+    types = scout.keys["layer_types"]
+    assert types == (["chunked_attention"] * 3 + ["full_attention"]) * 12
+    rotates = [scout.model.turns(scout.keys, kind, i) for i, kind in enumerate(types)]
+    assert rotates == [True, True, True, False] * 12
+    assert rope(SCOUT, "full_attention") is None
+    assert scout.keys["attn_temperature_tuning"] is False  # of the file's code; transformers' class assumes True
+    assert part(MAVERICK | {"floor_scale": 4096}).keys["floor_scale"] == 4096
+    every = part(
+        {key: value for key, value in SCOUT.items() if key not in ("nope_layer_interval", "attention_chunk_size")}
+    )
+    assert every.keys["layer_types"] == ["full_attention"] * 48
+    assert all(every.model.turns(every.keys, "full_attention", i) for i in range(48))
+    odd = part(SCOUT | {"nope_layer_interval": 3})
+    assert [odd.model.turns(odd.keys, "", i) for i in range(6)] == [True, True, False] * 2
+
+
+def test_other_parts_are_passed_on():
+    tower = PIXTRAL_TOWER | {"image_token_id": None}
+    config, names, _ = _params.translated(SMALL_3_1 | {"vision_encoder": tower}, MISTRAL)
+    assert config["vision_config"] == tower
+    assert names["vision_config.rope_theta"] == "vision_encoder.rope_theta"
+    audio = {"encoder_args": {"dim": 1280, "rope_theta": 1e6, "pos_embed": "rope"}, "downsample_args": {}}
+    inner = {"vision_encoder_args": PIXTRAL_TOWER, "whisper_model_args": audio}
+    config, names, _ = _params.translated(MISTRAL_7B | {"multimodal": inner}, MISTRAL)
+    assert (config["vision_config"], config["audio_config"]) == (PIXTRAL_TOWER, audio)
+    assert names["audio_config.encoder_args"] == "multimodal.whisper_model_args.encoder_args"
+    assert _params.translated(SCOUT, META)[0]["vision_config"] == SCOUT["vision_args"]
+
+
+def test_scale_of_the_scores():
+    """With MLA, `apply_scale` says whether the scores are scaled, which transformers knows by mscale_all_dim."""
+    plain, scaled = (part(LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": on}}).keys for on in (False, True))
+    assert "mscale_all_dim" not in plain["rope_parameters"]
+    assert plain["rope_parameters"]["attention_factor"] == 1
+    assert scaled["rope_parameters"]["mscale_all_dim"] == scaled["rope_parameters"]["mscale"] == 1
+    assert plain["rope_parameters"]["llama_4_scaling_beta"] == 0.1
+    alone = part(MISTRAL_7B | {"llama_4_scaling": {"beta": 0.2, "original_max_position_embeddings": 4096}}).keys
+    assert (alone["rope_parameters"], alone["original_max_position_embeddings"]) == (
+        {"llama_4_scaling_beta": 0.2},
+        4096,
+    )
+    assert rope(MINISTRAL_3).attention_factor == 1
+    assert rope(_SCALED).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
+
+
+def test_bases_that_are_not_written():
+    bare = without(MISTRAL_7B, "rope_theta")
+    assert rope(bare) == rope(MISTRAL_7B) == rope(bare | {"rope_theta": None})
+    assert rope(without(LLAMA_3, "rope_theta")) == rope(LLAMA_3)
+    for vocab_size in (-1, 32000):
+        assert rope(LLAMA_2 | {"vocab_size": vocab_size}) == rope(LLAMA_2 | {"rope_theta": 1e4})
+
+
+def test_mamba_has_no_rotary():
+    assert rope(CODESTRAL_MAMBA) is None
+
+
+# --- which form it is -----------------------------------------------------------------------------------------
+
+GENAI = {"model": {"decoder": {"filename": "model.onnx", "head_size": 64}, "type": "llama"}, "search": {"top_k": 1}}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_form(name):
+    keys, theirs, _ = FILES[name]
+    assert _params.form_of(keys) == (META if "lama" in name else MISTRAL)
+    assert _params.form_of(theirs) is None
+    assert _params.form_of(theirs.get("text_config", theirs)) is None
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_no_published_config_is_taken_for_another_form(model):
+    assert _params.form_of(PUBLISHED[model]) is None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"general.architecture": "llama", "llama.block_count": 32},
+        {"_class_name": "ZImageTransformer2DModel", "dim": 3840, "n_layers": 30, "n_heads": 30, "norm_eps": 1e-5},
+        {"model_type": "distilbert", "dim": 768, "hidden_dim": 3072, "n_heads": 12, "n_layers": 6},
+        {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 100},
+        {"hidden_dim": 128},
+        MISTRAL_7B | {"model_type": 3},
+        {"model": {"decoder": 1}},
+        {"model": "decoder"},
+    ],
+)
+def test_no_form(keys):
+    assert _params.form_of(keys) is None
+
+
+def test_onnx_is_refused():
+    for keys in (GENAI, {"model": GENAI["model"]}):
+        assert _params.form_of(keys) == ONNX
+        with pytest.raises(ValueError, match=r"cos_cache, sin_cache"):
+            _params.translated(keys, ONNX)
+
+
+def test_unknown_form():
+    with pytest.raises(ValueError, match="form must be one of"):
+        _params.translated(MISTRAL_7B, "gguf")
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+
+def yarn(**changes):
+    """Return Ministral 3's file with changes in its object ``yarn``; one to null takes the key away."""
+    changed = MINISTRAL_3["yarn"] | changes
+    return MINISTRAL_3 | {"yarn": {key: value for key, value in changed.items() if value is not None}}
+
+
+REFUSED = {
+    # truncated
+    "no head": (without(MISTRAL_7B, "head_dim"), {}, ValueError, "head_dim must be given"),
+    "no dim": (without(LLAMA_3, "dim"), {}, ValueError, "dim, .* must be given"),
+    "no heads": (without(LLAMA_3, "n_heads"), {}, ValueError, "n_heads, .* must be given"),
+    "no layers for a list": (without(MINISTRAL_8B, "n_layers"), {}, ValueError, "n_layers must be given"),
+    "no layers": (without(SCOUT, "n_layers"), {}, ValueError, "n_layers must be given"),
+    "half of MLA": (without(LARGE_3, "qk_nope_head_dim"), {}, ValueError, "qk_nope_head_dim must be given"),
+    "no base, window": (
+        without(MISTRAL_7B, "rope_theta") | {"sliding_window": 4096},
+        {},
+        ValueError,
+        "rope_theta must be given beside sliding_window",
+    ),
+    "no base, MLA": (without(LARGE_3, "rope_theta"), {}, ValueError, "rope_theta must be given beside qk_rope"),
+    "no base, no vocabulary": (
+        without(LLAMA_2, "vocab_size"),
+        {},
+        ValueError,
+        "rope_theta or vocab_size must be given",
+    ),
+    "no base, other vocabulary": (without(CODE_LLAMA, "rope_theta"), {}, ValueError, "rope_theta must be given"),
+    "no base, Llama 2 scaled": (LLAMA_2 | {"use_scaled_rope": True}, {"factor": 8}, ValueError, "rope_theta must be"),
+    "yarn without factor": (yarn(factor=None), {}, ValueError, "yarn.factor must be given"),
+    "yarn without length": (
+        yarn(original_max_position_embeddings=None),
+        {},
+        ValueError,
+        "yarn.original_max_position_embeddings must be given",
+    ),
+    "empty yarn": (MINISTRAL_3 | {"yarn": {}}, {}, ValueError, "yarn.factor must be given"),
+    "half of llama_4_scaling": (
+        MISTRAL_7B | {"llama_4_scaling": {"beta": 0.1}},
+        {},
+        ValueError,
+        "llama_4_scaling.original_max_position_embeddings must be given",
+    ),
+    # the factor
+    "no factor": (LLAMA_3_1, {}, ValueError, "factor must be given.*8 for Llama 3.1, 32 for Llama 3.2"),
+    "factor unscaled": (LLAMA_3, {"factor": 8}, ValueError, "factor .* must not be given"),
+    "factor of Llama 4": (SCOUT, {"factor": 16.0}, ValueError, "factor must not be given for Llama 4"),
+    "factor of Mistral": (MISTRAL_7B, {"factor": 8}, ValueError, "factor must not be given for mistral"),
+    "factor in Llama 3's file": (
+        LLAMA_3_1 | {"rope_scaling_factor": 32.0},
+        {},
+        ValueError,
+        "rope_scaling_factor must not be given without keys of Llama 4",
+    ),
+    "scaling factor unscaled": (MAVERICK | {"rope_scaling_factor": 16.0}, {}, ValueError, "must not be given, since"),
+    "factor text": (LLAMA_3_1, {"factor": "8"}, TypeError, "factor must be a real number"),
+    "factor bool": (LLAMA_3_1, {"factor": True}, TypeError, "factor must be a real number"),
+    "factor zero": (LLAMA_3_1, {"factor": 0}, ValueError, "factor must be positive"),
+    "factor nan": (LLAMA_3_1, {"factor": float("nan")}, ValueError, "factor must be positive"),
+    # wrong types
+    "text for dim": (MISTRAL_7B | {"dim": "4096"}, {}, TypeError, "dim must be an integer"),
+    "text for head_dim": (MISTRAL_7B | {"head_dim": "128"}, {}, TypeError, "head_dim must be an integer"),
+    "bool for layers": (MISTRAL_7B | {"n_layers": True}, {}, TypeError, "n_layers must be an integer"),
+    "text for the base": (MISTRAL_7B | {"rope_theta": "1e6"}, {}, TypeError, "rope_theta must be a real number"),
+    "list for yarn": (MISTRAL_7B | {"yarn": [16]}, {}, TypeError, "yarn must be an object"),
+    "text for factor": (yarn(factor="16"), {}, TypeError, "yarn.factor must be a real number"),
+    "text for apply_scale": (yarn(apply_scale="false"), {}, TypeError, "yarn.apply_scale must be True or False"),
+    "text for beta": (yarn(beta="32"), {}, TypeError, "yarn.beta must be a real number"),
+    "zero for beta": (yarn(beta=0), {}, ValueError, "yarn.beta must be positive"),
+    "number for llama_4_scaling": (MISTRAL_7B | {"llama_4_scaling": 1}, {}, TypeError, "llama_4_scaling must be an"),
+    "text for window": (MISTRAL_7B | {"sliding_window": "4096"}, {}, TypeError, "sliding_window must be an integer"),
+    "bool for window": (MISTRAL_7B | {"sliding_window": True}, {}, TypeError, "sliding_window must be an integer"),
+    "text in windows": (MINISTRAL_8B | {"sliding_window": [None, "x"]}, {}, TypeError, "sliding_window must be an int"),
+    "list for vision": (MISTRAL_7B | {"vision_encoder": []}, {}, TypeError, "vision_encoder must be an object"),
+    "list for multimodal": (MISTRAL_7B | {"multimodal": []}, {}, TypeError, "multimodal must be an object"),
+    "text for scaled": (LLAMA_3 | {"use_scaled_rope": "yes"}, {}, TypeError, "use_scaled_rope must be True or False"),
+    "text for interval": (SCOUT | {"nope_layer_interval": "4"}, {}, TypeError, "nope_layer_interval must be an int"),
+    "text for tuning": (MAVERICK | {"attn_temperature_tuning": 1}, {}, TypeError, "attn_temperature_tuning must be"),
+    # contradictions
+    "both windows": (
+        MISTRAL_7B | {"sliding_window": 4096, "_sliding_window": 4096},
+        {},
+        ValueError,
+        "sliding_window must be one positive length",
+    ),
+    "windows of two lengths": (
+        MINISTRAL_8B | {"sliding_window": [1024, 4096]},
+        {},
+        ValueError,
+        "sliding_window must be",
+    ),
+    "no windows": (MINISTRAL_8B | {"sliding_window": []}, {}, ValueError, "sliding_window must be one"),
+    "window of zero": (MISTRAL_7B | {"sliding_window": 0}, {}, ValueError, "sliding_window must be one positive"),
+    "odd list": (MINISTRAL_8B | {"n_layers": 35}, {}, ValueError, "n_layers must be a multiple of the 4 entries"),
+    "head of MLA": (LARGE_3 | {"head_dim": 128}, {}, ValueError, "head_dim must be qk_nope_head_dim"),
+    "two lengths": (
+        MINISTRAL_3 | {"llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192}},
+        {},
+        ValueError,
+        "llama_4_scaling.original_max_position_embeddings must be that of yarn",
+    ),
+    "two towers": (
+        MISTRAL_7B | {"vision_encoder": PIXTRAL_TOWER, "multimodal": {"vision_encoder_args": PIXTRAL_TOWER}},
+        {},
+        ValueError,
+        "must not be given beside vision_encoder",
+    ),
+    "head of Llama 4": (SCOUT | {"head_dim": 64}, {}, ValueError, "head_dim must be dim / n_heads"),
+    "uneven heads": (LLAMA_3 | {"n_heads": 31}, {}, ValueError, "head_dim must be dim / n_heads"),
+    "mamba with a base": (CODESTRAL_MAMBA | {"rope_theta": 1e4}, {}, ValueError, "rope_theta must not be given"),
+    # unknown names that speak of rotary
+    "rope_scaling": (MISTRAL_7B | {"rope_scaling": {"factor": 2}}, {}, ValueError, "rope_scaling must be a known name"),
+    "misspelt base": (MISTRAL_7B | {"rope_thetta": 1e6}, {}, ValueError, "did you mean rope_theta"),
+    "misspelt scaling": (MISTRAL_7B | {"llama4_scaling": {}}, {}, ValueError, "did you mean llama_4_scaling"),
+    "misspelt window": (MISTRAL_7B | {"sliding_windows": 1}, {}, ValueError, "did you mean sliding_window"),
+    "misspelt beta": (yarn(beta_fast=32), {}, ValueError, "yarn.beta_fast must be a known name.*did you mean beta"),
+    "in llama_4_scaling": (
+        MISTRAL_7B | {"llama_4_scaling": {"betta": 1}},
+        {},
+        ValueError,
+        "llama_4_scaling.betta must be a known name.*did you mean beta",
+    ),
+    "nested": (MISTRAL_7B | {"attention": {"rope_theta": 1}}, {}, ValueError, "attention.rope_theta must be a known"),
+    "in multimodal": (MISTRAL_7B | {"multimodal": {"rope_dim": 1}}, {}, ValueError, "multimodal.rope_dim must be"),
+    "Meta's": (LLAMA_3_1 | {"rope_scale_factor": 32}, {"factor": 32}, ValueError, "did you mean rope_scaling_factor"),
+    "interval": (SCOUT | {"nope_layers_interval": 4}, {}, ValueError, "did you mean nope_layer_interval"),
+    # huge
+    "huge head": (MISTRAL_7B | {"head_dim": 10**9}, {}, ValueError, "head_dim must be between"),
+    "huge layers": (MINISTRAL_8B | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
+    "huge layers of Llama 4": (SCOUT | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
+    "beyond 64 bits": (MISTRAL_7B | {"dim": 10**5000}, {}, ValueError, "dim must be an integer that 64 bits hold"),
+    "huge window": (MISTRAL_7B | {"sliding_window": 2**70}, {}, ValueError, "sliding_window must be an integer that"),
+    "huge base": (MISTRAL_7B | {"rope_theta": 10**400}, {}, ValueError, "rope_theta must be a number that a float"),
+    "negative": (MISTRAL_7B | {"dim": -1}, {}, ValueError, "dim must be positive"),
+    "interval of zero": (SCOUT | {"nope_layer_interval": 0}, {}, ValueError, "nope_layer_interval must be positive"),
+    "many windows": (MINISTRAL_8B | {"sliding_window": [None] * 10**5}, {}, ValueError, "multiple of the 100000"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    keys, options, error, message = REFUSED[name]
+    with pytest.raises(error, match=message) as caught:
+        rope(keys, **options)
+    assert type(caught.value) is error
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(("keys", "extra"), [(MISTRAL_7B, LLAMA_3), (LARGE_3, LLAMA_3_1), (MINISTRAL_3, SCOUT)])
+def test_both_forms_at_once(keys, extra):
+    with pytest.raises(ValueError, match=f"config must be of one form; got .* of {MISTRAL} and .* of {META}"):
+        _params.form_of({**extra, **keys})
+
+
+def test_deeply_nested():
+    deep = {}
+    for _ in range(5000):
+        deep = {"inner": deep}
+    assert rope(MISTRAL_7B | {"other": deep}) == rope(MISTRAL_7B)
+
+
+def test_any_key_of_a_wrong_type_is_refused_by_name():
+    """Whatever stands in the place of one value, the file is read as before or refused in one line."""
+    odd = [None, True, -1, 0, 1.5, 1e400, 10**30, "x", [], [1], {}, {"a": 1}, [[]]]
+    for (keys, _, options), value in itertools.product(FILES.values(), odd):
+        for key in keys:
+            changed, kind = keys | {key: value}, "chunked_attention" if "moe_args" in keys else None
+            with contextlib.suppress(TypeError, ValueError):
+                rope(changed, kind, **options)
+                continue
+            with pytest.raises((TypeError, ValueError), match=r"\A.{10,250}\Z"):  # no end of line
+                rope(changed, kind, **options)
