@@ -1,0 +1,896 @@
+"""
+diffusers: our recipe and grid of each class beside the class's own rotary code, on random queries.
+
+A class is built from a random config up to its rotary module, which then makes its table; the class's own function
+rotates random arrays by it. Ours must agree within the error of the model's own table: the angle in float32 where the
+class makes it so.
+"""
+
+import importlib
+import inspect
+import math
+import pkgutil
+import random
+import re
+import types
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+import rope_any as ra
+from rope_any.config import _diffusers as ours
+from rope_any.config._parameters import Fact
+
+torch = pytest.importorskip("torch", reason="the peers run on torch")
+diffusers = pytest.importorskip(
+    "diffusers", minversion="0.42", reason="the peers are models of diffusers (0.42 or later)"
+)
+embeddings = importlib.import_module("diffusers.models.embeddings")
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
+
+
+class Config(SimpleNamespace):
+    """What a config is to the reader: keys, and their names."""
+
+    def __init__(self, class_name, **keys):
+        super().__init__(keys={"_class_name": class_name, **keys}, default="default", model_type=None)
+
+    def get(self, key):
+        value = self.keys.get(key)
+        return None if value is None else Fact(value, self.name(key))
+
+    def name(self, *keys):
+        return "transformer." + ".".join(keys)
+
+
+def rope_of(found):
+    """Return the Rope of a recipe."""
+    blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
+    return ra.Rope(
+        found.frequencies,
+        pairing=found.pairing,
+        attention_factor=found.attention_factor,
+        start=found.start,
+        blocks=blocks,
+    )
+
+
+class Built(Exception):  # noqa: N818  # no error: it carries arguments out of a constructor
+    """The arguments that a class gives its rotary module."""
+
+
+def class_of(name):
+    """Return a class of diffusers by name, from wherever it is."""
+    if hasattr(diffusers, name):
+        return getattr(diffusers, name)
+    return getattr(importlib.import_module("diffusers.models.condition_embedders"), name)
+
+
+def module_of(name):
+    """Return the module that a class is defined in."""
+    return importlib.import_module(class_of(name).__module__)
+
+
+def built(monkeypatch, name, rotary, config):
+    """Return the rotary module that a class builds from a config; the class itself is not built to its end."""
+    module = module_of(name)
+    kind = getattr(module, rotary)
+
+    def record(*args, **kwargs):
+        raise Built(args, kwargs)
+
+    with monkeypatch.context() as patch, torch.device("meta"):
+        patch.setattr(module, rotary, record)
+        with pytest.raises(Built) as caught:
+            class_of(name)(**config)
+    args, kwargs = caught.value.args
+    return kind(*args, **kwargs)
+
+
+def nested(function, name):
+    """Return a function that is defined inside another one and closes over nothing."""
+    code = next(c for c in function.__code__.co_consts if inspect.iscode(c) and c.co_name == name)
+    return types.FunctionType(code, function.__globals__)
+
+
+def defaults(name):
+    """Return the defaults of the constructor of a class."""
+    parameters = inspect.signature(class_of(name).__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+# --- each class: its rotary module, how that makes a table, and how the class rotates by it -------------------
+
+
+def latents(c):
+    """Return an empty latent, (batch, channels, frames, rows, columns), that is divided into the tokens of the case."""
+    patch = c.config.get("patch_size", 1)
+    p = list(patch) if isinstance(patch, tuple | list) else [c.config.get("patch_size_t") or 1, patch, patch]
+    return torch.empty(1, 1, *(n * k for n, k in zip(c.shape, p if len(p) == 3 else [1, *p], strict=True)))
+
+
+def ids(c):
+    return torch.tensor(c.positions)
+
+
+def of_ids(c):
+    return c.rope(ids(c))
+
+
+def of_batched_ids(c):
+    return c.rope(ids(c)[None])
+
+
+def of_latents(c):
+    return c.rope(latents(c))
+
+
+def of_image(c):
+    return c.rope(latents(c)[:, :, 0])
+
+
+def of_frames(c):
+    return c.rope(
+        torch.arange(c.shape[0]), c.shape[1] * c.config["patch_size"], c.shape[2] * c.config["patch_size"], "cpu"
+    )
+
+
+def of_scale(c):
+    places = tuple(torch.arange(n) for n in c.shape)
+    scale = c.config["scale_factor"]
+    if c.name == "Kandinsky5Transformer3DModel":
+        return c.rope((1, *c.shape), places, scale)[0].flatten(0, 2)
+    return c.rope(places, scale).flatten(0, 2)
+
+
+def of_joy(c):
+    method = class_of("JoyImageEditTransformer3DModel").get_rotary_pos_embed
+    heads = SimpleNamespace(**c.config)
+    return method(heads, list(c.shape))[0]
+
+
+def of_joy_range(c):
+    method = class_of("JoyImageEditPlusTransformer3DModel")._get_rotary_pos_embed_for_range
+    first, last = c.positions[0], c.positions[-1]
+    cos, sin = method(SimpleNamespace(config=SimpleNamespace(**c.config)), first, [n + 1 for n in last])
+    return cos[None], sin[None]
+
+
+def of_ltx(c):
+    places = (ids(c).T[None] + 1) / 2
+    sizes = torch.tensor([20.0, 2048.0, 2048.0], dtype=torch.float64)
+    coordinates = (places * sizes[:, None]).float()
+    if c.name == "LTXVideoTransformer3DModel":
+        return c.rope(torch.empty(1, 1), video_coords=coordinates)
+    return c.rope(coordinates)
+
+
+def bshd(function):
+    """Return a function on (batch, heads, seq, dim) of one on (batch, seq, heads, dim)."""
+    return lambda x, *table: function(x.transpose(1, 2), *table).transpose(1, 2)
+
+
+def flat(function):
+    """Return a function on (batch, 1, seq, width) of one on (batch, seq, width)."""
+    return lambda x, table: function(x[:, 0], table)[:, None]
+
+
+def real(x, table):
+    return embeddings.apply_rotary_emb(x, table)
+
+
+def halves(x, table):
+    return embeddings.apply_rotary_emb(x, table, use_real_unbind_dim=-2)
+
+
+def lumina(x, table):
+    return embeddings.apply_rotary_emb(x.transpose(1, 2), table, use_real=False).transpose(1, 2)
+
+
+def inner(name, processor, function="apply_rotary_emb", *, spread=True):
+    """Return a function defined inside a processor of the module of a class, on (batch, heads, seq, dim)."""
+
+    def rotate(x, table):
+        found = nested(getattr(module_of(name), processor).__call__, function)
+        return bshd(found)(x, *table) if spread else bshd(found)(x, table)
+
+    return rotate
+
+
+def outer(name, function, *, spread=False, **kwargs):
+    """Return a function of the module of a class, on (batch, heads, seq, dim)."""
+
+    def rotate(x, table):
+        found = getattr(module_of(name), function)
+        args = tuple(table) if spread else (table,)
+        return found(x.transpose(1, 2), *args, **kwargs).transpose(1, 2)
+
+    return rotate
+
+
+def rotate_half(name):
+    """Return x·cos + rotate_half(x)·sin with the rotate_half of the module of a class."""
+
+    def rotate(x, table):
+        cos, sin = table
+        return x * cos + module_of(name)._rotate_half(x) * sin
+
+    return rotate
+
+
+def both(name, function):
+    """Return a function of q and k of the module of a class."""
+    return lambda x, table: bshd(lambda y: getattr(module_of(name), function)(y, y, table)[0])(x)
+
+
+def sana(x, table):
+    apply = module_of("SanaWMTransformer3DModel")._apply_rotary_emb
+    return apply(x.transpose(2, 3), table).transpose(2, 3)
+
+
+def animate(x, table):
+    return bshd(lambda y: module_of("WanAnimate2Transformer3DModel").rope_apply(y, *table))(x)
+
+
+def of_animate(c):
+    method = class_of(c.name)._rope_freqs
+    model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
+    return torch.tensor([c.shape]), method(model, (0, 0, 0), torch.device("cpu"))
+
+
+def of_pipeline(kind, config, shape, *batch):
+    """Return what a pipeline prepares for the latents of a grid."""
+    module, name = kind.rsplit(".", 1)
+    pipeline = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), name)
+    this = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**config)), vae_scale_factor_spatial=8)
+    frames, rows, columns = (
+        n * k for n, k in zip(shape, [config.get("patch_size_t") or 1, *[8 * config["patch_size"]] * 2], strict=True)
+    )
+    return pipeline._prepare_rotary_positional_embeddings(this, *batch, rows, columns, frames, torch.device("cpu"))
+
+
+def of_allegro(c):
+    tables, _ = of_pipeline("allegro.pipeline_allegro.AllegroPipeline", c.config, c.shape, 1)
+    return tables, ids(c).T[:, None]
+
+
+def of_cogvideox(c):
+    return of_pipeline("cogvideo.pipeline_cogvideox.CogVideoXPipeline", c.config, c.shape)
+
+
+def of_consisid(c):
+    return of_pipeline("consisid.pipeline_consisid.ConsisIDPipeline", c.config, c.shape)
+
+
+def of_hunyuan_dit(c):
+    """As the pipeline asks for it, with its own function for the crop."""
+    pipeline = importlib.import_module("diffusers.pipelines.hunyuandit.pipeline_hunyuandit")
+    lengths = c.shape[1:]
+    crop = pipeline.get_resize_crop_region_for_grid(lengths, 512 // 8 // c.config["patch_size"])
+    return embeddings.get_2d_rotary_pos_embed(c.config["attention_head_dim"], crop, lengths)
+
+
+def stable_audio(x, table):
+    processor = importlib.import_module("diffusers.models.attention_processor").StableAudioAttnProcessor2_0
+    return processor.apply_partial_rotary_emb(None, x, table)
+
+
+def of_stable_audio(c):
+    dim = c.config["attention_head_dim"] // 2
+    return embeddings.get_1d_rotary_pos_embed(dim, len(c.positions), use_real=True, repeat_interleave_real=False)
+
+
+def of_ace(c):
+    return module_of(c.name)._ace_step_rotary_freqs(
+        len(c.positions), c.config["head_dim"], c.config["rope_theta"], "cpu", torch.float32
+    )
+
+
+def of_far(c):
+    return c.rope._forward_full_frame(*c.shape, torch.device("cpu")).flatten(0, 2)[None, None]
+
+
+def of_minimax(c):
+    return c.rope(ids(c))
+
+
+def of_helios(c):
+    return c.rope(torch.arange(c.shape[0])[None], *c.shape[1:], torch.device("cpu")).flatten(2).transpose(1, 2)
+
+
+QWEN, WAN = "QwenImageTransformer2DModel", "WanTransformer3DModel"
+HUNYUAN = "HunyuanVideoRotaryPosEmbed"
+KANDINSKY_5 = "Kandinsky5Transformer3DModel"
+LTX, LTX2, REFINER = "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel", "SanaWMLTX2RefinerTransformer3DModel"
+
+
+def wan(name=WAN, rotary="WanRotaryPosEmbed", processor="WanAttnProcessor"):
+    return rotary, of_latents, inner(name, processor)
+
+
+def qwen(c):
+    return c.rope([c.shape], max_txt_seq_len=1)[0]
+
+
+def ltx2(x, table):
+    module = module_of(LTX2)
+    return (module.apply_split_rotary_emb if table[0].ndim == 4 else module.apply_interleaved_rotary_emb)(x, table)
+
+
+def z_image(name, processor):
+    return "RopeEmbedder", lambda c: c.rope(ids(c))[None], inner(name, processor, spread=False)
+
+
+CASES = {
+    "FluxTransformer2DModel": ("FluxPosEmbed", of_ids, real),
+    "FluxControlNetModel": ("FluxPosEmbed", of_ids, real),
+    "ChromaTransformer2DModel": ("FluxPosEmbed", of_ids, real),
+    "OvisImageTransformer2DModel": ("OvisImagePosEmbed", of_ids, real),
+    "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", of_ids, real),
+    "BriaTransformer2DModel": ("BriaEmbedND", of_ids, real),
+    "BriaFiboTransformer2DModel": ("BriaFiboEmbedND", of_ids, real),
+    "BriaFibo2Transformer2DModel": z_image("BriaFibo2Transformer2DModel", "BriaFibo2AttnProcessor"),
+    "Flux2Transformer2DModel": ("Flux2PosEmbed", of_ids, real),
+    "Flux3Transformer2DModel": ("Flux3PosEmbed", of_ids, real),
+    QWEN: ("QwenEmbedRope", qwen, outer(QWEN, "apply_rotary_emb_qwen", use_real=False)),
+    "QwenImageControlNetModel": ("QwenEmbedRope", qwen, outer(QWEN, "apply_rotary_emb_qwen", use_real=False)),
+    "QwenImage21Transformer2DModel": (
+        "QwenImage21Rope",
+        lambda c: torch.cat([table[ids(c)[:, axis]] for axis, table in enumerate(c.rope.freqs)], dim=-1),
+        outer("QwenImage21Transformer2DModel", "apply_rotary_emb_qwen", use_real=False),
+    ),
+    "NucleusMoEImageTransformer2DModel": (
+        "NucleusMoEEmbedRope",
+        qwen,
+        outer("NucleusMoEImageTransformer2DModel", "_apply_rotary_emb_nucleus", use_real=False),
+    ),
+    "HiDreamImageTransformer2DModel": (
+        "HiDreamImageEmbedND",
+        of_batched_ids,
+        both("HiDreamImageTransformer2DModel", "apply_rope"),
+    ),
+    "HunyuanVideoTransformer3DModel": (HUNYUAN, of_latents, real),
+    "HunyuanVideo15Transformer3DModel": ("HunyuanVideo15RotaryPosEmbed", of_latents, real),
+    "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", of_frames, real),
+    "HunyuanImageTransformer2DModel": (
+        "HunyuanImageRotaryPosEmbed",
+        lambda c: (of_image if len(c.rope.rope_dim) == 2 else of_latents)(c),
+        real,
+    ),
+    "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", of_latents, real),
+    "HunyuanDiT2DModel": (None, of_hunyuan_dit, real),
+    "HunyuanDiT2DControlNetModel": (None, of_hunyuan_dit, real),
+    WAN: wan(),
+    "WanVACETransformer3DModel": wan(),
+    "WanAnimateTransformer3DModel": wan("WanAnimateTransformer3DModel"),
+    "WanAnimate2Transformer3DModel": (None, of_animate, animate),
+    "SkyReelsV2Transformer3DModel": wan(
+        "SkyReelsV2Transformer3DModel", "SkyReelsV2RotaryPosEmbed", "SkyReelsV2AttnProcessor"
+    ),
+    "ChronoEditTransformer3DModel": wan("ChronoEditTransformer3DModel", "ChronoEditRotaryPosEmbed"),
+    "AnyFlowTransformer3DModel": (
+        "AnyFlowRotaryPosEmbed",
+        lambda c: c.rope({"total_frames": c.shape[0], "full_frame_shape": c.shape[1:]}, torch.device("cpu"))["query"],
+        lambda x, table: module_of("AnyFlowTransformer3DModel").apply_rotary_emb(x, table),
+    ),
+    "AnyFlowFARTransformer3DModel": (
+        "AnyFlowCausalRotaryPosEmbed",
+        of_far,
+        lambda x, table: module_of("AnyFlowFARTransformer3DModel").apply_rotary_emb(x, table),
+    ),
+    "SanaVideoTransformer3DModel": wan("SanaVideoTransformer3DModel", processor="SanaLinearAttnProcessor3_0"),
+    "SanaWMTransformer3DModel": ("SanaWMRotaryPosEmbed", lambda c: c.rope(c.shape), sana),
+    "CogVideoXTransformer3DModel": (None, of_cogvideox, real),
+    "ConsisIDTransformer3DModel": (None, of_consisid, real),
+    "EasyAnimateTransformer3DModel": ("EasyAnimateRotaryPosEmbed", of_latents, real),
+    "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", of_image, halves),
+    "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", of_image, halves),
+    "AllegroTransformer3DModel": (
+        None,
+        of_allegro,
+        lambda x, table: embeddings.apply_rotary_emb_allegro(x, *table),
+    ),
+    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", of_latents, halves),
+    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", of_latents, halves),
+    "Cosmos3OmniTransformer": (
+        "Cosmos3VLTextRotaryEmbedding",
+        lambda c: c.rope(ids(c).T[:, None], torch.device("cpu"), torch.float32),
+        rotate_half("Cosmos3OmniTransformer"),
+    ),
+    "Ideogram4Transformer2DModel": (
+        "Ideogram4MRoPE",
+        of_batched_ids,
+        rotate_half("Ideogram4Transformer2DModel"),
+    ),
+    "Lumina2Transformer2DModel": ("Lumina2RotaryPosEmbed", lambda c: c.rope._get_freqs_cis(ids(c)[None]), lumina),
+    "ZImageTransformer2DModel": z_image("ZImageTransformer2DModel", "ZSingleStreamAttnProcessor"),
+    "Krea2Transformer2DModel": ("Krea2RotaryPosEmbed", of_ids, real),
+    KANDINSKY_5: (
+        "Kandinsky5RoPE3D",
+        of_scale,
+        inner(KANDINSKY_5, "Kandinsky5AttnProcessor", "apply_rotary", spread=False),
+    ),
+    "Kandinsky6Transformer3DModel": (
+        "Kandinsky6RoPE3D",
+        of_scale,
+        outer("Kandinsky6Transformer3DModel", "apply_rotary"),
+    ),
+    "Kandinsky6SRTransformer3DModel": (
+        "Kandinsky6SRRoPE3D",
+        of_scale,
+        outer("Kandinsky6SRTransformer3DModel", "apply_rotary"),
+    ),
+    "OmniGenTransformer2DModel": (
+        "OmniGenSuScaledRotaryEmbedding",
+        lambda c: c.rope(torch.empty(1), torch.arange(len(c.positions))[None]),
+        halves,
+    ),
+    "JoyImageEditTransformer3DModel": (None, of_joy, both("JoyImageEditTransformer3DModel", "_apply_rotary_emb")),
+    "JoyImageEditPlusTransformer3DModel": (
+        None,
+        of_joy_range,
+        both("JoyImageEditPlusTransformer3DModel", "_apply_rotary_emb_batched"),
+    ),
+    "HeliosTransformer3DModel": (
+        "HeliosRotaryPosEmbed",
+        of_helios,
+        outer("HeliosTransformer3DModel", "apply_rotary_emb_transposed"),
+    ),
+    "MiniMaxH3Transformer3DModel": (
+        "MiniMaxH3RotaryPosEmbed",
+        of_ids,
+        outer("MiniMaxH3Transformer3DModel", "_apply_rotary_emb", spread=True),
+    ),
+    "PRXTransformer2DModel": (
+        "PRXEmbedND",
+        of_batched_ids,
+        lambda x, table: module_of("PRXTransformer2DModel").apply_rope(x, table),
+    ),
+    LTX: ("LTXVideoRotaryPosEmbed", of_ltx, flat(lambda x, table: module_of(LTX).apply_rotary_emb(x, table))),
+    LTX2: ("LTX2AudioVideoRotaryPosEmbed", of_ltx, flat(ltx2)),
+    REFINER: ("SanaWMLTX2AudioVideoRotaryPosEmbed", of_ltx, flat(ltx2)),
+    "AceStepTransformer1DModel": (None, of_ace, halves),
+    "StableAudioDiTModel": (None, of_stable_audio, stable_audio),
+    "StableAudio3DiTModel": (
+        "StableAudio3RotaryEmbedding",
+        lambda c: c.rope(len(c.positions), "cpu"),
+        outer("StableAudio3DiTModel", "_apply_rotary_partial"),
+    ),
+    "LongCatAudioDiTTransformer": (
+        "AudioDiTRotaryEmbedding",
+        lambda c: c.rope(torch.empty(1, len(c.positions))),
+        outer("LongCatAudioDiTTransformer", "_apply_rotary_emb"),
+    ),
+    "MiniMaxMusic3Transformer1DModel": (
+        "MiniMaxMusic3RotaryEmbedding",
+        lambda c: c.rope(len(c.positions), torch.device("cpu")),
+        outer("MiniMaxMusic3Transformer1DModel", "_apply_partial_rotary_emb"),
+    ),
+    "AnimaTextConditioner": (
+        "AnimaRotaryEmbedding",
+        lambda c: c.rope(torch.empty(1), torch.arange(len(c.positions))[None]),
+        lambda x, table: module_of("AnimaTextConditioner")._apply_rotary_pos_emb(x, *table),
+    ),
+}
+COUNTED = {of_far, of_frames, of_helios, of_joy_range}  # which make their positions of a shape
+EXACT = {  # whose tables are made in float64
+    "BriaFiboTransformer2DModel",
+    "BriaTransformer2DModel",
+    "ChromaTransformer2DModel",
+    "Flux2Transformer2DModel",
+    "Flux3Transformer2DModel",
+    "FluxControlNetModel",
+    "FluxTransformer2DModel",
+    "HiDreamImageTransformer2DModel",
+    "Krea2Transformer2DModel",
+    "LongCatImageTransformer2DModel",
+    "Lumina2Transformer2DModel",
+    "MotifVideoTransformer3DModel",
+    "OvisImageTransformer2DModel",
+    "PRXTransformer2DModel",
+    "WanAnimate2Transformer3DModel",
+    *(name for name, row in ours.CLASSES.items() if row.unread == ("rope_max_seq_len",)),
+}
+
+
+# --- random configs -------------------------------------------------------------------------------------------
+
+STEPS = {"quarters": 16, "halves": 4, "thirds": 6, "sixths": 2, "even sixths": 6, "half": 4, "whole": 4}
+
+
+def even(rng, least, most):
+    """Return a random even number."""
+    return 2 * rng.randint(least // 2, most // 2)
+
+
+def sized(row, rng):
+    """Return a random head dimension, and the key that divides it among the axes."""
+    if isinstance(row.axes, str):
+        return max(12, STEPS[row.axes] * rng.randint(1, 4 if row.axes != "sixths" else 30)), {}
+    if row.kind == "alike":
+        pairs = rng.randint(1, 6)
+        return 6 * pairs + even(rng, 0, 8), {row.axes.name: pairs}
+    if row.kind == "strided":
+        return even(rng, 24, 40), {row.axes.name: [4, rng.randint(1, 4), rng.randint(1, 4)]}
+    sizes = [even(rng, 2, 20) for _ in range(rng.choice(row.numbers))]
+    if row.numbers == (1,):
+        return sizes[0] + even(rng, 0, 8), {row.axes.name: sizes[0]}
+    return sum(sizes), {row.axes.name: sizes}
+
+
+def drawn(name, rng):
+    """Return a random config of a class."""
+    row = ours.CLASSES[name]
+    dim, keys = sized(row, rng)
+    heads = rng.randint(1, 3)
+    if row.kind == "rising":
+        keys |= {"num_attention_heads": heads, "attention_head_dim": even(rng, 8, 20)}
+    elif len(row.head) == 2:
+        keys |= {row.head[0].name: heads * dim, row.head[1].name: heads}
+    elif row.head:
+        keys[row.head[0].name] = dim
+    if isinstance(row.base, ours.Key):
+        keys[row.base.name] = rng.choice([100, 256.0, 10_000] if row.kind == "rising" else [100, 10_000, 500_000.0])
+    scales = [rng.uniform(1, 3) for _ in range(3)]
+    if len(row.divisors) == 3:
+        keys |= {key.name: scale for key, scale in zip(row.divisors, scales, strict=True)}
+    elif row.divisors or row.stretch:
+        keys[(*row.divisors, row.stretch)[0].name] = scales
+    return keys | needed(name, dim, rng, keys)
+
+
+def long_lists(dim, rng):
+    """Return the keys of OmniGen's LongRoPE."""
+    lists = {key: [rng.uniform(1, 4) for _ in range(dim // 2)] for key in ("short_factor", "long_factor")}
+    lengths = {"original_max_position_embeddings": rng.choice([4, 4096]), "max_position_embeddings": 131_072}
+    return {"rope_scaling": {"type": "su", **lists}, **lengths}
+
+
+ALSO = {
+    "BriaFibo2Transformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
+    "ZImageTransformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
+    "Lumina2Transformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
+    "OmniGenTransformer2DModel": lambda dim, rng, _: long_lists(dim, rng),
+    "HunyuanImageTransformer2DModel": lambda *args: {"patch_size": [1] * len(args[2].get("rope_axes_dim", "hw"))},
+    "CogView4Transformer2DModel": lambda _, rng, *__: {"rope_axes_dim": [rng.randint(5, 300), rng.randint(5, 300)]},
+    "HunyuanDiT2DModel": lambda *_: {"patch_size": 2},
+    "HunyuanDiT2DControlNetModel": lambda *_: {"patch_size": 2},
+    "EasyAnimateTransformer3DModel": lambda *_: {"patch_size": 2},
+    "HiDreamImageTransformer2DModel": lambda *_: {"patch_size": 2},
+    "ChronoEditTransformer3DModel": lambda _, rng, *__: {"rope_temporal_skip_len": rng.randint(2, 9)},
+    "LTX2VideoTransformer3DModel": lambda _, rng, *__: {"rope_type": rng.choice(["split", "interleaved"])},
+}
+
+
+def needed(name, dim, rng, keys):
+    """Return what a class or its reader needs beside, and keys that it alone has."""
+    needs = {key.name: value for key, value, _ in ours.CLASSES[name].needs}
+    return needs | ALSO.get(name, lambda *_: {})(dim, rng, keys)
+
+
+def placed(part, name, shape, rng):
+    """Return positions for a class: those of a grid, those that its table makes of a shape, or random ones."""
+    places = ours.grid(part, shape)
+    if places is not None:
+        return places
+    rows = ours.recipe(part).frequencies
+    if not isinstance(rows[0], tuple):
+        return [(p,) for p in range(math.prod(shape))]
+    if CASES[name][1] in COUNTED:
+        return list(product(*map(range, shape)))
+    real = ours.CLASSES[name].kind == "rising"
+    return [tuple(rng.uniform(-1, 1) if real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
+
+
+def compare(monkeypatch, name, keys, shape, rng):
+    """Assert that ours and the class rotate a random array alike, and that another pairing or base would be seen."""
+    part, (rotary, table, rotate) = Config(name, **keys), CASES[name]
+    found, places = ours.recipe(part, sequence_length=math.prod(shape)), placed(part, name, shape, rng)
+    known = inspect.signature(class_of(name).__init__).parameters
+    taken = {key: value for key, value in keys.items() if key in known}
+    module = None if rotary is None else built(monkeypatch, name, rotary, taken)
+    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "rising" else 2
+    torch.manual_seed(rng.randint(0, 2**31))
+    x = torch.randn(1, heads, len(places), width)
+    config = {**defaults(name), **keys}
+    case = SimpleNamespace(name=name, config=config, shape=shape, positions=places, rope=module)
+    theirs = rotate(x, table(case))
+    rows = found.frequencies if isinstance(found.frequencies[0], tuple) else (found.frequencies,)
+    at = torch.tensor(places, dtype=torch.float64)
+    at = at if len(rows) > 1 else at[:, 0]
+    # Each product of float32 errs by 2⁻²⁴: a few in the power, the angle and its wrap, and four in the rotation.
+    angle = max(abs(f * p) for place in places for row, p in zip(rows, place, strict=True) for f in row)
+    error = 2**-8 if name == KANDINSKY_5 else (8 if name in EXACT else 8 + 8 * angle) * 2**-24
+    limit = error * float(x.abs().max()) * found.attention_factor
+
+    def off(**changes):
+        mine = rope_of(found._replace(**changes)).apply(x, at)
+        assert theirs.shape == mine.shape
+        return float((theirs.float() - mine).abs().max())
+
+    assert off() <= limit
+    other = {"half": "interleaved", "interleaved": "half"}[found.pairing]
+    faster = [tuple(1.1 * f for f in row) for row in rows]
+    assert not angle or off(frequencies=tuple(faster) if len(rows) > 1 else faster[0]) > limit
+    blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
+    assert len(rows[0]) == blocks or not angle or off(pairing=other) > limit
+
+
+@pytest.mark.parametrize("name", ours.CLASSES)
+def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
+    rng = random.Random(name)
+    for _ in range(3):
+        keys = drawn(name, rng)
+        shape = tuple(rng.randint(2, 5) for _ in range(3))
+        try:
+            ours.grid(Config(name, **keys), shape)
+        except ValueError:  # a class that makes images
+            shape = (1, *shape[1:])
+        compare(monkeypatch, name, keys, shape, rng)
+
+
+@pytest.mark.parametrize("name", ours.CLASSES)
+def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
+    keys = needed(name, 96, random.Random(name), {})
+    if name == KANDINSKY_5:
+        keys["scale_factor"] = [1.0, 3.16, 3.16]
+    if name == "HiDreamImageTransformer2DModel":  # whose default is too short for its own forward
+        keys["axes_dims_rope"] = [64, 32, 32]
+    compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
+
+
+CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped", "fitted"}]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
+@pytest.mark.parametrize("name", CROPPED)
+def test_a_grid_is_fitted_as_the_class_fits_it(monkeypatch, name, shape):
+    rng = random.Random(str(shape))
+    keys = drawn(name, rng)
+    frames = 1 if len(ours.recipe(Config(name, **keys)).frequencies) == 2 else 3
+    compare(monkeypatch, name, keys, (frames, *shape[1:]), rng)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 11), (2, 30, 45)])
+def test_cogvideox_1_5_cuts_the_base_grid(monkeypatch, shape):
+    keys = drawn("CogVideoXTransformer3DModel", random.Random(1)) | {"patch_size_t": 2}
+    compare(monkeypatch, "CogVideoXTransformer3DModel", keys, shape, random.Random(2))
+    with pytest.raises(ValueError, match="at most 30 rows and 45 columns; got 31 and 45"):
+        ours.grid(Config("CogVideoXTransformer3DModel", **keys), (1, 31, 45))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_chronoedit_skips_between_two_frames(monkeypatch, frames):
+    keys = {"attention_head_dim": 32, "rope_temporal_skip_len": 8}
+    with pytest.raises(ValueError, match=r"transformer|ChronoEdit"):
+        ours.recipe(Config("ChronoEditTransformer3DModel", attention_head_dim=64))
+    compare(monkeypatch, "ChronoEditTransformer3DModel", keys, (frames, 2, 3), random.Random(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("FluxTransformer2DModel", "flux.pipeline_flux.FluxPipeline"),
+        ("ChromaTransformer2DModel", "chroma.pipeline_chroma.ChromaPipeline"),
+        ("OvisImageTransformer2DModel", "ovis_image.pipeline_ovis_image.OvisImagePipeline"),
+        ("BriaTransformer2DModel", "bria.pipeline_bria.BriaPipeline"),
+        ("BriaFiboTransformer2DModel", "bria_fibo.pipeline_bria_fibo.BriaFiboPipeline"),
+        ("Flux2Transformer2DModel", "flux2.pipeline_flux2.Flux2Pipeline"),
+        ("Krea2Transformer2DModel", "krea2.pipeline_krea2.Krea2Pipeline"),
+        ("AllegroTransformer3DModel", "allegro.pipeline_allegro.AllegroPipeline"),
+    ],
+)
+def test_a_grid_is_that_of_the_pipeline(name, pipeline):
+    module, kind = pipeline.rsplit(".", 1)
+    kind = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), kind)
+    if name == "Flux2Transformer2DModel":
+        theirs = kind._prepare_latent_ids(torch.empty(1, 1, 3, 4))[0]
+    elif name == "Krea2Transformer2DModel":
+        theirs = kind.prepare_position_ids(2, 3, 4, "cpu")[2:]
+    elif name == "AllegroTransformer3DModel":
+        _, places = of_pipeline("allegro.pipeline_allegro.AllegroPipeline", defaults(name), (1, 3, 4), 1)
+        theirs = torch.stack(places)[:, 0].T
+    else:
+        theirs = kind._prepare_latent_image_ids(1, 3, 4, "cpu", torch.float32).reshape(-1, 3)
+    assert ours.grid(Config(name), (3, 4)) == tuple(map(tuple, theirs.tolist()))
+
+
+# --- the table is complete, and refuses the rest --------------------------------------------------------------
+
+
+def models():
+    """Return the classes of models in the files of transformers and control networks."""
+    found = {}
+    for place in ("transformers", "controlnets"):
+        package = importlib.import_module(f"diffusers.models.{place}")
+        for file in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{file.name}")
+            found |= {
+                name: value
+                for name, value in vars(module).items()
+                if inspect.isclass(value)
+                and issubclass(value, diffusers.ModelMixin)
+                and value.__module__ == module.__name__
+            }
+    return {name: value for name, value in found.items() if not name.startswith("_") and "Multi" not in name}
+
+
+def test_every_class_is_known():
+    known = {*ours.CLASSES, *ours.REFUSED, *ours.UNROTATED}
+    assert not models().keys() - known
+    assert len(known) == len(ours.CLASSES) + len(ours.REFUSED) + len(ours.UNROTATED)
+    assert set(CASES) == set(ours.CLASSES)
+
+
+@pytest.mark.parametrize("name", sorted(ours.UNROTATED))
+def test_the_file_of_a_class_without_rotary_has_none(name):
+    assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
+    with pytest.raises(ValueError, match=f"{name} has no rotary"):
+        ours.recipe(Config(name))
+
+
+@pytest.mark.parametrize("name", ours.CLASSES)
+def test_keys_and_defaults_are_those_of_the_constructor(name):
+    row, theirs = ours.CLASSES[name], defaults(name)
+    for key in ours.keys_of(row):
+        absent = name == KANDINSKY_5 and key.name == "scale_factor"  # an argument of its forward
+        absent |= name in STRANGE.get(key.name, ())
+        assert absent or _listed(theirs[key.name]) == _listed(key.default), key
+    known = {key.name for key in ours.keys_of(row)}.union(row.unread)
+    assert not {key for key in theirs if ours.ROTARY.search(key)} - known
+    assert set(row.unread) <= set(theirs)
+
+
+STRANGE = {  # whose constructors put another value in the place of None
+    "axes_dim": ["PRXTransformer2DModel"],
+    "rope_axes_dim": ["Cosmos3OmniTransformer"],
+}
+
+
+def _listed(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] in {real, halves}])
+def test_the_pairing_is_in_the_code_of_the_class(name):
+    source = inspect.getsource(module_of(name))
+    if "apply_rotary_emb(" in source:
+        assert ("use_real_unbind_dim=-2" in source) == (CASES[name][2] is halves)
+
+
+@pytest.mark.parametrize("name", ours.REFUSED)
+def test_refuses_by_name(name):
+    for call in (ours.recipe, lambda part: ours.grid(part, (2, 2))):
+        with pytest.raises(ValueError, match=f"transformer._class_name: {name}: "):
+            call(Config(name))
+
+
+def test_ernie_image_does_not_rotate():
+    module = module_of("ErnieImageTransformer2DModel")
+    table = module.ErnieImageEmbedND3(16, 256, (4, 6, 6))(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    x = torch.randn(1, 1, 1, 16, generator=torch.Generator().manual_seed(0))
+    theirs = nested(module.ErnieImageSingleStreamAttnProcessor.__call__, "apply_rotary_emb")(x, table)
+    assert abs(float(theirs.norm() / x.norm()) - 1) > 1e-3
+
+
+def test_mochi_learns_its_frequencies():
+    names = inspect.getsource(module_of("MochiTransformer3DModel"))
+    assert re.search(r"pos_frequencies = nn\.Parameter", names)
+
+
+FLUX = "FluxTransformer2DModel"
+WRONG = [
+    (FLUX, {"axes_dims_rope": 16}, TypeError, "transformer.axes_dims_rope must be a list; got int 16"),
+    (FLUX, {"axes_dims_rope": "sixths"}, TypeError, "transformer.axes_dims_rope must be a list; got str 'sixths'"),
+    (FLUX, {"axes_dims_rope": [16, 56]}, ValueError, "must have 3 items; got 2"),
+    (FLUX, {"axes_dims_rope": [16, 56, 54]}, ValueError, "must sum to the head dimension, 128; got list"),
+    (FLUX, {"axes_dims_rope": [15, 57, 56]}, ValueError, "an even number of features"),
+    (FLUX, {"axes_dims_rope": [0, 64, 64]}, ValueError, "an even number of features"),
+    (FLUX, {"axes_dims_rope": [16.0, 56, 56]}, TypeError, "axes_dims_rope must be an integer; got float 16.0"),
+    (FLUX, {"axes_dims_rope": [True, 56, 56]}, TypeError, "axes_dims_rope must be an integer"),
+    (FLUX, {"axes_dims_rope": [2**70, 56, 56]}, ValueError, "axes_dims_rope must be"),
+    (FLUX, {"axes_dims_rope": None}, ValueError, f"axes_dims_rope must be given for {FLUX}; got null"),
+    (FLUX, {"attention_head_dim": 0}, ValueError, "transformer.attention_head_dim must be from 1 to"),
+    (FLUX, {"attention_head_dim": "128"}, TypeError, "transformer.attention_head_dim must be an integer"),
+    (FLUX, {"rope_theta": 5e5}, ValueError, f"transformer.rope_theta must not be given, since {FLUX} does not read it"),
+    (WAN, {"rope_scaling": {"type": "yarn"}}, ValueError, "transformer.rope_scaling must not be given"),
+    (WAN, {"attention_head_dim": 5}, ValueError, "an even number of features"),
+    ("Flux2Transformer2DModel", {"rope_theta": 0}, ValueError, "transformer.rope_theta must be positive"),
+    ("Flux2Transformer2DModel", {"rope_theta": "2000"}, TypeError, "transformer.rope_theta must be a real number"),
+    ("HiDreamImageTransformer2DModel", {}, ValueError, "must have 3 items; got 2"),
+    ("CogVideoXTransformer3DModel", {}, ValueError, "use_rotary_positional_embeddings must be True: the class adds"),
+    ("SanaWMTransformer3DModel", {"use_pe": False}, ValueError, "use_pe must be True: the class builds none"),
+    ("AllegroTransformer3DModel", {"attention_head_dim": 64}, ValueError, "an even number of features"),
+    ("AllegroTransformer3DModel", {"interpolation_scale_t": 0}, ValueError, "interpolation_scale_t must be positive"),
+    ("CosmosTransformer3DModel", {"attention_head_dim": 6}, ValueError, "at least 4 features"),
+    ("CosmosTransformer3DModel", {"rope_scale": [1, 2]}, ValueError, "transformer.rope_scale must have 3 items; got 2"),
+    (KANDINSKY_5, {}, ValueError, f"transformer.scale_factor must be given for {KANDINSKY_5} (its pipelines choose"),
+    ("Ideogram4Transformer2DModel", {"attention_head_dim": 64}, ValueError, "must be sections that an even head"),
+    ("Cosmos3OmniTransformer", {"rope_scaling": {"factor": 2.0}}, ValueError, "hold nothing but mrope_section"),
+    ("Cosmos3OmniTransformer", {"rope_scaling": {"rope_type": "yarn"}}, ValueError, "got str 'rope_type' str 'yarn'"),
+    ("Cosmos3OmniTransformer", {"rope_scaling": [1]}, TypeError, "transformer.rope_scaling must be an object"),
+    (
+        "Cosmos3OmniTransformer",
+        {"rope_scaling": {"mrope_section": [20, 22, 22]}, "rope_axes_dim": [24, 20, 20]},
+        ValueError,
+        "rope_scaling.mrope_section must agree with transformer.rope_axes_dim",
+    ),
+    ("OmniGenTransformer2DModel", {}, ValueError, "transformer.rope_scaling must be given"),
+    (
+        "OmniGenTransformer2DModel",
+        {"rope_scaling": {"short_factor": [1.0] * 48, "long_factor": [1.0]}},
+        ValueError,
+        "rope_scaling.long_factor must have 48 items; got 1",
+    ),
+    ("LTX2VideoTransformer3DModel", {"rope_type": "half"}, ValueError, "rope_type must be interleaved or split"),
+    (
+        "LTXVideoTransformer3DModel",
+        {"attention_head_dim": 1, "num_attention_heads": 5},
+        ValueError,
+        "even and at least 6",
+    ),
+    ("ZImageTransformer2DModel", {"n_heads": 7}, ValueError, "transformer.n_heads must divide dim, 3840"),
+    ("MiniMaxH3Transformer3DModel", {"rope_freq_dim": 30}, ValueError, "at most a sixth of the head dimension, 128"),
+    ("FluxPipeline", {}, ValueError, "a class of diffusers that is known here; got str 'FluxPipeline'"),
+    (7, {}, TypeError, "transformer._class_name must be a name; got int 7"),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "error", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_refuses_what_the_class_cannot_mean(name, keys, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        ours.recipe(Config(name, **keys))
+
+
+@pytest.mark.parametrize(
+    ("shape", "error"),
+    [((1,), ValueError), ((0, 2), ValueError), ((2.0, 2), TypeError), (5, TypeError), ((2**12, 2**12), ValueError)],
+)
+def test_refuses_what_is_no_grid(shape, error):
+    with pytest.raises(error, match="shape must be"):
+        ours.grid(Config(FLUX), shape)
+
+
+def test_an_image_has_one_frame():
+    assert ours.grid(Config(FLUX), (1, 2, 1)) == ((0, 0, 0), (0, 1, 0))
+    with pytest.raises(ValueError, match=f"shape must be of one frame for {FLUX}; got 2"):
+        ours.grid(Config(FLUX), (2, 2, 2))
+
+
+def test_refuses_a_base_grid_smaller_than_a_patch():
+    part = Config("CogVideoXTransformer3DModel", use_rotary_positional_embeddings=True, sample_height=1)
+    with pytest.raises(ValueError, match=r"transformer\.sample_height // patch_size must be from 1"):
+        ours.grid(part, (1, 2, 2))
+
+
+def test_says_nothing_of_positions_that_others_decide():
+    assert ours.grid(Config("ZImageTransformer2DModel"), (2, 2)) is None
+    assert ours.grid(Config(QWEN, use_layer3d_rope=True), (2, 2)) is None
+    assert ours.grid(Config("StableAudioDiTModel"), (2, 2)) is None
+
+
+def test_tells_where_each_number_comes_from():
+    facts = ours.recipe(Config("Flux2Transformer2DModel", rope_theta=300)).facts
+    assert facts["rope_theta"] == (300, "transformer.rope_theta")
+    assert facts["axes"] == ((32, 32, 32, 32), "default of Flux2Transformer2DModel")
+    facts = ours.recipe(Config(WAN, attention_head_dim=128)).facts
+    assert facts["rope_theta"] == (10_000.0, f"default of {WAN}")
+    assert facts["axes"].value == (44, 42, 42)
+    split = ours.recipe(Config(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16))
+    assert split.facts["blocks"] == (4, "transformer.num_attention_heads")
+    assert "all heads side by side" in split.facts["covers"].value
+
+
+def test_null_means_what_the_constructor_makes_of_it():
+    joy = ours.recipe(
+        Config("JoyImageEditTransformer3DModel", rope_dim_list=None, hidden_size=72, num_attention_heads=3)
+    )
+    assert joy.facts["axes"].value == (8, 8, 8)
+    assert ours.recipe(Config("PRXTransformer2DModel", axes_dim=None)).facts["axes"].value == (32, 32)
+
+
+def test_is_recognised_by_its_class_name():
+    assert ours.is_diffusers({"_class_name": FLUX})
+    assert not ours.is_diffusers({"model_type": "llama"})
