@@ -1,0 +1,373 @@
+"""
+Find what installed transformers and diffusers read of configs around rotary, and classify it: `rotary_keys_table.md`.
+
+    python tools/rotary_keys.py                            # prints the table
+    python tools/rotary_keys.py --write                    # and writes rotary_keys_table.md
+    python tools/rotary_keys.py --check                    # prints what the classification lacks, or has too much
+
+Sources are parsed, never imported. `rotary_keys.toml` classifies each name that is found in a library. A name is new if
+it is not in that file, and gone if it is there alone: both end `--check` with status 1.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import making
+
+from rope_any.config import explain
+from rope_any.config._parameters import _ROTARY
+
+WRITTEN = making.DOCS / "rotary_keys_table.md"
+CLASSIFIED = Path(__file__).with_suffix(".toml")
+FILES = {
+    "transformers": ("models/*/configuration_*.py", "models/*/modeling_*.py", "modeling_rope_utils.py"),
+    "diffusers": ("models/transformers/*.py", "models/embeddings.py"),
+}
+CLASSES = {
+    "expressed": "expressed",
+    "part": "tells a part",
+    "attention": "changes positions or attention, not the rotation",
+    "irrelevant": "irrelevant",
+    "missing": "**changes the rotation; not read**",
+}
+ENGINES = "engines"
+"""What stands in the place of a library for names that other engines read, and neither library does."""
+
+# Code that makes tables, rotates, or numbers positions.
+_CODE = re.compile(
+    rf"{_ROTARY.pattern}|rot_pos|_freqs|freqs_|inv_freq|yarn|mscale|PosEmbed$|EmbedND|Indexer|_position_ids$"
+)
+_NO_TABLES = re.compile(r"^_?(create|make|prepare)_\w*position_ids|relative|Sinus|SinePos|Learned|sincos")
+_SCALE = re.compile(
+    r"^(softmax_|attn_|attention_|qk_|query_|q_|score_)?(scale|scaling|temperature)$|norm_factor|_attn_scale"
+)
+_LAYERS = re.compile(r"(layer|block)s?_(block_)?types?$")
+_SCORES = re.compile(r"Att(entio)?n|Indexer")
+_HAS_ROTARY = re.compile(r"rope_|_rope|rotary|RoPE|Rope|Rotary")
+_READERS = {"get", "pop", "setdefault"}
+
+
+def every_node(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes of a tree: `ast.walk`, at a third of its time."""
+    found = [tree]
+    for node in found:
+        for name in node._fields:
+            inner = getattr(node, name, None)
+            if isinstance(inner, ast.AST):
+                found.append(inner)
+            elif isinstance(inner, list):
+                found += [each for each in inner if isinstance(each, ast.AST)]
+    return found
+
+
+class Reads(NamedTuple):
+    """What some code reads: keys of configs, and names that it has from elsewhere."""
+
+    keys: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+
+@cache
+def speaks(name: str) -> bool:
+    """Whether the name of a class, function or variable is one of rotary code."""
+    return bool(_CODE.search(name)) and not _NO_TABLES.search(name)
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last name of a dotted expression, or none."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def text(node: ast.AST | None) -> str:
+    """Return a constant string, or none."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def is_config(node: ast.AST, *, own: bool) -> bool:
+    """Whether an expression is a config: by its name, or `self` in a class that is one."""
+    name = last_name(node)
+    return name.lower().endswith(("config", "cfg")) or (own and name == "self")
+
+
+def is_mapping(node: ast.AST, *, own: bool) -> bool:
+    """Whether an expression is the parameters of rotary, an entry of them, or the keywords of a config class."""
+    name = last_name(node.value if isinstance(node, ast.Subscript) else node)
+    mapping = _ROTARY.search(name) and not name.endswith("_type")
+    return bool(mapping) or name.endswith("config") or (own and name == "kwargs")
+
+
+def key_read(node: ast.AST, *, own: bool) -> str:
+    """Return the key that an expression reads of a config, or of the parameters of rotary; none for another."""
+    match node:
+        case ast.Attribute(value, attr) if is_config(value, own=own):
+            return attr
+        case ast.Call(ast.Name("getattr" | "hasattr"), [value, key, *_]) if is_config(value, own=own):
+            return text(key)
+        case ast.Subscript(value, key) if is_mapping(value, own=own):
+            return text(key)
+        case ast.Call(ast.Attribute(value, reader), [key, *_]) if reader in _READERS and is_mapping(value, own=own):
+            return text(key)
+        case ast.Compare(key, [ast.In() | ast.NotIn()], [value]) if is_mapping(value, own=own):
+            return text(key)
+    return ""
+
+
+def reads(*nodes: ast.AST, own: bool = False) -> Reads:
+    """Return all that expressions read."""
+    keys, names, called = set(), set(), set()
+    for node in (inner for outer in nodes for inner in every_node(outer)):
+        if isinstance(node, ast.Call):
+            called.add(node.func)
+        key = "" if node in called else key_read(node, own=own)
+        if key:
+            keys.add(key)
+        elif isinstance(node, ast.Attribute) and last_name(node.value) == "self":
+            names.add(node.attr)
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+    return Reads(frozenset(keys), frozenset(names))
+
+
+def marked(tree: ast.AST) -> set[ast.AST]:
+    """Return the nodes of a tree that mention rotary by any name, in themselves or in a node inside."""
+    found: set[ast.AST] = set()
+    for node in reversed(every_node(tree)):  # what is inside comes first
+        names = (last_name(node), getattr(node, "arg", None), getattr(node, "name", None))
+        if any(isinstance(name, str) and speaks(name) for name in names) or not found.isdisjoint(
+            ast.iter_child_nodes(node)
+        ):
+            found.add(node)
+    return found
+
+
+def is_module(value: ast.AST) -> bool:
+    """Whether a value is a layer of a model, whose sizes are nothing to those who use it."""
+    return isinstance(value, ast.Call) and last_name(value.func)[:1].isupper() and not speaks(last_name(value.func))
+
+
+def targets(node: ast.AST) -> list[str]:
+    """Return the names that a statement assigns."""
+    outer = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    return [
+        last_name(inner) for target in outer for inner in every_node(target) if last_name(inner) not in ("", "self")
+    ]
+
+
+def registered(scope: ast.AST) -> set[str]:
+    """Return the arguments of a constructor of diffusers that are the keys of its config."""
+    return {
+        argument.arg
+        for function in getattr(scope, "body", ())
+        if any(last_name(decorator) == "register_to_config" for decorator in getattr(function, "decorator_list", ()))
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+    } - {"self"}
+
+
+def sinks(scope: ast.AST, rotary: set[ast.AST], *, own: bool) -> Iterator[ast.AST]:
+    """Yield the code of a class or function that is about rotary, its positions, its layers or the score scale."""
+    scores = bool(_SCORES.search(getattr(scope, "name", "")))
+    if speaks(getattr(scope, "name", "")):
+        yield scope
+    for node in every_node(scope):
+        match node:
+            case ast.FunctionDef(name) if speaks(name):
+                yield from node.body
+            case ast.If(test, body, orelse) if not rotary.isdisjoint([test, *body, *orelse]):
+                yield test
+            case ast.keyword(name, value) if scores and _SCALE.search(name or ""):
+                yield value
+            case ast.Return(value) | ast.Expr(value) if value and node in rotary:
+                yield value
+            case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.AugAssign(value=value) if value:
+                named = (scores and any(map(_SCALE.search, targets(node)))) or (
+                    own and any(map(_LAYERS.search, targets(node)))
+                )
+                if named or (node in rotary and not is_module(value)):
+                    yield value
+
+
+def behind(scope: ast.AST, *, own: bool) -> set[str]:
+    """Return the keys that rotary reads in a class or function, by way of other names too."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    waiting = [reads(node, own=own) for node in sinks(scope, marked(scope), own=own)]
+    if not waiting:
+        return found
+    made: dict[str, list[Reads]] = {name: [Reads(frozenset([name]))] for name in registered(scope)}
+    for node in every_node(scope):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value and not is_module(node.value):
+            for name in targets(node):
+                made.setdefault(name, []).append(reads(node.value, own=own))
+    while waiting:
+        read = waiting.pop()
+        found |= read.keys
+        waiting += [inner for name in read.names - seen for inner in made.get(name, ())]
+        seen |= read.names
+    return found
+
+
+def declared(tree: ast.AST) -> Iterator[str]:
+    """Yield the fields, arguments and other names of keys of the config classes in a file."""
+    for node in (inner for outer in every_node(tree) if isinstance(outer, ast.ClassDef) for inner in outer.body):
+        match node:
+            case ast.AnnAssign(ast.Name(name)):
+                yield name
+            case ast.Assign([ast.Name("attribute_map")], ast.Dict(keys, values)):
+                yield from map(text, (*filter(None, keys), *values))
+            case ast.FunctionDef("__init__"):
+                yield from (argument.arg for argument in (*node.args.args, *node.args.kwonlyargs))
+
+
+def parts(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the parts that the config classes in a file have."""
+    for node in every_node(tree):
+        match node:
+            case ast.Assign([ast.Name("sub_configs" | "sub_configs_defaults")], ast.Dict(keys)):
+                yield from map(text, filter(None, keys))
+
+
+def parameters(tree: ast.AST) -> Iterator[str]:
+    """Yield the keys of parameters of rotary that are written as a dict or as its type."""
+    for node in every_node(tree):
+        match node:
+            case ast.ClassDef("RopeParameters"):
+                yield from (last_name(inner.target) for inner in node.body if isinstance(inner, ast.AnnAssign))
+            case ast.Assign(value=ast.AST() as value) | ast.AnnAssign(value=ast.AST() as value):
+                speaking = any(map(_ROTARY.search, targets(node)))
+                for inner in every_node(value) if speaking else ():
+                    if isinstance(inner, ast.Dict):
+                        yield from map(text, filter(None, inner.keys))
+
+
+def keys_of(source: str, *, configures: bool, rotary: bool) -> set[str]:
+    """
+    Return the keys around rotary in one file, which defines classes of configs or of models.
+
+    `rotary` says whether the model has any: otherwise only names that speak of it, and parts, are looked for.
+    """
+    tree = ast.parse(source)
+    scopes = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    owns = {scope: configures and isinstance(scope, ast.ClassDef) for scope in scopes}
+    named = {scope: {*reads(scope, own=owns[scope]).keys, *registered(scope)} for scope in scopes}
+    every = {*(declared(tree) if configures else ())}.union(*named.values())
+    found = {name for name in every if _ROTARY.search(name)} | {*(parts(tree) if configures else ())}
+    for scope in scopes:
+        if rotary and (configures or named[scope]):
+            found |= {*parameters(scope), *behind(scope, own=owns[scope])}
+    return {name for name in found if name.isidentifier()}
+
+
+def walk(library: str) -> dict[str, set[str]]:
+    """Return each key around rotary in an installed library, with the models or files that it is found in."""
+    root = Path(next(iter(getattr(find_spec(library), "submodule_search_locations", None) or ())))
+    models: dict[str, dict[Path, str]] = {}
+    for file in sorted(file for pattern in FILES[library] for file in root.glob(pattern)):
+        model = file.parent.name if file.match("models/*/*_*.py") and library == "transformers" else file.stem
+        models.setdefault(model, {})[file] = file.read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for model, sources in models.items():
+        rotary = any(map(_HAS_ROTARY.search, sources.values()))
+        for file, source in sources.items():
+            configures = file.name.startswith(("configuration_", "modeling_rope_utils"))
+            if rotary or (configures and "sub_configs" in source) or "theta" in source:
+                for key in keys_of(source, configures=configures, rotary=rotary):
+                    found.setdefault(key, set()).add(model)
+    return found
+
+
+class Row(NamedTuple):
+    """How a name is classified."""
+
+    kind: str
+    """One of `CLASSES`."""
+    said: str
+
+
+def classified(document: str) -> dict[str, dict[str, Row]]:
+    """Return the classification that a document holds, by library and name; refuse a name that stands twice."""
+    found: dict[str, dict[str, Row]] = {}
+    for library, kinds in tomllib.loads(document).items():
+        rows = found.setdefault(library, {})
+        for kind, said, name in ((k, s, name) for k in kinds for s in kinds[k] for name in kinds[k][s].split()):
+            if kind not in CLASSES or name in rows:
+                sys.exit(f"{CLASSIFIED.name}: {library}.{kind} must be a class, and {name} must stand once")
+            rows[name] = Row(kind, said)
+    return found
+
+
+def differences(found: Mapping[str, Iterable[str]], known: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return a line for each name that is found and not classified, or classified and not found."""
+    lines = []
+    for library, names in found.items():
+        rows = {*known.get(library, ())}
+        lines += [f"new in {library}: {name}" for name in sorted({*names} - rows)]
+        lines += [f"gone from {library}: {name}" for name in sorted(rows - {*names})]
+        lines += [
+            f"{name}: {library} reads it, so it is not one of {ENGINES} alone"
+            for name in sorted({*names} & {*known.get(ENGINES, ())})
+        ]
+    return lines
+
+
+def answer(name: str) -> str:
+    """Return what `config.explain` does about a name in an ordinary config: it is read, refused or ignored."""
+    config = {"model_type": "llama", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 8, name: 4}
+    try:
+        return "read" if name in str(explain(config)) else "**ignored**"
+    except (TypeError, ValueError):
+        return "refused"
+
+
+def examples(where: set[str]) -> str:
+    """Return where a name is read: up to three places, and how many more."""
+    first = ", ".join(sorted(where)[:3])
+    return f"{first} and {len(where) - 3} more" if len(where) > 3 else first
+
+
+def table(found: Mapping[str, Mapping[str, set[str]]], known: Mapping[str, Mapping[str, Row]]) -> str:
+    """Return the table."""
+    rows = [
+        "<!-- written by tools/rotary_keys.py; run it again rather than edit this file -->",
+        "",
+        f"Read in {' and '.join(f'{library} {version(library)}' for library in found)}.",
+    ]
+    for library, places in found.items():
+        rows += ["", f"| name in {library} | class | what it is | read in |", "| --- | --- | --- | --- |"]
+        for name, where in sorted(places.items()):
+            row = known[library].get(name, Row("", "**new**"))
+            rows.append(f"| `{name}` | {CLASSES.get(row.kind, '')} | {row.said} | {examples(where)} |")
+    rows += ["", "| name in engines alone | class | what it is | in a config of Llama |", "| --- | --- | --- | --- |"]
+    rows += [f"| `{n}` | {CLASSES[r.kind]} | {r.said} | {answer(n)} |" for n, r in sorted(known[ENGINES].items())]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Print the table, or what has changed."""
+    parser = making.parser(__doc__, WRITTEN)
+    parser.add_argument(
+        "--check", action="store_true", help="print new and gone names alone; status 1 if there are any"
+    )
+    given = parser.parse_args()
+    missing = {library for library in FILES if find_spec(library) is None}
+    making.told(missing, write=given.write or given.check)
+    known = classified(CLASSIFIED.read_text(encoding="utf-8"))
+    found = {library: walk(library) for library in FILES if library not in missing}
+    lines = differences(found, known)
+    if given.check:
+        print("\n".join(lines) or "every name is classified")
+        sys.exit(bool(lines))
+    if lines and given.write:
+        sys.exit("\n".join(lines))
+    making.show(table(found, known), WRITTEN, write=given.write)
+
+
+if __name__ == "__main__":
+    main()
