@@ -32,8 +32,8 @@ class Tower(NamedTuple):
 
     sizes: Mapping[str, Any]
     """The keys of sizes that its class reads, and what it assumes if they are missing."""
-    width: str = "hidden_size"
-    """The key of the width of all heads together."""
+    width: tuple[str, ...] = ("hidden_size",)
+    """The keys of the width of all heads together."""
     heads: tuple[str, ...] = ("num_attention_heads",)
     """The keys by which it reads the number of heads."""
     divisor: str = ""
@@ -83,28 +83,28 @@ def _sizes(**sizes: Any) -> Mapping[str, Any]:
 
 def _merging(width: int, heads: int, /, **row: Any) -> Tower:
     """Return the row of a tower as that of Qwen2-VL: a ramp for rows, another for columns, tokens in square blocks."""
-    sizes = {"hidden_size": width, "heads": heads, "spatial_merge_size": 2, **row.pop("sizes", {})}
+    sizes = {"width": width, "heads": heads, "spatial_merge_size": 2, **row.pop("sizes", {})}
     usual = {"heads": ("num_heads", "num_attention_heads"), "merge": ("spatial_merge_size",), "frames": True}
     return Tower(MappingProxyType(sizes), **{**usual, **row})
 
 
 _WINDOWS: Mapping[str, Any] = {"window": "window_size", "sizes": {"window_size": 112, "patch_size": 14}}
 _MUSE = Tower(
-    _sizes(hidden_size=1536, heads=16, pos_emb_height=32),
+    _sizes(width=1536, heads=16, pos_emb_height=32),
     axes=("column", "row"),
     first=1,
     frames=True,
     window="pos_emb_height",
 )
-_DINO = Tower(_sizes(hidden_size=1024, heads=16), base=100.0, objects=(), rope_type="", scale=2 * math.pi, centred=True)
+_DINO = Tower(_sizes(width=1024, heads=16), base=100.0, objects=(), scale=2 * math.pi, centred=True)
 _ONE: tuple[str, ...] = ("num_attention_heads",)
 _STORED = "stored interleaved in published files, and permuted as transformers loads them"
 
 
 # Of the memory attention of a video segmenter, whose config is the whole model's.
 _MEMORY = Tower(
-    _sizes(memory_attention_hidden_size=256, heads=1, memory_attention_downsample_rate=1),
-    width="memory_attention_hidden_size",
+    _sizes(width=256, heads=1, memory_attention_downsample_rate=1),
+    width=("memory_attention_hidden_size",),
     heads=("memory_attention_num_attention_heads",),
     divisor="memory_attention_downsample_rate",
     bases=("rope_theta", "memory_attention_rope_theta"),
@@ -117,7 +117,7 @@ _MEMORY = Tower(
 
 TOWERS: Mapping[str, Tower] = {
     # f_i = base^(−4i/d), i < d/4, for rows and for columns
-    "qwen2_vl_vision": _merging(3584, 16, width="embed_dim", sizes={"embed_dim": 1280}),
+    "qwen2_vl_vision": _merging(1280, 16, width=("embed_dim",)),
     "qwen2_5_vl_vision": _merging(3584, 16, **_WINDOWS),
     "qwen2_5_omni_vision_encoder": _merging(3584, 16, **_WINDOWS),
     "exaone4_5_vision": _merging(3584, 16, **_WINDOWS),
@@ -128,24 +128,32 @@ TOWERS: Mapping[str, Tower] = {
     "qwen3_omni_moe_vision_encoder": _merging(1152, 16),
     "qwen4_exp_vision": _merging(1152, 16),
     "cohere_compass_vision": _merging(1152, 16),
-    "glm4v_vision": _merging(1536, 12),
-    "glm4v_moe_vision": _merging(1536, 12),
+    "glm4v_vision": _merging(1536, 12, frames=False),
+    "glm4v_moe_vision": _merging(1536, 12, frames=False),
     "glm_ocr_vision": _merging(1024, 16),
     "glm5_next_vision": _merging(1024, 16),
     "ernie4_5_vl_moe_vision": _merging(1280, 16),
-    "dots3_note_vision_encoder": _merging(1536, 24, heads=_ONE),
+    "dots3_note_vision_encoder": _merging(
+        1536, 24, width=("hidden_size", "embed_dim"), heads=("num_attention_heads", "num_heads")
+    ),
     "lfm3_vl_vision": _merging(1024, 16, heads=_ONE, base=1_000_000.0),
-    "paddleocr_vl_vision": _merging(1152, 16, heads=_ONE, merge=()),
-    "video_llama_3_vision": _merging(768, 12, heads=_ONE, merge=(), callers=True),
+    "paddleocr_vl_vision": Tower(_sizes(width=1152, heads=16), frames=True),
+    "video_llama_3_vision": Tower(_sizes(width=768, heads=12), frames=True, callers=True),
     # the same, but another order of axes or pairs, or other positions
     "kimi_k25_vision": Tower(
-        _sizes(hidden_size=1152, heads=16),
+        _sizes(width=1152, heads=16),
         note=_STORED,
         features=("column", "row"),
         layout="in turn",
         frames=True,
     ),
-    "step3p5_vision": Tower(_sizes(hidden_size=1536, heads=16), note=_STORED, features=("column", "row")),
+    "step3p5_vision": Tower(
+        _sizes(width=1536, heads=16),
+        width=("hidden_size", "width"),
+        heads=("num_attention_heads", "heads"),
+        note=_STORED,
+        features=("column", "row"),
+    ),
     "inkling2_vision": _merging(
         1024,
         16,
@@ -159,28 +167,28 @@ TOWERS: Mapping[str, Tower] = {
     "muse_spark_vision": _MUSE,
     "minimax_m3_vl_vision": _merging(1280, 16, heads=_ONE, axes=AXES),
     "gemma4_vision": Tower(
-        _sizes(hidden_size=768, heads=12, head_dim=64),
+        _sizes(width=768, heads=12, head_dim=64),
         own_head=True,
         base=100.0,
         axes=("column", "row"),
         blocks=2,
     ),
-    "pixtral": Tower(_sizes(hidden_size=1024, heads=16), layout="one ladder"),
+    "pixtral": Tower(_sizes(width=1024, heads=16), layout="one ladder"),
     "sam3_vit_model": Tower(
-        _sizes(hidden_size=1024, heads=16, image_size=1008, patch_size=14, window_size=24),
+        _sizes(width=1024, heads=16, image_size=1008, patch_size=14, window_size=24),
         pairing="interleaved",
         axes=("column", "row"),
         fixed=("image_size", "window_size"),
     ),
     "llama4_vision_model": Tower(
-        _sizes(hidden_size=768, heads=16, image_size=448, patch_size=14),
+        _sizes(width=768, heads=16, image_size=448, patch_size=14),
         rope_type="default",
         pairing="interleaved",
         axes=("column", "row"),
         first=1,
         fixed=("image_size",),
     ),
-    "dinov3_vit": _DINO._replace(sizes=_sizes(hidden_size=384, heads=6)),
+    "dinov3_vit": _DINO._replace(sizes=_sizes(width=384, heads=6)),
     "sapiens2": _DINO,
     "eomt_dinov3": _DINO._replace(objects=("rope_parameters", "rope_scaling"), rope_type="default"),
     "sam2_video": _MEMORY,
@@ -194,6 +202,7 @@ REFUSED: Mapping[str, str] = {
     "qwen2_5_omni_dit": "it rotates the first head of queries and keys alone",
     "musicflamingo": "it rotates hidden states by time stamps, not queries and keys",
     "efficientloftr": "it rotates all features together before it divides them into heads, so that heads differ",
+    "lightglue": "its angles are a learned projection of key points, whose weights are not in a config",
     "vjepa2": "it rotates the two features of a pair by different angles, which is no rotation",
     "timm_wrapper": "the rotary embedding is that of timm, whose settings are not in this config",
 }
@@ -294,6 +303,7 @@ def recipe(part: Part, /) -> Recipe | Fact:
     if part.model_type in UNROTATED:
         return Fact(None, f"{part.model_type} has no rotary embedding")
     tower = _tower(part)
+    _require_read(part, tower)
     kind, base = _parameters(part, tower)
     head = _head(part, tower)
     n = len(tower.axes)
@@ -309,7 +319,7 @@ def recipe(part: Part, /) -> Recipe | Fact:
         "pairing": Fact(tower.pairing, "; ".join(filter(None, (said, tower.note)))),
         "rope_type": kind,
         "head_dim": head,
-        "rotary_dim": Fact(2 * len(rows[0]), part.default),
+        "rotary_dim": Fact(2 * len(rows[0]), head.source),
         "rope_theta": base,
         "attention_factor": Fact(1.0, part.default),
         "axes": Fact(n, f"{', '.join(tower.axes)} of {said}"),
@@ -346,32 +356,37 @@ def _tower(part: Part) -> Tower:
 _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 
-def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
-    """Return the rope type and the base; raise if the config has rotary keys that the class does not read."""
+def _require_read(part: Part, tower: Tower) -> None:
+    """Raise if a config has rotary keys that the class does not read."""
     known = {*tower.bases, *tower.objects, *tower.unread}
     for key in part.keys:
-        if _ROTARY.search(key) and key not in known and (fact := part.get(key)):
-            fail(f"{fact.source} must not be given for {part.model_type}, whose class does not read it")
-    told = {key: fact for key in tower.bases if (fact := part.get(key))}
-    kind = Fact(tower.rope_type or "axial", part.default)
-    for name in tower.objects:
-        if (whole := part.get(name)) is None:
+        if not _ROTARY.search(key) or key in known or not (fact := part.get(key)):
             continue
+        if not (key.startswith("use_") and fact.value is True):  # that it is used is no news
+            fail(f"{fact.source} must not be given for {part.model_type}, whose class does not read it")
+
+
+def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
+    """Return the rope type and the base."""
+    bases = [fact for key in tower.bases if (fact := part.get(key))]
+    kind = Fact(tower.rope_type, part.default)
+    for name in tower.objects:
+        whole = part.get(name) or Fact({}, "")
         if not isinstance(whole.value, Mapping):
             msg = f"{whole.source} must be an object; got {shown(whole.value)}"
             raise TypeError(msg)
-        for key, value in whole.value.items():
+        for key, value in ((key, value) for key, value in whole.value.items() if value is not None):
             fact = Fact(value, part.name(name, key))
             if key in ("rope_type", "type"):
-                kind = fact
+                kind = Fact(tower.rope_type, fact.source)  # of which "default" is another name
                 if value not in ("default", tower.rope_type):
                     fail(f"{fact.source} must be {tower.rope_type!r} here; got {shown(value)}")
             elif key == "rope_theta":
-                told[f"{name}.{key}"] = fact
+                bases.append(fact)
             else:
                 fail(f"{fact.source} must not be given for {part.model_type}, whose class does not read it")
-    bases = [Fact(positive(fact.source, fact.value), fact.source) for fact in told.values()]
-    return kind, _agreed(bases) or Fact(tower.base, part.default)
+    found = _agreed([Fact(positive(fact.source, fact.value), fact.source) for fact in bases])
+    return kind, found or Fact(tower.base, part.default)
 
 
 def _agreed(facts: Sequence[Fact]) -> Fact | None:
@@ -396,14 +411,14 @@ def _head(part: Part, tower: Tower) -> Fact:
     """Return how many features a head has, and where that is said."""
     if tower.own_head:
         return _size(part, tower, "head_dim")
-    width, heads = _size(part, tower, tower.width), _size(part, tower, "heads", *tower.heads)
+    width, heads = _size(part, tower, "width", *tower.width), _size(part, tower, "heads", *tower.heads)
     other = part.get("num_heads")
     if other and "num_heads" not in tower.heads and other.value != heads.value:
         fail(f"{other.source} must agree with {part.name(tower.heads[0])}, {heads.value}; got {shown(other.value)}")
     count = heads.value * (_size(part, tower, tower.divisor).value if tower.divisor else 1)
     if width.value % count:
-        fail(f"{part.name(tower.width)} must be a multiple of the {count} heads; got {width.value}")
-    head = Fact(width.value // count, f"{part.name(tower.width)} / {part.name(tower.heads[0])}")
+        fail(f"{part.name(tower.width[0])} must be a multiple of the {count} heads; got {width.value}")
+    head = Fact(width.value // count, f"{part.name(tower.width[0])} / {part.name(tower.heads[0])}")
     said = part.get("head_dim")
     if said and integer(said.source, said.value) != head.value:
         fail(f"{said.source} must agree with {head.source}, {head.value}; got {said.value}")
@@ -504,6 +519,4 @@ def _require_fixed(part: Part, tower: Tower, shape: tuple[int, int]) -> None:
         sides["image_size"] //= _size(part, tower, "patch_size").value
     known = [(side, side) for side in sides.values()]
     if shape not in known:
-        fail(
-            f"shape must be one for which {part.model_type} has positions, {' or '.join(map(str, known))}; got {shape}"
-        )
+        fail(f"shape must be {' or '.join(map(str, known))} for {part.model_type}; got {shape}")
