@@ -20,7 +20,7 @@ import pytest
 
 import rope_any as ra
 from rope_any.config import _diffusers as ours
-from rope_any.config._parameters import Fact
+from rope_any.config._load import Fact
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 diffusers = pytest.importorskip(

@@ -351,7 +351,8 @@ def test_layers_of_llama4():
     assert types == (["chunked_attention"] * 3 + ["full_attention"]) * 12
     rotates = [scout.model.turns(scout.keys, kind, i) for i, kind in enumerate(types)]
     assert rotates == [True, True, True, False] * 12
-    assert rope(SCOUT, "full_attention") is None
+    with pytest.raises(ValueError, match="layers of type full_attention hold still"):
+        rope(SCOUT, "full_attention")
     assert scout.keys["attn_temperature_tuning"] is False  # of the file's code; transformers' class assumes True
     assert part(MAVERICK | {"floor_scale": 4096}).keys["floor_scale"] == 4096
     every = part(
@@ -401,7 +402,8 @@ def test_bases_that_are_not_written():
 
 
 def test_mamba_has_no_rotary():
-    assert rope(CODESTRAL_MAMBA) is None
+    with pytest.raises(ValueError, match="got none: mamba2 has no rotary embedding"):
+        rope(CODESTRAL_MAMBA)
 
 
 # --- which form it is -----------------------------------------------------------------------------------------

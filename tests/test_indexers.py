@@ -11,7 +11,7 @@ import pytest
 
 from rope_any import Rope, frequencies
 from rope_any.config._indexers import INDEXERS, REFUSED, has_indexer, recipe
-from rope_any.config._parameters import Fact
+from rope_any.config._load import Fact
 from rope_any.config._recipe import Recipe
 
 REASON = "the indexers are those of transformers (5.23 or later), which run on torch"

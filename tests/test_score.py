@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rope_any.config._models import MODELS
-from rope_any.config._parameters import Fact, part_of
+from rope_any.config import _models
+from rope_any.config._load import Fact
+from rope_any.config._parameters import part_of
 from rope_any.config._score import PLAIN_SIZES, SCORES, score_scale
+
+MODELS = {name: model for name, model in _models.MODELS.items() if model.rotary and not model.text}
 
 REASON = "the models are those of transformers (5.23 or later), which run on torch"
 torch = pytest.importorskip("torch", reason=REASON)

@@ -148,9 +148,11 @@ class Rope:
         config: object,
         /,
         *,
+        part: str | None = None,
         layer_type: str | None = None,
         sequence_length: int | None = None,
         pairing: Pairing | None = None,
+        factor: float | None = None,
     ) -> "Rope":
         """
         Read the rotation of a model from its config.
@@ -158,15 +160,19 @@ class Rope:
         Parameters
         ----------
         config : dict, path or object with ``to_dict()``
-            A ``config.json`` as transformers writes it, of today's form or an older one, or the metadata of a GGUF
-            file as a dict. Of a multimodal model its text part is read.
+            A ``config.json`` of transformers, of today's form or an older one; that of a transformer of diffusers; a
+            ``params.json`` of Mistral or Meta; or the metadata of a GGUF file as a dict.
+        part : str, optional
+            Which part of the model, of those that `rope_any.config.parts` names. By default the text, or the only part.
         layer_type : str, optional
             Which kind of layer, where the config tells layers apart (``"full_attention"``, ...).
         sequence_length : int, optional
             In tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn): the length that the
             sequence will have. By default the trained length.
         pairing : {"half", "interleaved"}, optional
-            For a ``model_type`` that is not known. Where it is known, it must agree.
+            For a ``model_type`` that is not known. If it is known, it must agree.
+        factor : float, optional
+            That of Llama 3's scaling, which Meta's ``params.json`` does not hold: 8 for Llama 3.1, 32 for Llama 3.2.
 
         Returns
         -------
@@ -195,11 +201,11 @@ class Rope:
         >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        from rope_any.config._parameters import part_of
-        from rope_any.config._recipe import recipe, rope_of
+        from rope_any.config._parts import chosen, found, read
+        from rope_any.config._recipe import rope_of
 
-        part = part_of(config, pairing=pairing)
-        return rope_of(recipe(part, layer_type=layer_type, sequence_length=sequence_length))
+        one = chosen(found(config, pairing=pairing, factor=factor), part)
+        return rope_of(read(one, layer_type=layer_type, sequence_length=sequence_length))
 
     def __call__(
         self,

@@ -1,13 +1,15 @@
 """Provide what the verbs that read a config share: their options, and the explained config."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
-from rope_any.config import Explanation, explain
+from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
@@ -17,16 +19,43 @@ PairingOf = Annotated[
     Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
 ]
 
+PartOf = Annotated[
+    str | None, typer.Option("--part", help="Of the model: text, vision, ...", show_default="text, or the only one")
+]
+Factor = Annotated[
+    float | None, typer.Option(help="Of Llama 3's scaling, which Meta's params.json lacks.", show_default=False)
+]
+
 LENGTH_KINDS = ("trained", "extended", "stated")
 
 
-def explained(
-    file: Path, layer_type: str | None, sequence_length: int | None, pairing: Pairing | None
-) -> tuple[Explanation, ...]:
-    """Return what a config says; an error names the file."""
+def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
+    """Return what a config says, by the options of `explain`; an error names the file."""
     config = load(file)
+    with _naming(file):
+        return explain(config, **options)
+
+
+def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
+    """Return what a config says of each of its parts, or why a part other than the text is refused."""
+    config = load(file)
+    told: dict[str, tuple[Explanation, ...] | str] = {}
+    with _naming(file):
+        for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")):
+            try:
+                told[part] = explain(config, part=part, **options)
+            except (TypeError, ValueError) as error:
+                if part == "text":
+                    raise
+                told[part] = str(error)
+    return told
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file in an error."""
     try:
-        return explain(config, layer_type=layer_type, sequence_length=sequence_length, pairing=pairing)
+        yield
     except (TypeError, ValueError) as error:
         msg = f"{printed(file)}: {error}"
         raise ValueError(msg) from None

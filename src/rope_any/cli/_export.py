@@ -1,22 +1,24 @@
 """``rope-any export``: write the rotation of a model as an ONNX model."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rope_any import _files, onnx
 from rope_any.cli._common import AsJson, echo_json
-from rope_any.cli._configs import ConfigFile, Length, PairingOf, explained, only
+from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
 
 
 def export(
     file: ConfigFile,
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.")],
     *,
+    part: PartOf = None,
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
+    factor: Factor = None,
     dtype: Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Of queries and keys.")] = "float32",
     operator_length: Annotated[
         int | None,
@@ -30,12 +32,13 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the rotation of a model as an ONNX model."""
-    told = explained(file, layer_type, sequence_length, pairing)
+    which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
+    told = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
     rope, head_dim = only(told)
     _files.require_free([output], overwrite=overwrite)
     model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
-    with _files.whole([output], overwrite=overwrite) as (part,):
-        part.write_bytes(model.SerializeToString())
+    with _files.whole([output], overwrite=overwrite) as (unfinished,):
+        unfinished.write_bytes(model.SerializeToString())
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)

@@ -7,7 +7,18 @@ import typer
 
 from rope_any._checks import shown
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
-from rope_any.cli._configs import ConfigFile, LayerType, Length, PairingOf, explained, reach, title
+from rope_any.cli._configs import (
+    ConfigFile,
+    Factor,
+    LayerType,
+    Length,
+    PairingOf,
+    PartOf,
+    explained,
+    explained_parts,
+    reach,
+    title,
+)
 from rope_any.config import Explanation, drift, wavelengths
 
 LONGEST = 80  # characters of a value
@@ -17,20 +28,39 @@ POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
 def inspect(
     file: ConfigFile,
     *,
+    part: Annotated[str | None, typer.Option(help="One part of the model.", show_default="all")] = None,
     layer_type: LayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
+    factor: Factor = None,
     as_json: AsJson = False,
 ) -> None:
     """
-    Show the rotation of a model, with the source of each value.
+    Show the rotations of a model, and where each value is from.
 
-    Then the wavelengths of its pairs, and how many never complete a turn within the lengths that it is for.
+    Part by part, with the wavelengths of the pairs, and how many never complete a turn within the lengths that it is
+    for.
     """
-    told = explained(file, layer_type, sequence_length, pairing)
+    options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
+    if part is None and layer_type is None:
+        told = explained_parts(file, **options)
+    else:
+        told = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
     if as_json:
-        echo_json([_record(one) for one in told])
+        echo_json([_record(one, name) for name, each in told.items() if not isinstance(each, str) for one in each])
         return
+    for name, each in told.items():
+        if isinstance(each, str):
+            show(f"{name}: refused", bold=True)
+            show(each)
+            continue
+        if name != "text":
+            show(f"part {name}", bold=True)
+        _show(each)
+
+
+def _show(told: tuple[Explanation, ...]) -> None:
+    """Show the rotations of one part."""
     for one in told:
         show(f"{title(one)}: {one.rope or 'no rotary'}", bold=True)
         rows = ((name, _short(fact.value), fact.source) for name, fact in one.facts.items())
@@ -51,6 +81,7 @@ def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="config.json, or the folder that it is in.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
     *,
+    part: PartOf = None,
     layer_type: LayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
@@ -61,7 +92,8 @@ def diff(
 
     Lists the values that differ, and the largest distance of their tables by position.
     """
-    pairs = _paired(*(explained(file, layer_type, sequence_length, pairing) for file in (a, b)))
+    options: dict[str, Any] = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
+    pairs = _paired(*(explained(file, pairing=pairing, **options) for file in (a, b)))
     records = [_difference(*pair) for pair in pairs]
     if as_json:
         echo_json(records)
@@ -114,10 +146,11 @@ def _unfinished(one: Explanation) -> dict[str, int]:
     return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
 
 
-def _record(one: Explanation) -> dict[str, Any]:
-    """Return an explanation as JSON has it."""
+def _record(one: Explanation, part: str) -> dict[str, Any]:
+    """Return an explanation of a part as JSON has it."""
     rope = one.rope
     return {
+        "part": part,
         "layer_type": one.layer_type,
         "layers": one.layers,
         "facts": {name: {"value": fact.value, "source": fact.source} for name, fact in one.facts.items()},

@@ -16,7 +16,18 @@ from rope_any import plot as pictures
 from rope_any._checks import int32, shown
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json
-from rope_any.cli._configs import LENGTH_KINDS, Length, PairingOf, explained, lengths, only, reach, title
+from rope_any.cli._configs import (
+    LENGTH_KINDS,
+    Factor,
+    Length,
+    PairingOf,
+    PartOf,
+    explained,
+    lengths,
+    only,
+    reach,
+    title,
+)
 from rope_any.config import Explanation
 from rope_any.plot.looks import tokens
 
@@ -60,9 +71,11 @@ def plot(
             show_default="those of the config, 256 or 2147483647",
         ),
     ] = None,
+    part: PartOf = None,
     layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
+    factor: Factor = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,11 +88,12 @@ def plot(
     options = {name: value for name, value in {"position": position, "length": length}.items() if value is not None}
     _require(kind, files, options, output)
     _files.require_free([output], overwrite=overwrite)
-    told = {file: explained(file, layer_type, sequence_length, pairing) for file in files}
+    which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
+    told = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # which needs no screen, and opens no window where there is one
     ax = _wavelengths(told) if kind == "wavelengths" else _one(kind, files[0], told[files[0]], options)
-    with _files.whole([output], overwrite=overwrite) as (part,):
-        _save(part)
+    with _files.whole([output], overwrite=overwrite) as (unfinished,):
+        _save(unfinished)
     if as_json:
         echo_json({"file": str(output), "kind": kind, **_drawn(ax)})
     else:

@@ -6,22 +6,36 @@ Report what a model's config says of its rotation: each layer's `Rope`, each val
 
 import cmath
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from rope_any._arrays import Array
 from rope_any._checks import positive, real, shown
 from rope_any._frequencies import Row, as_rows
 from rope_any._pairing import Pairing
+from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.config import _parameters, _recipe
+from rope_any.config import _parameters, _parts, _recipe
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, fail, load, same
 from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Part, canonical, kind_of, of_all
+from rope_any.config._params import form_of
 from rope_any.config._recipe import Recipe, rope_of
 from rope_any.config._schemes import ORIGINAL
 
-__all__ = ["Explanation", "Fact", "drift", "explain", "layers", "modernize", "wavelengths"]
+__all__ = [
+    "Explanation",
+    "Fact",
+    "drift",
+    "explain",
+    "layers",
+    "modernize",
+    "parts",
+    "positions",
+    "score_scale",
+    "wavelengths",
+]
 
 
 class Explanation(NamedTuple):
@@ -37,8 +51,46 @@ class Explanation(NamedTuple):
     """The layers that turn so, counted from 0; None where the config does not tell how many there are."""
 
 
+def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:
+    """
+    Return the names of the parts of a model that have rotary embedding.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`.
+    pairing, factor : optional
+        As for `Rope.from_config`.
+
+    Returns
+    -------
+    tuple of str
+        In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers).
+        Another part has the path of its sub-config as its name, as ``talker_config.code_predictor_config``. A part that
+        no `Rope` can express is among them; to read it is an error that says why.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`.
+
+    Examples
+    --------
+    >>> from rope_any.config import parts
+    >>> parts({"model_type": "deepseek_v32", "head_dim": 64, "qk_rope_head_dim": 64, "num_hidden_layers": 2})
+    ('text', 'indexer')
+    """
+    return tuple(_parts.found(config, pairing=pairing, factor=factor))
+
+
 def layers(
-    config: object, /, *, sequence_length: int | None = None, pairing: Pairing | None = None
+    config: object,
+    /,
+    *,
+    part: str | None = None,
+    sequence_length: int | None = None,
+    pairing: Pairing | None = None,
+    factor: float | None = None,
 ) -> list[Rope | None]:
     """
     Return the rotation of each layer of a model.
@@ -47,7 +99,7 @@ def layers(
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
-    sequence_length, pairing : optional
+    part, sequence_length, pairing, factor : optional
         As for `Rope.from_config`.
 
     Returns
@@ -67,17 +119,23 @@ def layers(
     >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
-    part = _parameters.part_of(config, pairing=pairing)
+    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
+    if one.read is not None:
+        told = _alike(one, sequence_length)
+        if told.layers is None:
+            fail(f"{one.part.name('num_hidden_layers')} must be given; got none")
+        count = _parameters.layer_count(one.part) if part == "indexer" else len(told.layers)
+        return [told.rope if i in told.layers else None for i in range(count)]
 
     @cache
     def rope(layer_type: str | None, index: int | None) -> Rope | None:
-        found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index)
+        found = _recipe.recipe(one.part, layer_type=layer_type, sequence_length=sequence_length, index=index)
         return None if isinstance(found, Fact) else rope_of(found)
 
-    differ = _parameters.differ_by_index(part)
+    differ = _parameters.differ_by_index(one.part)
     return [
-        rope(layer_type, index if differ else None) if _parameters.turns(part, layer_type or "", index) else None
-        for index, layer_type in enumerate(_parameters.kinds(part))
+        rope(layer_type, index if differ else None) if _parameters.turns(one.part, layer_type or "", index) else None
+        for index, layer_type in enumerate(_parameters.kinds(one.part))
     ]
 
 
@@ -85,9 +143,11 @@ def explain(
     config: object,
     /,
     *,
+    part: str | None = None,
     layer_type: str | None = None,
     sequence_length: int | None = None,
     pairing: Pairing | None = None,
+    factor: float | None = None,
 ) -> tuple[Explanation, ...]:
     """
     Return what a config says, and for each value where it comes from.
@@ -96,9 +156,11 @@ def explain(
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
+    part : str, optional
+        As for `Rope.from_config`.
     layer_type : str, optional
         One kind of layer. By default all kinds that the config tells apart.
-    sequence_length, pairing : optional
+    sequence_length, pairing, factor : optional
         As for `Rope.from_config`.
 
     Returns
@@ -120,11 +182,103 @@ def explain(
     >>> told.facts["head_dim"]
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
-    part = _parameters.part_of(config, pairing=pairing)
-    if layer_type is None and _parameters.differ_by_index(part) and _parameters.counts_layers(part):
-        return _by_index(part, sequence_length)
-    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _parameters.choices(part) or (None,)
-    return tuple(_explained(part, kind, sequence_length) for kind in kinds)
+    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
+    if one.read is not None:
+        _parts.read(one, layer_type=layer_type, sequence_length=sequence_length)  # which refuses a type of layers
+        return (_alike(one, sequence_length),)
+    text = one.part
+    if layer_type is None and _parameters.differ_by_index(text) and _parameters.counts_layers(text):
+        return _by_index(text, sequence_length)
+    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _parameters.choices(text) or (None,)
+    return tuple(_explained(text, kind, sequence_length) for kind in kinds)
+
+
+def _alike(one: _parts.Found, sequence_length: int | None) -> Explanation:
+    """Return the explanation of a part whose layers rotate alike."""
+    found = _parts.read(one, layer_type=None, sequence_length=sequence_length)
+    if isinstance(found, Fact):
+        return Explanation(None, None, {"rotary": found}, ())
+    return Explanation(None, rope_of(found), found.facts, one.layers(one.part))
+
+
+def positions(config: object, shape: Sequence[int], /, *, part: str | None = None, like: Array | None = None) -> Array:
+    """
+    Return the positions of a grid of tokens, as a model numbers them.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`.
+    shape : sequence of int
+        How many tokens the grid has along its axes: frames, rows and columns, or rows and columns; for a vision tower
+        in patches.
+    part : str, optional
+        As for `Rope.from_config`: a tower or a transformer.
+    like : array, optional
+        Names the library and the device.
+
+    Returns
+    -------
+    array
+        ``(tokens, axes)``, in the order in which the model has the tokens: int64 if all are whole numbers, else float64
+        (float32 if the library has none).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`; or if the positions of that part are the caller's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any.config import positions
+    >>> tower = {"model_type": "qwen2_vl", "vision_config": {"embed_dim": 64, "num_heads": 2, "spatial_merge_size": 2}}
+    >>> positions(tower, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
+    """
+    one = _parts.chosen(_parts.found(config, pairing=None), part)
+    found = None if one.grid is None else one.grid(one.part, tuple(shape))
+    if found is None:
+        fail("positions of this part are the caller's: its config numbers no grid (see rope_any.positions)")
+    whole = all(float(p).is_integer() for token in found for p in token)
+    lists = [[int(p) if whole else float(p) for p in token] for token in found]
+    return as_position_array(lists, like=like)
+
+
+def score_scale(
+    config: object, /, *, part: str | None = None, layer_type: str | None = None, pairing: Pairing | None = None
+) -> float:
+    """
+    Return what a model multiplies the product of rotated queries and keys by, before the softmax.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        As for `Rope.from_config`.
+    part, layer_type, pairing : optional
+        As for `Rope.from_config`. Text parts alone have one here.
+
+    Returns
+    -------
+    float
+        In most models 1/√head_dim. The attention factor, which is in cos and sin, is no part of it. `explain` tells
+        what it is made of, as ``score_scale``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`; or if the scale is learned or not known.
+
+    Examples
+    --------
+    >>> from rope_any.config import score_scale
+    >>> score_scale({"model_type": "llama", "head_dim": 64})
+    0.125
+    """
+    one = _parts.chosen(_parts.found(config, pairing=pairing), part)
+    if one.read is not None:
+        fail("part must be text, whose score scale is known; got another part")
+    return float(_recipe.score(one.part, layer_type=layer_type).value)
 
 
 def _by_index(part: Part, sequence_length: int | None) -> tuple[Explanation, ...]:
@@ -300,9 +454,11 @@ def modernize(config: object, /) -> dict[str, Any]:
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = load(config)
-    part = _parameters.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if is_gguf(whole):
         fail("config must be that of transformers; got the metadata of a GGUF file")
+    if (form := form_of(whole)) is not None:
+        fail(f"config must be that of transformers; got {form}")
+    part = _parameters.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
     if _parameters.turned_off(part) is not None:
         return whole
     kinds = _parameters.choices(part)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rope_any._checks import flag, integer, shown
 from rope_any._frequencies import as_rows
-from rope_any.config._parameters import Fact, fail
+from rope_any.config._load import Fact, fail
 
 if TYPE_CHECKING:
     from rope_any._pairing import Pairing
@@ -335,8 +335,9 @@ def _pairing(part: "Part", row: Indexer) -> Fact:
     return Fact(row.pairing, f"{ours}, and {said.source}")
 
 
-def _without(part: "Part", row: Indexer | None) -> str | None:
+def why_none(part: "Part", /) -> str | None:
     """Return why a model has no indexer, or an indexer without rotary; None if it has one that rotates."""
+    row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"
     if row.still:
@@ -372,7 +373,7 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
         If the config contradicts the model's class, or tells of an indexer that the class does not have.
     """
     row = _indexer(part)
-    reason = _without(part, row)
+    reason = why_none(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))
     head, pairing = _head_dim(part, row), _pairing(part, row)

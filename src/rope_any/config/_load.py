@@ -15,6 +15,7 @@ from rope_any._checks import shown
 
 LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes
+_FILES = "config.json", "params.json", "genai_config.json"  # in a folder, the first that is there
 
 
 class Fact(NamedTuple):
@@ -87,7 +88,7 @@ def _found(path: Path) -> tuple[Path, int]:
     try:
         if path.is_dir():
             place = f"in {printed(path.absolute())}"
-            path /= "config.json"
+            path = next((path / name for name in _FILES if (path / name).is_file()), path / _FILES[0])
         if path.is_file():
             return path, path.stat().st_size
     except (OSError, ValueError):  # a name that is too long, or holds a zero

@@ -194,6 +194,26 @@ INERT: dict[str, Any] = {
     "use_rotary_pos_emb": True,
     "position_embedding_xdrope": False,
     "rotary_scaling_factor": 1,
+    "mla_use_nope": False,
+}
+
+# Names, most of them of engines, that change attention and not the rotation: what they do, and what serves it here.
+BESIDE = {
+    "dual_chunk_attention_config": "maps positions: rope_any.positions.dual_chunk",
+    "use_fope": "bends the table: rope_any.bending.fope",
+    "num_inv_freq": "of FoPE, which bends the table: rope_any.bending.fope",
+    "fope_sep_head": "of FoPE, which bends the table: rope_any.bending.fope",
+    "fope_init_factor": "of FoPE, which bends the table: rope_any.bending.fope",
+    "max_cached_positions": "the length of a table",
+    "use_logn_attn": "scales queries by position: rope_any.bending.temperature",
+    "use_dynamic_ntk": "raises the base beyond the trained length: rope_any.scaling.dynamic_ntk",
+}
+
+# Names that change the rotation, and are those of other programs: what to write instead.
+ELSEWHERE = {
+    "nope_layer_interval": "Meta's name of no_rope_layer_interval",
+    "no_rope_freq": "of Megatron, where 1 is a layer without rotary; in no_rope_layers 1 is a layer that rotates",
+    "seq_len_interpolation_factor": "NeMo's name of the factor of a rope_scaling of type linear",
 }
 
 # Layer types that don't attend, and so don't turn.
@@ -399,8 +419,15 @@ MODELS: dict[str, Model] = {
     "dots3_note_text": Model(
         "interleaved",
         layers={"sliding_attention": Layer(50_000.0, "swa_rope_theta"), "indexed_attention": Layer(80_000_000.0)},
-        keys={"sliding_attention.qk_rope_head_dim": "swa_qk_rope_head_dim"},
-        sizes={"qk_rope_head_dim": 64},
+        keys={
+            "sliding_attention.qk_rope_head_dim": "swa_qk_rope_head_dim",
+            "sliding_attention.qk_nope_head_dim": "swa_qk_nope_head_dim",
+        },
+        sizes={
+            "qk_rope_head_dim": 64,
+            "sliding_attention.qk_rope_head_dim": 64,
+            "sliding_attention.qk_nope_head_dim": 192,
+        },
     ),
     "step3p5": Model(
         layers={"sliding_attention": Layer(10_000.0, scaled=False), "full_attention": Layer(10_000.0)},

@@ -7,13 +7,16 @@ whatever form and names the config has. `_recipe` draws the conclusions.
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import integer, shown
 from rope_any._pairing import Pairing, as_pairing
+from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
 from rope_any.config._load import Fact, fail, is_name, load, require_names, same
 from rope_any.config._models import (
+    ELSEWHERE,
     INDICES,
     INERT,
     MODELS,
@@ -51,6 +54,7 @@ _KNOWN = {
     "no_rope_layers",
     "no_rope_layer_interval",
     "layer_rope_theta",
+    "indexer_rope_interleave",
 }
 
 
@@ -89,11 +93,17 @@ class Part(NamedTuple):
 # --- the part that speaks of text -------------------------------------------------------------------------
 
 
-def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
-    """Return the part of a config that speaks of text."""
+def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
+    """Return the part of a config that speaks of text; `factor` is that of Meta's files, which leave it out."""
     keys: Mapping[str, Any] = load(config)
     require_names(keys)
     given = None if pairing is None else as_pairing(pairing)
+    form = None if is_gguf(keys) else _params.form_of(keys)
+    if form is not None:
+        keys, names, model = _params.translated(keys, form, factor=factor)
+        return Part(keys, (), keys["model_type"], model, given, names)
+    if factor is not None:
+        fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
     if is_gguf(keys):
         keys, names, model = translated(keys)
         return Part(keys, (), keys["model_type"], model, given, names)
@@ -113,11 +123,23 @@ def part_of(config: object, /, *, pairing: Pairing | None = None) -> Part:
     model_type = _text_part_of(model_type) or model_type
     if model_type not in MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
-    model = MODELS.get(model_type or "", Model())
     for level in levels:
-        _refuse_outside(*level, model.partial)
+        _refuse_outside(*level, MODELS.get(model_type or "", Model()).partial)
     names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
-    return _checked(_unwrapped(Part(keys, path, model_type, model, given, names)))
+    return part_at(keys, path, model_type, given, names)
+
+
+def part_at(
+    keys: Mapping[str, Any],
+    path: tuple[str, ...],
+    model_type: str | None,
+    pairing: Pairing | None,
+    names: Mapping[str, str] = MappingProxyType({}),
+    /,
+) -> Part:
+    """Return the part at a path of a config, of a model type that is known; its names are checked."""
+    require_names(keys)
+    return _checked(_unwrapped(Part(keys, path, model_type, MODELS.get(model_type or "", Model()), pairing, names)))
 
 
 def _text_part_of(model_type: str | None) -> str:
@@ -186,6 +208,8 @@ def _checked(part: Part) -> Part:
     bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
     known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
     for key, value in part.keys.items():
+        if key in ELSEWHERE and value is not None:
+            fail(f"{part.name(key)} must be written in the terms of transformers: it is {ELSEWHERE[key]}")
         if key in INERT and value is not None and not same(value, INERT[key]):
             fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
         if key not in known and key not in INERT and value is not None and _ROTARY.search(key):

@@ -159,7 +159,7 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
             _fail(f"{key} must not be given for model_type mamba, which has no rotary embedding")
-        return {"model_type": "mamba2"}, {}, Model()
+        return {"model_type": "mamba2"}, {}, Model(rotary=False)
     config, names = _sizes(keys, _MISTRAL_SIZES), dict(_MISTRAL_SIZES)
     latent = any(key in keys for key in _LATENT)
     head = sum(_needed(config, key) for key in _LATENT) if latent else _needed(keys, "head_dim")

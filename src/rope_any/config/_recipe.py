@@ -14,7 +14,7 @@ from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._load import Fact, fail
-from rope_any.config._models import MODELS, STILL
+from rope_any.config._models import BESIDE, MODELS, STILL
 from rope_any.config._parameters import (
     COUNTS,
     HEADS,
@@ -46,6 +46,7 @@ from rope_any.config._schemes import (
     Scheme,
     near,
 )
+from rope_any.config._score import score_scale
 
 LARGEST_HEAD = 2**12  # features
 LONGEST = 2**53  # tokens
@@ -279,6 +280,7 @@ def recipe(
         **values,
         "attention_factor": factor,
         **arrangement,
+        **{key: Fact(fact.value, f"{fact.source}; {note}") for key, note in BESIDE.items() if (fact := part.get(key))},
     }
     off = switched_off(part)
     if off is not None:
@@ -413,6 +415,21 @@ _ARRANGEMENTS = {
     "alternating": _alternating,
     "last for time": _last_for_time,
 }
+
+
+# --- the score scale --------------------------------------------------------------------------------------
+
+
+def score(part: Part, /, *, layer_type: str | None = None) -> Fact:
+    """Return what layers of a kind multiply q·k by, besides the attention factor, and what it is made of."""
+    given, alike = canonical(part, _label(part, layer_type))
+    scales = []
+    for each in alike:
+        head = {} if slice_of(part, each) else {"head_dim": _width(_head_dim(part, each))}
+        scales.append(score_scale(part, {**each, **head}, given or {}, layer_type))
+    if any(scale.value != scales[0].value for scale in scales):
+        fail(f"{part.name('per_layer_config')} tells the score scales of layers apart, of which one was asked for")
+    return scales[0]
 
 
 # --- the rotation -----------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any._checks import integer, positive, shown
-from rope_any.config._models import MODELS
-from rope_any.config._parameters import Fact, Part, fail
+from rope_any.config._load import Fact, fail
+from rope_any.config._models import MODELS, Model
+from rope_any.config._parameters import Part
 
 Facts = Mapping[str, Fact]
 
@@ -214,7 +215,7 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
     name, layers = part.name("model_type"), Layers(part, sizes, parameters)
     if name == "general.architecture":
         fail("GGUF metadata does not tell the score scale: read the config.json of the model")
-    if part.model_type not in MODELS:
+    if not (part.model_type and MODELS.get(part.model_type, Model(rotary=False)).rotary):
         fail(f"{name} must be one whose score scale is known, in most 1 / sqrt(head_dim); got {shown(part.model_type)}")
     score = SCORES.get(part.model_type, Score(_by_head))
     scale = score.formula(layers)

@@ -1,0 +1,164 @@
+"""
+The parts of a model that rotate: text, indexers of sparse attention, towers, transformers of diffusers.
+
+`found` names the parts of a config and says which module reads each. A part has a name of its own if a model has one
+such part; others are named by the path of their sub-config.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rope_any._checks import shown
+from rope_any._pairing import Pairing
+from rope_any.config import _diffusers, _indexers, _towers
+from rope_any.config._load import Fact, fail, load
+from rope_any.config._models import MODELS, Model
+from rope_any.config._parameters import (
+    MOST_LAYERS,
+    TEXT,
+    Part,
+    choices,
+    counts_layers,
+    layer_count,
+    layer_types,
+    part_at,
+    part_of,
+    turns,
+)
+from rope_any.config._recipe import Recipe, recipe
+
+_MOST_DEPTH = 4  # of configs in configs
+_NAMES = {"vision_config": "vision", "audio_config": "audio"}
+_DEPTHS = ("num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
+
+Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
+
+
+def _all_layers(part: Part) -> tuple[int, ...] | None:
+    """Return all layers of a tower or of a transformer, if its config tells how many there are."""
+    count = next((n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS), None)
+    return None if count is None else tuple(range(count))
+
+
+class Found(NamedTuple):
+    """A part of a config, and how it is read."""
+
+    part: Part
+    read: Callable[..., Recipe | Fact] | None = None
+    """``(part, sequence_length=)`` → its rotation; None if its layers are read one by one, as those of text are."""
+    grid: Grid | None = None
+    """Return the positions of a grid of its tokens; None if it has no grids."""
+    layers: Callable[[Part], tuple[int, ...] | None] = _all_layers
+    """Return the layers that it rotates in, of a part whose layers are alike; None if its config does not tell."""
+
+
+def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
+    """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
+    keys = load(config)
+    if _diffusers.is_diffusers(keys):
+        part = Part(keys, (), str(keys["_class_name"]), Model(), pairing)
+        return {"transformer": Found(part, _diffusers.recipe, _diffusers.grid)}
+    if _is_tower(keys.get("model_type")) and keys["model_type"] not in MODELS:
+        return {_NAMES.get(_kind_of(str(keys["model_type"])), "vision"): _tower(keys, (), str(keys["model_type"]))}
+    text = part_of(keys, pairing=pairing, factor=factor)
+    parts = {"text": Found(text)}
+    if _has_indexer(text):
+        parts["indexer"] = Found(text, _read_indexer, layers=_with_indexer)
+    others = list(_others(keys, text.path, pairing))
+    for path, other in others:
+        name = _NAMES.get(path[-1], "")
+        alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
+        parts[name if name and alone else ".".join(path)] = other
+    return parts
+
+
+def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
+    """Return a part by its name: by default the text, or the only part."""
+    if name is None:
+        if "text" in parts or len(parts) == 1:
+            return parts["text"] if "text" in parts else next(iter(parts.values()))
+        fail(f"part must be given, since the config has several: one of {', '.join(parts)}")
+    if not isinstance(name, str) or name not in parts:
+        msg = f"part must be one that the config has ({', '.join(parts)}); got {shown(name)}"
+        raise (ValueError if isinstance(name, str) else TypeError)(msg)
+    return parts[name]
+
+
+def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
+    """Return the rotation of a part, of one kind of its layers."""
+    if one.read is None:
+        return recipe(one.part, layer_type=layer_type, sequence_length=sequence_length)
+    if layer_type is not None:
+        fail(f"layer_type must be left out for a part whose layers are alike; got {shown(layer_type)}")
+    return one.read(one.part, sequence_length=sequence_length)
+
+
+def _with_indexer(text: Part) -> tuple[int, ...] | None:
+    """Return the layers that have an indexer with rotary, if the config tells how many layers there are."""
+    if not counts_layers(text):
+        return None
+    types = layer_types(text) or [""] * layer_count(text)
+    return tuple(i for i, kind in enumerate(types) if turns(text, kind, i) and _indexers.has_indexer(text, i))
+
+
+def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None) -> Iterator[tuple[Any, Found]]:
+    """Yield the parts beside the text, by their paths."""
+    for path, inner, outer in _sub_configs(keys, (), str(keys.get("model_type"))):
+        if path == text[: len(path)]:
+            continue
+        model_type = inner.get("model_type") or _towers.PARTS.get(outer, {}).get(path[-1])
+        if _is_tower(model_type):
+            yield path, _tower(inner, path, str(model_type))
+        elif isinstance(model_type, str) and MODELS.get(model_type, Model(rotary=False)).rotary:
+            yield path, Found(part_at(inner, path, model_type, pairing))
+
+
+def _sub_configs(
+    keys: Mapping[str, Any], path: tuple[str, ...], outer: str
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
+    """Yield the configs inside a config: their paths, and the model type of what they are in."""
+    for key, value in keys.items():
+        if _is_config(key, value) and len(path) < _MOST_DEPTH:
+            yield (*path, key), value, outer
+            yield from _sub_configs(value, (*path, key), str(value.get("model_type") or outer))
+
+
+def _is_config(key: object, value: object) -> bool:
+    """Whether an object under a key is a config inside a config."""
+    return isinstance(value, Mapping) and isinstance(key, str) and (key.endswith("_config") or key in TEXT)
+
+
+def _is_tower(model_type: object) -> bool:
+    """Whether a model type is that of a vision or an audio tower with rotary, or of one that is refused."""
+    return isinstance(model_type, str) and (model_type in _towers.TOWERS or model_type in _towers.REFUSED)
+
+
+def _kind_of(model_type: str) -> str:
+    """Return the key under which models have a tower of this type."""
+    return "audio_config" if "audio" in model_type else "vision_config"
+
+
+def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str) -> Found:
+    """Return a tower."""
+    return Found(Part(keys, path, model_type, Model(), None), _read_tower, _towers.grid)
+
+
+def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
+    """Return the rotation of a tower, which is the same for any length."""
+    del sequence_length
+    return _towers.recipe(part)
+
+
+def _has_indexer(text: Part) -> bool:
+    """Whether a config tells of an indexer with rotary, or of one that is refused when it is read."""
+    try:
+        return _indexers.why_none(text) is None
+    except (TypeError, ValueError):
+        return True
+
+
+def _read_indexer(text: Part, *, sequence_length: int | None) -> Recipe | Fact:
+    """Return the rotation of the indexers of a text part."""
+    kind = _indexers.INDEXERS[text.model_type or ""].layer_type
+    main = recipe(text, layer_type=kind if choices(text) else None, sequence_length=sequence_length)
+    return _indexers.recipe(text, main)
