@@ -102,25 +102,36 @@ def _with_indexer(text: Part) -> tuple[int, ...] | None:
 
 
 def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None) -> Iterator[tuple[Any, Found]]:
-    """Yield the parts beside the text, by their paths."""
-    for path, inner, outer in _sub_configs(keys, (), str(keys.get("model_type"))):
+    """Yield the parts beside the text, with their paths."""
+    for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
             continue
-        model_type = inner.get("model_type") or _towers.PARTS.get(outer, {}).get(path[-1])
+        model_type = _type_of(inner, path, outer)
+        row = MODELS.get(model_type, Model(rotary=False))
         if _is_tower(model_type):
-            yield path, _tower(inner, path, str(model_type))
-        elif isinstance(model_type, str) and MODELS.get(model_type, Model(rotary=False)).rotary:
+            yield path, _tower(inner, path, model_type)
+        elif row.rotary and not row.text:
             yield path, Found(part_at(inner, path, model_type, pairing))
 
 
 def _sub_configs(
-    keys: Mapping[str, Any], path: tuple[str, ...], outer: str
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
-    """Yield the configs inside a config: their paths, and the model type of what they are in."""
+    keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
+    """Yield the configs inside a config: their paths, and the model types of what they are in, by path."""
+    outer = {**outer, path: str(keys.get("model_type"))}
     for key, value in keys.items():
         if _is_config(key, value) and len(path) < _MOST_DEPTH:
             yield (*path, key), value, outer
-            yield from _sub_configs(value, (*path, key), str(value.get("model_type") or outer))
+            yield from _sub_configs(value, (*path, key), outer)
+
+
+def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
+    """Return the model type of a config inside others, which may leave it out, or name that of the whole."""
+    said = inner.get("model_type")
+    if said is not None and said not in outer.values():
+        return str(said)
+    known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
+    return next(filter(None, known), "")
 
 
 def _is_config(key: object, value: object) -> bool:

@@ -1,0 +1,212 @@
+"""Parts of a model, by the public functions: their names, rotations, layers, positions and score scales."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rope_any as ra
+from rope_any import Rope, config
+from rope_any.cli import app
+
+YARN = {
+    "type": "yarn",
+    "factor": 40,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 4096,
+    "beta_fast": 32,
+    "beta_slow": 1,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v32",
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_hidden_layers": 3,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "index_head_dim": 128,
+    "rope_scaling": YARN,
+}
+GLM = {
+    "model_type": "glm_moe_dsa",
+    "num_hidden_layers": 4,
+    "qk_rope_head_dim": 64,
+    "index_head_dim": 128,
+    "indexer_types": ["full", "shared", "shared", "full"],
+    "indexer_rope_interleave": True,
+    "rope_interleave": True,
+    "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
+}
+QWEN = {
+    "model_type": "qwen3_vl",
+    "text_config": {"model_type": "qwen3_vl_text", "head_dim": 128, "num_hidden_layers": 2, "rope_theta": 5e6},
+    "vision_config": {
+        "model_type": "qwen3_vl",  # as published: that of the whole
+        "hidden_size": 1024,
+        "num_heads": 16,
+        "depth": 5,
+        "spatial_merge_size": 2,
+    },
+}
+OMNI = {
+    "model_type": "qwen3_omni_moe",
+    "thinker_config": {
+        "model_type": "qwen3_omni_moe_thinker",
+        "text_config": {"model_type": "qwen3_omni_moe_text", "head_dim": 128, "num_hidden_layers": 4},
+        "vision_config": {"model_type": "qwen3_omni_moe_vision_encoder", "hidden_size": 1152, "num_heads": 16},
+        "audio_config": {"model_type": "qwen3_omni_moe_audio_encoder"},
+    },
+    "talker_config": {
+        "text_config": {"model_type": "qwen3_omni_moe_talker_text", "head_dim": 128, "num_hidden_layers": 3},
+        "code_predictor_config": {"model_type": "qwen3_omni_moe_talker_code_predictor", "num_hidden_layers": 5},
+    },
+}
+FLUX = {"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56]}
+MISTRAL = {"dim": 64, "n_layers": 2, "head_dim": 32, "hidden_dim": 256, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5}
+MISTRAL |= {"vocab_size": 32768, "rope_theta": 1e6}
+META = {"dim": 128, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 128256, "multiple_of": 1024}
+META |= {"norm_eps": 1e-5, "rope_theta": 5e5, "use_scaled_rope": True}
+LLAVA = {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "vit"}}
+GENAI = {"model": {"decoder": {"filename": "model.onnx", "session_options": {}}, "type": "llama"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ({"model_type": "llama", "head_dim": 64}, ("text",)),
+        (DEEPSEEK, ("text", "indexer")),
+        (GLM, ("text", "indexer")),
+        (QWEN, ("text", "vision")),
+        (
+            OMNI,
+            ("text", "vision", "talker_config.text_config", "talker_config.code_predictor_config"),
+        ),
+        (FLUX, ("transformer",)),
+        (MISTRAL, ("text",)),
+        ({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2}, ("vision",)),
+        (
+            {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "vit"}},
+            ("text",),
+        ),
+        ({"model_type": "mlcd_vision_model"}, ("vision",)),  # which is refused when it is read
+    ],
+)
+def test_names(model, wanted):
+    assert config.parts(model) == wanted
+
+
+def test_the_indexer_has_its_own_pairing_and_layers():
+    text, indexer = (Rope.from_config(DEEPSEEK, part=part) for part in ("text", "indexer"))
+    assert (text.pairing, indexer.pairing) == ("interleaved", "half")
+    assert text.frequencies == indexer.frequencies and text.attention_factor == indexer.attention_factor
+    assert config.layers(DEEPSEEK, part="indexer") == [indexer] * 3
+    indexer = Rope.from_config(GLM, part="indexer")
+    assert indexer == Rope.from_config(GLM) and indexer.pairing == "interleaved"
+    assert config.layers(GLM, part="indexer") == [indexer, None, None, indexer]
+    (told,) = config.explain(GLM, part="indexer")
+    assert told.layers == (0, 3) and "indexer_rope_interleave" in told.facts["pairing"].source
+    with pytest.raises(ValueError, match="indexer_rope_interleave must agree with the indexer of glm_moe_dsa"):
+        Rope.from_config(GLM | {"indexer_rope_interleave": False}, part="indexer")
+    assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text is not concerned
+
+
+def test_a_tower_has_layers_and_positions():
+    tower = Rope.from_config(QWEN, part="vision")
+    assert config.layers(QWEN, part="vision") == [tower] * 5
+    at = config.positions(QWEN, (4, 4), part="vision", like=np.empty(0))
+    assert at.shape == (16, 2) and at.dtype == np.int64
+    assert at[:5].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]  # blocks of two by two
+    x = np.ones((1, 2, 16, 64))
+    assert tower.apply(x, at).shape == x.shape
+    with pytest.raises(ValueError, match="num_hidden_layers must be given; got none"):
+        config.layers({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2})
+    with pytest.raises(ValueError, match="positions of this part are the caller's"):
+        config.positions(QWEN, (4, 4), like=np.empty(0))
+    with pytest.raises(ValueError, match="layer_type must be left out for a part whose layers are alike; got str 'x'"):
+        Rope.from_config(QWEN, part="vision", layer_type="x")
+
+
+def test_parts_by_the_path_of_their_config():
+    talker = "talker_config.text_config"
+    assert len(config.layers(OMNI, part=talker)) == 3
+    (told,) = config.explain(OMNI, part=talker)
+    assert told.facts["head_dim"] == (128, f"{talker}.head_dim")
+    assert Rope.from_config(OMNI, part="talker_config.code_predictor_config") == Rope(
+        ra.frequencies(128), pairing="half"
+    )
+
+
+def test_a_transformer_of_diffusers():
+    rope = Rope.from_config(FLUX)
+    assert rope.pairing == "interleaved" and len(rope.frequencies) == 3
+    at = config.positions(FLUX, (1, 2, 2), like=np.empty(0))
+    assert at.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]]
+    with pytest.raises(ValueError, match="ErnieImage"):
+        Rope.from_config({"_class_name": "ErnieImageTransformer2DModel"})
+
+
+def test_files_of_mistral_and_meta(tmp_path):
+    (tmp_path / "params.json").write_text(json.dumps(MISTRAL), encoding="utf-8")
+    rope = Rope.from_config(tmp_path)
+    assert rope == Rope(ra.frequencies(32, base=1e6), pairing="interleaved")
+    llama3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_length": 8192}
+    scaled = ra.scaling.llama3(ra.frequencies(64, base=5e5), 8.0, **llama3)
+    assert Rope.from_config(META, factor=8.0) == Rope(scaled, pairing="interleaved")
+    assert config.layers(META, factor=8.0) == [Rope.from_config(META, factor=8.0)] * 2
+    with pytest.raises(ValueError, match="factor must be given, since use_scaled_rope is true"):
+        Rope.from_config(META)
+    with pytest.raises(ValueError, match="factor must be left out but for Meta's params.json"):
+        Rope.from_config({"model_type": "llama", "head_dim": 64}, factor=8.0)
+    for keys in (MISTRAL, META):
+        with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params.json"):
+            config.modernize(keys)
+    with pytest.raises(ValueError, match="rotary, which is in the graph"):
+        Rope.from_config(GENAI)
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        ("audio", ValueError, r"part must be one that the config has \(text, vision\); got str 'audio'"),
+        (3, TypeError, r"part must be one that the config has \(text, vision\); got int 3"),
+    ],
+)
+def test_parts_that_are_not_there(part, error, message):
+    for function in (Rope.from_config, config.layers, config.explain, config.score_scale):
+        with pytest.raises(error, match=message):
+            function(QWEN, part=part)
+
+
+def test_several_parts_and_no_text():
+    towers = {"model_type": "sam3", "vision_config": {"backbone_config": {"hidden_size": 64, "num_attention_heads": 2}}}
+    assert config.parts(towers, pairing="half")
+    assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
+    with pytest.raises(ValueError, match="part must be text, whose score scale is known"):
+        config.score_scale(QWEN, part="vision")
+
+
+def test_names_of_other_programs():
+    llama = {"model_type": "llama", "head_dim": 64}
+    for key, hint in {"nope_layer_interval": "no_rope_layer_interval", "no_rope_freq": "Megatron"}.items():
+        with pytest.raises(ValueError, match=f"{key} must be written in the terms of transformers: it is .*{hint}"):
+            Rope.from_config(llama | {key: 4})
+    with pytest.raises(ValueError, match="mla_use_nope must be False, the only value that is understood"):
+        Rope.from_config(llama | {"mla_use_nope": True})
+    (told,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
+    assert told.facts["dual_chunk_attention_config"].source.endswith("; maps positions: rope_any.positions.dual_chunk")
+    assert told.facts["use_fope"].source == "use_fope; bends the table: rope_any.bending.fope"
+
+
+def test_inspect_shows_all_parts(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(QWEN | {"audio_config": {"model_type": "lightglue"}}), encoding="utf-8")
+    shown = CliRunner().invoke(app, ["inspect", str(file)])
+    assert shown.exit_code == 0
+    assert shown.stdout.count("wavelengths in tokens") == 2
+    assert "part vision" in shown.stdout and "audio: refused" in shown.stdout and "lightglue" in shown.stdout
+    alone = CliRunner().invoke(app, ["inspect", str(file), "--part", "vision"])
+    assert alone.exit_code == 0 and alone.stdout in shown.stdout
+    records = json.loads(CliRunner().invoke(app, ["inspect", str(file), "--json"]).stdout)
+    assert [record["part"] for record in records] == ["text", "vision"]
