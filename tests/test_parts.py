@@ -157,10 +157,10 @@ def test_files_of_mistral_and_meta(tmp_path):
     assert config.layers(META, factor=8.0) == [Rope.from_config(META, factor=8.0)] * 2
     with pytest.raises(ValueError, match="factor must be given, since use_scaled_rope is true"):
         Rope.from_config(META)
-    with pytest.raises(ValueError, match="factor must be left out but for Meta's params.json"):
+    with pytest.raises(ValueError, match=r"factor must be left out but for Meta's params\.json"):
         Rope.from_config({"model_type": "llama", "head_dim": 64}, factor=8.0)
     for keys in (MISTRAL, META):
-        with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params.json"):
+        with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params\.json"):
             config.modernize(keys)
     with pytest.raises(ValueError, match="rotary, which is in the graph"):
         Rope.from_config(GENAI)
