@@ -147,6 +147,28 @@ def test_a_transformer_of_diffusers():
         Rope.from_config({"_class_name": "ErnieImageTransformer2DModel"})
 
 
+def test_the_components_of_a_pipeline(tmp_path):
+    files = {
+        "transformer": FLUX,
+        "text_encoder": {"model_type": "clip_text_model", "hidden_size": 64},
+        "text_encoder_2": {"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 1},
+        "vae": {"_class_name": "AutoencoderKL"},
+    }
+    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}', encoding="utf-8")
+    for name, keys in files.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(keys), encoding="utf-8")
+    assert config.parts(tmp_path) == ("text_encoder", "text_encoder_2", "transformer")
+    assert Rope.from_config(tmp_path, part="transformer") == Rope.from_config(FLUX)
+    assert Rope.from_config(tmp_path, part="text_encoder_2") == Rope.from_config(files["text_encoder_2"])
+    with pytest.raises(ValueError, match="model_type must be one whose pairing is known"):
+        Rope.from_config(tmp_path, part="text_encoder")
+    with pytest.raises(ValueError, match="part must be given, since the config has several: one of text_encoder, "):
+        Rope.from_config(tmp_path)
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert shown.exit_code == 0 and "text_encoder: refused" in shown.stdout and "part transformer" in shown.stdout
+
+
 def test_files_of_mistral_and_meta(tmp_path):
     (tmp_path / "params.json").write_text(json.dumps(MISTRAL), encoding="utf-8")
     rope = Rope.from_config(tmp_path)

@@ -11,6 +11,7 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
+from rope_any.config._parts import PIPELINE
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
@@ -31,14 +32,14 @@ LENGTH_KINDS = ("trained", "extended", "stated")
 
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
     """Return what a config says, by the options of `explain`; an error names the file."""
-    config = load(file)
+    config = _loaded(file)
     with _naming(file):
         return explain(config, **options)
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
     """Return what a config says of each of its parts, or why a part other than the text is refused."""
-    config = load(file)
+    config = _loaded(file)
     told: dict[str, tuple[Explanation, ...] | str] = {}
     with _naming(file):
         for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")):
@@ -49,6 +50,11 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
                     raise
                 told[part] = str(error)
     return told
+
+
+def _loaded(file: Path) -> Path | dict[str, Any]:
+    """Return a config as a dict, or the folder of a pipeline of diffusers, which has several."""
+    return file if (file / PIPELINE).is_file() else load(file)
 
 
 @contextmanager

@@ -5,8 +5,11 @@ The parts of a model that rotate: text, indexers of sparse attention, towers, tr
 such part; others are named by the path of their sub-config.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import shown
 from rope_any._pairing import Pairing
@@ -27,6 +30,7 @@ from rope_any.config._parameters import (
 )
 from rope_any.config._recipe import Recipe, recipe
 
+PIPELINE = "model_index.json"  # of diffusers, in a folder with one for each component
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _DEPTHS = ("num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
@@ -54,6 +58,8 @@ class Found(NamedTuple):
 
 def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
     """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
+    if isinstance(config, str | os.PathLike) and (Path(config) / PIPELINE).is_file():
+        return _components(Path(config), pairing)
     keys = load(config)
     if _diffusers.is_diffusers(keys):
         part = Part(keys, (), str(keys["_class_name"]), Model(), pairing)
@@ -70,6 +76,28 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
         parts[name if name and alone else ".".join(path)] = other
     return parts
+
+
+def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
+    """Return the parts of a pipeline of diffusers, by the folders of its components."""
+    parts: dict[str, Found] = {}
+    for file in sorted(folder.glob("*/config.json")):
+        keys, name = load(file), file.parent.name
+        if "_class_name" in keys and keys["_class_name"] not in (_diffusers.CLASSES.keys() | _diffusers.REFUSED.keys()):
+            continue  # no transformer: a VAE, for example
+        try:
+            inner = found(keys, pairing=pairing)
+        except (TypeError, ValueError) as error:
+            parts[name] = Found(Part(keys, (), None, Model(), pairing), partial(_refuse, str(error)))
+        else:
+            parts |= {name if len(inner) == 1 else f"{name}.{part}": one for part, one in inner.items()}
+    return parts
+
+
+def _refuse(reason: str, part: Part, *, sequence_length: int | None) -> NoReturn:
+    """Refuse a component, for a reason."""
+    del part, sequence_length
+    fail(reason)
 
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
