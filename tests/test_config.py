@@ -910,6 +910,35 @@ def test_layers_that_hold_still_by_type():
     assert Rope.from_config(cohere, layer_type="sliding_attention") == Rope.from_config(cohere)
 
 
+def test_layers_of_older_files():
+    windows = {"model_type": "ultrabert", "head_dim": 64, "num_hidden_layers": 4, "attention_windows": [128, 128, 0, 0]}
+    sliding, full = (Rope(ra.frequencies(64, base=base), pairing="half") for base in (1e4, 2_560_000.0))
+    assert config.layers(windows) == [sliding, sliding, full, full]
+    dense = {"model_type": "cohere2_moe", "head_dim": 64, "num_hidden_layers": 8, "first_k_dense_replace": 2}
+    dense["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e4}
+    assert [rope is not None for rope in config.layers(dense)] == [True] * 5 + [False] + [True] * 2
+    assert [rope is not None for rope in config.layers(dense | {"prefix_dense_sliding_window_pattern": 2})] == [
+        *[True, False],
+        *[True] * 3,
+        *[False, True, True],
+    ]
+
+
+@pytest.mark.parametrize("parts", [{}, {"first_k_dense_replace": 3}, {"mlp_layer_types": ["dense", *["sparse"] * 8]}])
+def test_layers_of_cohere2_moe_as_transformers_has_them(parts):
+    pytest.importorskip("torch", reason="the models run on torch")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if not hasattr(transformers, "Cohere2MoeConfig"):
+        pytest.skip("this version of transformers has no such model")
+    theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
+    ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
+    turning = [
+        kind == "sliding_attention" or dense == "dense"
+        for kind, dense in zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
+    ]
+    assert [rope is not None for rope in ours] == turning
+
+
 def test_a_base_for_each_layer():
     granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
     assert config.layers(granite) == [Rope(ra.frequencies(64, base=b), pairing="half") for b in (1e4, 1e6)]
@@ -1540,17 +1569,10 @@ def test_sections_that_a_class_assumes_are_for_heads_of_its_width():
         assert told.facts["axes"].value == axes
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"model_type": "cohere2_moe"},
-        {"model_type": "llama", "rope_parameters": {kind: {"rope_type": "default"} for kind in ("full", "sliding")}},
-    ],
-    ids=["by its class", "by its parameters"],
-)
-def test_layers_that_differ_must_be_listed(model):
+def test_layers_that_differ_must_be_listed():
+    kinds = {kind: {"rope_type": "default"} for kind in ("full", "sliding")}
     with pytest.raises(ValueError, match="layer_types must be given, since layers differ; got none"):
-        config.layers(model | {"head_dim": 64, "num_hidden_layers": 2})
+        config.layers({"model_type": "llama", "rope_parameters": kinds, "head_dim": 64, "num_hidden_layers": 2})
 
 
 @pytest.mark.parametrize("name", SAID)

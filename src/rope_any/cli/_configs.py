@@ -11,7 +11,7 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
-from rope_any.config._parts import PIPELINE
+from rope_any.config._parts import is_pipeline
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
@@ -54,7 +54,7 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
 
 def _loaded(file: Path) -> Path | dict[str, Any]:
     """Return a config as a dict, or the folder of a pipeline of diffusers, which has several."""
-    return file if (file / PIPELINE).is_file() else load(file)
+    return file if is_pipeline(file) else load(file)
 
 
 @contextmanager

@@ -63,8 +63,6 @@ class Model(NamedTuple):
     """Whether a layer turns, by config, type and index."""
     pattern: Callable[[Config, int, int], str] | None = None
     """The type of a layer, by config, index and number of layers, where the config doesn't list types."""
-    typed: bool = False
-    """Whether that rule needs types that the config must list."""
     label: Callable[[str], str] = lambda layer_type: layer_type
     """Under which name the parameters of a layer type stand."""
     types: Mapping[str, str] = {}
@@ -131,10 +129,29 @@ def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
 
 
 def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
-    kinds = listed("mlp_layer_types", config.get("mlp_layer_types"), NAMES) or []
+    kinds = listed("mlp_layer_types", config.get("mlp_layer_types"), NAMES)
+    is_dense = index < _dense_layers(config) if kinds is None else kinds[index : index + 1] == ["dense"]
     prefix = "prefix_dense_sliding_window_pattern"
-    dense = kinds[index : index + 1] == ["dense"] and _period(prefix, config.get(prefix), 1) == 1
-    return layer_type == "sliding_attention" or dense
+    return layer_type == "sliding_attention" or (is_dense and _period(prefix, config.get(prefix), 1) == 1)
+
+
+def _dense_layers(config: Config) -> int:
+    """Return how many of the first layers have no experts."""
+    return integer("first_k_dense_replace", config.get("first_k_dense_replace") or 0)
+
+
+def _dense_first(config: Config, index: int, layers: int) -> str:
+    dense, prefix = _dense_layers(config), "prefix_dense_sliding_window_pattern"
+    if index < dense:
+        return "sliding_attention" if (index + 1) % _period(prefix, config.get(prefix), 1) else "full_attention"
+    return str(_every(4, "sliding_window_pattern")(config, index - dense, layers))
+
+
+def _by_windows(config: Config, index: int, layers: int) -> str:
+    windows = listed("attention_windows", config.get("attention_windows"))
+    if windows is None or index >= len(windows):
+        return str(_every(3)(config, index, layers))
+    return "sliding_attention" if windows[index] else "full_attention"
 
 
 def _but_every(period: int) -> Callable[[Config, str, int], bool]:
@@ -324,7 +341,9 @@ MODELS: dict[str, Model] = {
     "cohere2": Model(
         "interleaved", turns=_sliding, pattern=_every(4, "sliding_window_pattern"), sizes=_whole(8192, 64, 40)
     ),
-    "cohere2_moe": Model("interleaved", turns=_sliding_or_dense, typed=True, doubled=True, sizes={"head_dim": 128}),
+    "cohere2_moe": Model(
+        "interleaved", turns=_sliding_or_dense, pattern=_dense_first, doubled=True, sizes={"head_dim": 128}
+    ),
     "ernie4_5": Model("interleaved", base=500_000.0, sizes={"head_dim": 128}),
     **_rows("glm glm4", Model("interleaved", partial=0.5, sizes={"head_dim": 128})),
     "gptj": Model("interleaved", switch=("rotary", True, True), sizes={"rotary_dim": 64}),
@@ -434,7 +453,7 @@ MODELS: dict[str, Model] = {
         sizes={"head_dim": 128},
     ),
     "ultrabert": Model(
-        layers={"sliding_attention": Layer(10_000.0), "full_attention": Layer(2_560_000.0)}, pattern=_every(3)
+        layers={"sliding_attention": Layer(10_000.0), "full_attention": Layer(2_560_000.0)}, pattern=_by_windows
     ),
     "beam": Model(stated=True, pattern=_last_is_full(_every(6)), sizes={"head_dim": 128}),
     **_rows("laguna lfm3 mellum zaya", Model(stated=True, sizes={"head_dim": 128})),

@@ -487,7 +487,7 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
 def kinds(part: Part, /) -> list[str] | list[None]:
     """Return the type of each layer, or None for each where layers have no types."""
     count, types = layer_count(part), layer_types(part)
-    if types is None and (choices(part) or part.model.typed):
+    if types is None and choices(part):
         fail(f"{part.name(TYPES[0])} must be given, since layers differ; got none")
     return [None] * count if types is None else types
 

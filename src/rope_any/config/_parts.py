@@ -30,7 +30,6 @@ from rope_any.config._parameters import (
 )
 from rope_any.config._recipe import Recipe, recipe
 
-PIPELINE = "model_index.json"  # of diffusers, in a folder with one for each component
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _DEPTHS = ("num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
@@ -58,7 +57,7 @@ class Found(NamedTuple):
 
 def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
     """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
-    if isinstance(config, str | os.PathLike) and (Path(config) / PIPELINE).is_file():
+    if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
     keys = load(config)
     if _diffusers.is_diffusers(keys):
@@ -76,6 +75,14 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
         parts[name if name and alone else ".".join(path)] = other
     return parts
+
+
+def is_pipeline(path: Path, /) -> bool:
+    """Whether a path is the folder of a pipeline of diffusers, which has a folder for each component."""
+    try:
+        return (path / "model_index.json").is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a zero
+        return False
 
 
 def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
