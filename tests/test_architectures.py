@@ -333,8 +333,13 @@ TOLERANCE = 3e-4
 
 
 def ours(case, config, *, power=1, pairing=None):
-    rope = Rope.from_config(config.to_dict(), layer_type=case.layer_type, pairing=pairing)
-    return rope and with_frequencies(rope, lambda f: math.copysign(abs(f) ** power, f))
+    try:
+        rope = Rope.from_config(config.to_dict(), layer_type=case.layer_type, pairing=pairing)
+    except ValueError as error:
+        if "must have rotary embedding" not in str(error):
+            raise
+        return None
+    return with_frequencies(rope, lambda f: math.copysign(abs(f) ** power, f))
 
 
 def powers(case):

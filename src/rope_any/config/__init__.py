@@ -77,7 +77,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     Examples
     --------
     >>> from rope_any.config import parts
-    >>> parts({"model_type": "deepseek_v32", "head_dim": 64, "qk_rope_head_dim": 64, "num_hidden_layers": 2})
+    >>> parts({"model_type": "deepseek_v32", "qk_rope_head_dim": 64})
     ('text', 'indexer')
     """
     return tuple(_parts.found(config, pairing=pairing, factor=factor))
@@ -232,8 +232,9 @@ def positions(config: object, shape: Sequence[int], /, *, part: str | None = Non
     --------
     >>> import numpy as np
     >>> from rope_any.config import positions
-    >>> tower = {"model_type": "qwen2_vl", "vision_config": {"embed_dim": 64, "num_heads": 2, "spatial_merge_size": 2}}
-    >>> positions(tower, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
+    >>> tower = {"embed_dim": 64, "num_heads": 2, "spatial_merge_size": 2}
+    >>> model = {"model_type": "qwen2_vl", "vision_config": tower}
+    >>> positions(model, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
     """
     one = _parts.chosen(_parts.found(config, pairing=None), part)
