@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import modules
+import parts
 import pytest
 import schedules
 from numpydoc.validate import validate
@@ -176,6 +177,11 @@ def test_each_module_says_in_one_line_what_it_is_for(name):
 def test_the_table_of_modules_is_that_of_the_tree():
     assert modules.WRITTEN.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
     assert "{include} modules_table.md" in (modules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_parts_is_that_of_the_code():
+    assert parts.WRITTEN.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
+    assert "{include} parts_table.md" in (parts.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_schedules_is_that_of_the_code():

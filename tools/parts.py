@@ -1,0 +1,74 @@
+"""
+Print the parts of models that rotate beside the text, and those that are refused, as a table: `parts_table.md`.
+
+    python tools/parts.py                                  # prints the table
+    python tools/parts.py --write                          # and writes parts_table.md
+"""
+
+from collections.abc import Iterable
+
+import making
+
+from rope_any.config import _diffusers, _indexers, _towers
+
+WRITTEN = making.DOCS / "parts_table.md"
+
+
+def _grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
+    """Return the lines of a table in which names with the same cells share a line."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in rows:
+        found.setdefault(cells, []).append(f"`{name}`")
+    return [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in found.items()]
+
+
+def _base(base: object) -> str:
+    """Return a base, or the key that holds it."""
+    key, default = getattr(base, "name", None), getattr(base, "default", base)
+    number = f"{default:,.0f}".replace(",", " ") if isinstance(default, float | int) else "none"
+    return f"`{key}`, {number}" if key else number
+
+
+def table() -> str:
+    """Return the tables of towers, indexers and transformers, and of what is refused."""
+    towers = ((n, (row.pairing, _base(row.base), ", ".join(row.axes))) for n, row in _towers.TOWERS.items())
+    indexers = (
+        (n, (row.pairing, "last" if row.last else "first", row.still or "as the main attention"))
+        for n, row in _indexers.INDEXERS.items()
+    )
+    classes = ((n, (row.pairing, _base(row.base), row.covers)) for n, row in _diffusers.CLASSES.items())
+    refused = ((n, (why,)) for where in (_towers, _indexers, _diffusers) for n, why in where.REFUSED.items())
+    return "\n".join(
+        [
+            "<!-- written by tools/parts.py; run it again rather than edit this file -->",
+            "",
+            "**Vision and audio towers** of transformers, by the `model_type` of their own config:",
+            "",
+            "| tower | pairing | base, if the config says none | axes of its positions |",
+            "| --- | --- | --- | --- |",
+            *_grouped(towers),
+            "",
+            "**Indexers** of sparse attention, by the `model_type` of the text part:",
+            "",
+            "| model | pairing | features of the index head | frequencies |",
+            "| --- | --- | --- | --- |",
+            *_grouped(indexers),
+            "",
+            "**Transformers of diffusers**, by `_class_name`:",
+            "",
+            "| class | pairing | base | which tokens rotate |",
+            "| --- | --- | --- | --- |",
+            *_grouped(classes),
+            "",
+            "**Refused**, with the reason:",
+            "",
+            "| part | why no `Rope` expresses it |",
+            "| --- | --- |",
+            *_grouped(refused),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    given = making.parser(__doc__, WRITTEN).parse_args()
+    making.show(table(), WRITTEN, write=given.write)
