@@ -8,7 +8,7 @@ for the audio of a video in Omni models, whose tokens are numbered beside those 
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, compress, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import positions
 from rope_any._arrays import Array, library
@@ -23,6 +23,8 @@ _OMNI_IDS = {**_IDS, "audio_token_id": "a", "vision_start_token_id": "s", "audio
 _GLM_VIDEO = re.compile(r"\([^)]*")
 _RUNS = re.compile(r"sb(?P<both>[av]*v[av]*)(?P<end>[^iv]{0,2})|(?P<grid>i+|v+)|(?:(?!sb[av]*v)[^iv])+")
 _KINDS = {"i": "image", "v": "video"}
+
+Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates of a grid, or of text on its only axis
 
 
 class Numbering(NamedTuple):
@@ -128,6 +130,7 @@ def _omni(kinds: str, drawn: "_Grids", row: Numbering) -> list[tuple[float, ...]
     rows: list[tuple[float, ...]] = []
     first: float = 0 if row.whole else 0.0
     pair = (0, 0) if row.shared else (0, 1)  # the starts of a video and of its audio, or their ends
+    axes: list[Axes]
     for run in _RUNS.finditer(kinds):
         if run["both"] is None:
             axes = drawn.of_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
@@ -147,7 +150,7 @@ def _omni(kinds: str, drawn: "_Grids", row: Numbering) -> list[tuple[float, ...]
     return rows
 
 
-def _laid(first: float, axes: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+def _laid(first: float, axes: Axes) -> list[tuple[float, ...]]:
     """Return the positions of a grid, or of text, which has one axis."""
     return [tuple(first + place for place in token) * (3 // len(axes)) for token in product(*axes)]
 
@@ -164,9 +167,10 @@ class _Grids:
         self.used = 0
         self.frames_left = 0
 
-    def of_run(self, run: str) -> list[list[Sequence[float]]]:
+    def of_run(self, run: str) -> list[Axes]:
         """Return the coordinates (times, rows, columns) of the grids whose tokens are a run of one kind."""
-        kind, left, found = _KINDS[run[0]], len(run), []
+        kind, left = _KINDS[run[0]], len(run)
+        found: list[Axes] = []
         while left:
             if self.used == len(self.grids):
                 fail(f"grids must have one for each image and video; got {self.used}, and {left} {kind} tokens more")
