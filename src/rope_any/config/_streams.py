@@ -97,8 +97,7 @@ def stream(
     if len(letters) != len(row.ids):
         fail(f"{', '.join(row.ids)} must differ; got {shown(list(letters))}")
     tokens = _lists("token_ids", token_ids)
-    masks = [[1] * len(ids) for ids in tokens] if mask is None else _lists("mask", mask)
-    masks = [[int(integer("mask", keep + 0) != 0) for keep in kept] for kept in masks]
+    masks = [[1] * len(ids) for ids in tokens] if mask is None else [[*map(_kept, row)] for row in _lists("mask", mask)]
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
         fail(f"token_ids and mask must have shape (batch, seq); got rows of {shown(lengths)} tokens")
@@ -115,6 +114,11 @@ def stream(
         rows.append(xp.take(numbers, as_position_array(counts, like=like), axis=0))
     drawn.require_all_used()
     return xp.stack(rows, axis=0)
+
+
+def _kept(value: object) -> int:
+    """Return 1 for a token and 0 for padding."""
+    return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 
 def _spans(kinds: str, drawn: "_Grids") -> list[Any]:
