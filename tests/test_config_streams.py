@@ -171,6 +171,12 @@ def test_transformers_numbers_omni_tokens_so(name, seed, with_audio):
     check(name, case, use_audio_in_video=with_audio)
 
 
+@pytest.mark.parametrize("name", OMNI)
+def test_what_follows_a_wide_video_stands_behind_its_short_audio(name):
+    ids = [[1, START, AUDIO_START, *[VIDEO] * 5, *[AUDIO] * 2, END, END, 1]]
+    check(name, (ids, None, [[1] * len(ids[0])], [(2, (1, 2, 10, 1.0))], [2]), use_audio_in_video=True)
+
+
 # --- by hand ------------------------------------------------------------------------------------------------
 
 
