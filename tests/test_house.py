@@ -220,7 +220,11 @@ print(*sorted(name for name in dir(ra) if f"rope_any.{{name}}" in sys.modules))
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.parametrize(
     ("more", "loaded"),
-    [("", []), ("ra.config", ["axes", "config", "scaling"]), ("from rope_any import weights", ["weights"])],
+    [
+        ("", []),
+        ("ra.config", ["axes", "config", "positions", "scaling"]),
+        ("from rope_any import weights", ["weights"]),
+    ],
     ids=["none", "asked for", "imported"],
 )
 def test_a_public_module_is_loaded_when_it_is_asked_for(more, loaded):

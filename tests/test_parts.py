@@ -128,6 +128,61 @@ def test_a_tower_has_layers_and_positions():
         Rope.from_config(QWEN, part="vision", layer_type="x")
 
 
+def test_positions_of_a_stream():
+    model = QWEN | {"image_token_id": 7, "video_token_id": 8, "vision_start_token_id": 5}
+    ids = [[1, 5, 7, 7, 7, 7, 2]]
+    at = config.positions(model, token_ids=ids, grids=[(1, 4, 4)], like=np.empty(0))
+    assert at.tolist() == [
+        [[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 3, 2], [2, 3, 3], [4, 4, 4]],
+    ]
+    text = Rope.from_config(model)
+    assert text.apply(np.ones((1, 2, 7, 128)), at).shape == (1, 2, 7, 128)
+    with pytest.raises(ValueError, match="either shape or token_ids must be given"):
+        config.positions(model, like=np.empty(0))
+    with pytest.raises(ValueError, match="part must be text for token_ids; got str 'vision'"):
+        config.positions(model, token_ids=ids, grids=[(1, 4, 4)], part="vision", like=np.empty(0))
+    with pytest.raises(TypeError, match="shape must be a tuple of integers; got int 4"):
+        config.positions(model, 4, part="vision", like=np.empty(0))
+
+
+def test_what_is_not_understood_is_said():
+    llama = {"model_type": "llama", "head_dim": 64}
+    with pytest.raises(ValueError, match="index_topk tells of an indexer, which deepseek_v3 lacks"):
+        Rope.from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}, part="indexer")
+    strange = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
+    assert config.parts(strange) == ("text", "vision")
+    with pytest.raises(
+        ValueError, match="vision_config.model_type must be one whose rotation is known; got str 'moonv"
+    ):
+        Rope.from_config(strange, part="vision")
+    for wrong, error in {"x": TypeError, (1,): TypeError}.items():
+        with pytest.raises(error, match="vision_config must be an object or null"):
+            config.parts(QWEN | {"vision_config": wrong})
+    deep = []
+    for _ in range(2000):
+        deep = [deep]
+    for keys in ({"model_type": "llama4", "vision_config": {"model_type": deep}}, {"_class_name": deep}):
+        with pytest.raises((TypeError, ValueError)):
+            Rope.from_config(keys)
+    with pytest.raises(ValueError, match="config must be of one form; got the keys _class_name and model_type"):
+        Rope.from_config(FLUX | llama)
+    with pytest.raises(ValueError, match=r"pairing must be 'half' by .*; got 'interleaved'"):
+        Rope.from_config(QWEN, part="vision", pairing="interleaved")
+    with pytest.raises(ValueError, match=r"pairing must be 'interleaved' by .*; got 'half'"):
+        Rope.from_config(FLUX, pairing="half")
+    with pytest.raises(ValueError, match="factor must be left out"):
+        Rope.from_config(FLUX, factor=8.0)
+    with pytest.raises(ValueError, match="sequence_length must be between 1"):
+        Rope.from_config(QWEN, part="vision", sequence_length=-1)
+    tower = MISTRAL | {"vision_encoder": {"hidden_size": 64, "rope_theta": 1e4}}
+    assert config.parts(tower) == ("text", "vision")
+    with pytest.raises(ValueError, match="vision_encoder is not read: read that part from a config"):
+        Rope.from_config(tower, part="vision")
+    known = {"model_type": "glm5_next", "vision_config": {"model_type": "glm5_next_vision"}}
+    assert config.parts(known) == ("text", "vision")  # of which the text is not known
+    assert Rope.from_config(known, part="vision").pairing == "half"
+
+
 def test_parts_by_the_path_of_their_config():
     talker = "talker_config.text_config"
     assert len(config.layers(OMNI, part=talker)) == 3

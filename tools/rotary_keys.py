@@ -23,7 +23,7 @@ from typing import NamedTuple
 import making
 
 from rope_any.config import explain
-from rope_any.config._parameters import _ROTARY
+from rope_any.config._parameters import ROTARY
 
 WRITTEN = making.DOCS / "rotary_keys_table.md"
 CLASSIFIED = Path(__file__).with_suffix(".toml")
@@ -43,7 +43,7 @@ ENGINES = "engines"
 
 # Code that makes tables, rotates, or numbers positions.
 _CODE = re.compile(
-    rf"{_ROTARY.pattern}|rot_pos|_freqs|freqs_|inv_freq|yarn|mscale|PosEmbed$|EmbedND|Indexer|_position_ids$"
+    rf"{ROTARY.pattern}|rot_pos|_freqs|freqs_|inv_freq|yarn|mscale|PosEmbed$|EmbedND|Indexer|_position_ids$"
 )
 _NO_TABLES = re.compile(r"^_?(create|make|prepare)_\w*position_ids|relative|Sinus|SinePos|Learned|sincos")
 _SCALE = re.compile(
@@ -100,7 +100,7 @@ def is_config(node: ast.AST, *, own: bool) -> bool:
 def is_mapping(node: ast.AST, *, own: bool) -> bool:
     """Whether an expression is the parameters of rotary, an entry of them, or the keywords of a config class."""
     name = last_name(node.value if isinstance(node, ast.Subscript) else node)
-    mapping = _ROTARY.search(name) and not name.endswith("_type")
+    mapping = ROTARY.search(name) and not name.endswith("_type")
     return bool(mapping) or name.endswith("config") or (own and name == "kwargs")
 
 
@@ -241,7 +241,7 @@ def parameters(tree: ast.AST) -> Iterator[str]:
             case ast.ClassDef("RopeParameters"):
                 yield from (last_name(inner.target) for inner in node.body if isinstance(inner, ast.AnnAssign))
             case ast.Assign(value=ast.AST() as value) | ast.AnnAssign(value=ast.AST() as value):
-                speaking = any(map(_ROTARY.search, targets(node)))
+                speaking = any(map(ROTARY.search, targets(node)))
                 for inner in every_node(value) if speaking else ():
                     if isinstance(inner, ast.Dict):
                         yield from map(text, filter(None, inner.keys))
@@ -258,7 +258,7 @@ def keys_of(source: str, *, configures: bool, rotary: bool) -> set[str]:
     owns = {scope: configures and isinstance(scope, ast.ClassDef) for scope in scopes}
     named = {scope: {*reads(scope, own=owns[scope]).keys, *registered(scope)} for scope in scopes}
     every = {*(declared(tree) if configures else ())}.union(*named.values())
-    found = {name for name in every if _ROTARY.search(name)} | {*(parts(tree) if configures else ())}
+    found = {name for name in every if ROTARY.search(name)} | {*(parts(tree) if configures else ())}
     for scope in scopes:
         if rotary and (configures or named[scope]):
             found |= {*parameters(scope), *behind(scope, own=owns[scope])}

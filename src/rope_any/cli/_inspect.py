@@ -85,6 +85,7 @@ def diff(
     layer_type: LayerType = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
+    factor: Factor = None,
     as_json: AsJson = False,
 ) -> None:
     """
@@ -93,7 +94,7 @@ def diff(
     Lists the values that differ, and the largest distance of their tables by position.
     """
     options: dict[str, Any] = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
-    pairs = _paired(*(explained(file, pairing=pairing, **options) for file in (a, b)))
+    pairs = _paired(*(explained(file, pairing=pairing, factor=factor, **options) for file in (a, b)))
     records = [_difference(*pair) for pair in pairs]
     if as_json:
         echo_json(records)

@@ -23,6 +23,7 @@ from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Part, ca
 from rope_any.config._params import form_of
 from rope_any.config._recipe import Recipe, rope_of
 from rope_any.config._schemes import ORIGINAL
+from rope_any.config._streams import stream
 
 __all__ = [
     "Explanation",
@@ -201,32 +202,53 @@ def _alike(one: _parts.Found, sequence_length: int | None) -> Explanation:
     return Explanation(None, rope_of(found), found.facts, one.layers(one.part))
 
 
-def positions(config: object, shape: Sequence[int], /, *, part: str | None = None, like: Array | None = None) -> Array:
+def positions(
+    config: object,
+    shape: Sequence[int] | None = None,
+    /,
+    *,
+    token_ids: Any = None,
+    grids: Sequence[Any] = (),
+    mask: Any = None,
+    time_advances: bool = True,
+    part: str | None = None,
+    like: Array | None = None,
+) -> Array:
     """
-    Return the positions of a grid of tokens, as a model numbers them.
+    Return the positions of a grid of tokens, or of a stream of text, images and videos, as a model numbers them.
 
     Parameters
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
-    shape : sequence of int
-        How many tokens the grid has along its axes: frames, rows and columns, or rows and columns; for a vision tower
+    shape : sequence of int, optional
+        How many tokens a grid has along its axes: frames, rows and columns, or rows and columns; for a vision tower
         in patches.
+    token_ids : array or nested sequence of int, optional
+        The ids of a stream, ``(batch, seq)``, on the host. They are looked into.
+    grids : sequence, optional
+        The images and videos of a stream in the order of its tokens, row by row, each (frames, rows, columns) in
+        patches; videos of Qwen2.5-VL and the Omni models with the seconds from frame to frame as a fourth number.
+    mask : array or nested sequence, optional
+        0 for padding, ``(batch, seq)``, which gets position 0.
+    time_advances : bool, optional
+        As in `rope_any.positions.mrope`: whether text after a video stands after its last frame.
     part : str, optional
-        As for `Rope.from_config`: a tower or a transformer.
+        As for `Rope.from_config`; of a grid a tower or a transformer.
     like : array, optional
         Names the library and the device.
 
     Returns
     -------
     array
-        ``(tokens, axes)``, in the order in which the model has the tokens: int64 if all are whole numbers, else float64
-        (float32 if the library has none).
+        Of a grid ``(tokens, axes)``, in the order in which the model has the tokens; of a stream
+        ``(batch, seq, 3)``: time, height, width. Integers if all are whole numbers.
 
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if the positions of that part are the caller's.
+        As `Rope.from_config`; or if the positions of that part are the caller's, the model's numbering of streams is
+        not known, or grids don't fit the tokens.
 
     Examples
     --------
@@ -237,7 +259,16 @@ def positions(config: object, shape: Sequence[int], /, *, part: str | None = Non
     >>> positions(model, (2, 4), part="vision", like=np.empty(0))[:5].tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
     """
-    one = _parts.chosen(_parts.found(config, pairing=None), part)
+    if (shape is None) == (token_ids is None):
+        fail("either shape or token_ids must be given: a grid, or the tokens of a stream")
+    if shape is None:
+        if part not in (None, "text"):
+            fail(f"part must be text for token_ids; got {shown(part)}")
+        return stream(load(config), token_ids, grids, like=like, mask=mask, time_advances=time_advances)
+    if not isinstance(shape, list | tuple):
+        msg = f"shape must be a tuple of integers; got {shown(shape)}"
+        raise TypeError(msg)
+    one = _parts.chosen(_parts.found(config), part)
     found = None if one.grid is None else one.grid(one.part, tuple(shape))
     if found is None:
         fail("positions of this part are the caller's: its config numbers no grid (see rope_any.positions)")
@@ -247,7 +278,13 @@ def positions(config: object, shape: Sequence[int], /, *, part: str | None = Non
 
 
 def score_scale(
-    config: object, /, *, part: str | None = None, layer_type: str | None = None, pairing: Pairing | None = None
+    config: object,
+    /,
+    *,
+    part: str | None = None,
+    layer_type: str | None = None,
+    pairing: Pairing | None = None,
+    factor: float | None = None,
 ) -> float:
     """
     Return what a model multiplies the product of rotated queries and keys by, before the softmax.
@@ -256,14 +293,13 @@ def score_scale(
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
-    part, layer_type, pairing : optional
+    part, layer_type, pairing, factor : optional
         As for `Rope.from_config`. Text parts alone have one here.
 
     Returns
     -------
     float
-        In most models 1/√head_dim. The attention factor, which is in cos and sin, is no part of it. `explain` tells
-        what it is made of, as ``score_scale``.
+        In most models 1/√head_dim. The attention factor, which is in cos and sin, is no part of it.
 
     Raises
     ------
@@ -276,9 +312,9 @@ def score_scale(
     >>> score_scale({"model_type": "llama", "head_dim": 64})
     0.125
     """
-    one = _parts.chosen(_parts.found(config, pairing=pairing), part)
+    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
     if one.read is not None:
-        fail("part must be text, whose score scale is known; got another part")
+        fail(f"part must be text, whose score scale is known; got {shown(part)}")
     return float(_recipe.score(one.part, layer_type=layer_type).value)
 
 

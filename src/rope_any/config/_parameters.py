@@ -43,7 +43,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
-_ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
+ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
 # Names that speak of rotary, beside those above and those that `Model` has.
 _KNOWN = {
     *OBJECTS,
@@ -110,10 +110,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     path: tuple[str, ...] = ()
     outer = None
     levels = []
-    for _ in TEXT:
-        inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
-        if inner is None:
-            break
+    for inner in text_path(keys):
         outer = _model_type(keys, path) or outer
         levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
@@ -127,6 +124,17 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
         _refuse_outside(*level, MODELS.get(model_type or "", Model()).partial)
     names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
     return part_at(keys, path, model_type, given, names)
+
+
+def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:
+    """Return the path of the text part of a config."""
+    path: tuple[str, ...] = ()
+    for _ in TEXT:
+        inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
+        if inner is None:
+            break
+        keys, path = keys[inner], (*path, inner)
+    return path
 
 
 def part_at(
@@ -212,7 +220,7 @@ def _checked(part: Part) -> Part:
             fail(f"{part.name(key)} must be written in the terms of transformers: it is {ELSEWHERE[key]}")
         if key in INERT and value is not None and not same(value, INERT[key]):
             fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
-        if key not in known and key not in INERT and value is not None and _ROTARY.search(key):
+        if key not in known and key not in INERT and value is not None and ROTARY.search(key):
             fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
     _require_rules(part)
     return part
@@ -529,7 +537,7 @@ def turned_off(part: Part, /) -> Fact | None:
     off = switched_off(part)
     if not part.model.rotary:
         given = (key for key, value in part.keys.items() if value is not None and key not in part.model.unread)
-        if said := [key for key in given if _ROTARY.search(key)]:
+        if said := [key for key in given if ROTARY.search(key)]:
             fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
         return Fact(None, f"{part.model_type} has no rotary embedding")
     if off is None or part.model.switch is None or same(off.value, part.model.switch[2]):
@@ -594,7 +602,7 @@ def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
             fail(f"{name} must have each layer once, by its number below {most}; got {shown(index)}")
-        odd = next((key for key in entry if _ROTARY.search(str(key)) and key not in names), None)
+        odd = next((key for key in entry if ROTARY.search(str(key)) and key not in names), None)
         if odd is not None:
             fail(f"{name}.{index} must not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone")
         sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in names if key in entry}

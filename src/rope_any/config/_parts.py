@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import shown
-from rope_any._pairing import Pairing
+from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _towers
-from rope_any.config._load import Fact, fail, load
+from rope_any.config._load import Fact, fail, is_name, load, require_names
 from rope_any.config._models import MODELS, Model
 from rope_any.config._parameters import (
     MOST_LAYERS,
+    ROTARY,
     TEXT,
     Part,
     choices,
@@ -26,12 +27,14 @@ from rope_any.config._parameters import (
     layer_types,
     part_at,
     part_of,
+    text_path,
     turns,
 )
-from rope_any.config._recipe import Recipe, recipe
+from rope_any.config._recipe import Recipe, recipe, require_length
 
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
+_GGUF = "general.architecture"
 _DEPTHS = ("num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
 
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
@@ -59,21 +62,41 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
-    keys = load(config)
+    keys, given = load(config), None if pairing is None else as_pairing(pairing)
+    forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
+    if len(forms) > 1:
+        fail(f"config must be of one form; got the keys {' and '.join(forms)}, which are of several")
     if _diffusers.is_diffusers(keys):
-        part = Part(keys, (), str(keys["_class_name"]), Model(), pairing)
+        if factor is not None:
+            fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
+        part = Part(keys, (), shown(keys["_class_name"]), Model(), given)
         return {"transformer": Found(part, _diffusers.recipe, _diffusers.grid)}
-    if _is_tower(keys.get("model_type")) and keys["model_type"] not in MODELS:
-        return {_NAMES.get(_kind_of(str(keys["model_type"])), "vision"): _tower(keys, (), str(keys["model_type"]))}
-    text = part_of(keys, pairing=pairing, factor=factor)
-    parts = {"text": Found(text)}
-    if _has_indexer(text):
-        parts["indexer"] = Found(text, _read_indexer, layers=_with_indexer)
-    others = list(_others(keys, text.path, pairing))
+    model_type = keys.get("model_type")
+    if _is_tower(model_type) and model_type not in MODELS:
+        return {_NAMES[_kind_of(str(model_type))]: _tower(keys, (), str(model_type), given)}
+    others = list(_others(keys, text_path(keys), given))
+    try:
+        parts = _texts(keys, part_of(keys, pairing=pairing, factor=factor))
+    except ValueError as error:
+        if not others:
+            raise
+        parts = {"text": _refused(keys, str(error))}
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
         parts[name if name and alone else ".".join(path)] = other
+    return parts
+
+
+def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
+    """Return the text part of a config, its indexer, and parts of files of other programs, which are not read."""
+    parts = {"text": Found(text)}
+    if _has_indexer(text):
+        parts["indexer"] = Found(text, _read_indexer, layers=_with_indexer)
+    for key, name in _NAMES.items():
+        if key in text.keys and key not in keys and not text.path:
+            why = f"{text.name(key)} is not read: read that part from a config.json of transformers"
+            parts[name] = _refused(keys, why)
     return parts
 
 
@@ -95,14 +118,19 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
         try:
             inner = found(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
-            parts[name] = Found(Part(keys, (), None, Model(), pairing), partial(_refuse, str(error)))
+            parts[name] = _refused(keys, str(error))
         else:
             parts |= {name if len(inner) == 1 else f"{name}.{part}": one for part, one in inner.items()}
     return parts
 
 
+def _refused(keys: Mapping[str, Any], reason: str) -> Found:
+    """Return a part that is refused when it is read."""
+    return Found(Part(keys, (), None, Model(), None), partial(_refuse, reason))
+
+
 def _refuse(reason: str, part: Part, *, sequence_length: int | None) -> NoReturn:
-    """Refuse a component, for a reason."""
+    """Refuse a part, for a reason."""
     del part, sequence_length
     fail(reason)
 
@@ -125,7 +153,11 @@ def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) 
         return recipe(one.part, layer_type=layer_type, sequence_length=sequence_length)
     if layer_type is not None:
         fail(f"layer_type must be left out for a part whose layers are alike; got {shown(layer_type)}")
-    return one.read(one.part, sequence_length=sequence_length)
+    require_length(sequence_length)
+    made, wanted = one.read(one.part, sequence_length=sequence_length), one.part.pairing
+    if isinstance(made, Recipe) and wanted not in (None, made.pairing):
+        fail(f"pairing must be {made.pairing!r} by {made.facts['pairing'].source}; got {wanted!r}")
+    return made
 
 
 def _with_indexer(text: Part) -> tuple[int, ...] | None:
@@ -144,17 +176,25 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
         model_type = _type_of(inner, path, outer)
         row = MODELS.get(model_type, Model(rotary=False))
         if _is_tower(model_type):
-            yield path, _tower(inner, path, model_type)
+            yield path, _tower(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, Found(part_at(inner, path, model_type, pairing))
+        elif path[-1] in _NAMES and model_type not in MODELS and model_type not in _towers.UNROTATED:
+            name = ".".join((*path, "model_type"))
+            if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
+                yield path, _refused(inner, f"{name} must be one whose rotation is known; got {shown(model_type)}")
 
 
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
     """Yield the configs inside a config: their paths, and the model types of what they are in, by path."""
-    outer = {**outer, path: str(keys.get("model_type"))}
+    said = keys.get("model_type")
+    outer = {**outer, path: said if isinstance(said, str) else ""}
     for key, value in keys.items():
+        if key in _NAMES and value is not None and not isinstance(value, Mapping):
+            msg = f"{'.'.join((*path, key))} must be an object or null; got {shown(value)}"
+            raise TypeError(msg)
         if _is_config(key, value) and len(path) < _MOST_DEPTH:
             yield (*path, key), value, outer
             yield from _sub_configs(value, (*path, key), outer)
@@ -163,6 +203,9 @@ def _sub_configs(
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
     """Return the model type of a config inside others, which may leave it out, or name that of the whole."""
     said = inner.get("model_type")
+    if said is not None and not is_name(said):
+        msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(said)}"
+        raise TypeError(msg)
     if said is not None and said not in outer.values():
         return str(said)
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
@@ -184,14 +227,15 @@ def _kind_of(model_type: str) -> str:
     return "audio_config" if "audio" in model_type else "vision_config"
 
 
-def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str) -> Found:
+def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
     """Return a tower."""
-    return Found(Part(keys, path, model_type, Model(), None), _read_tower, _towers.grid)
+    return Found(Part(keys, path, model_type, Model(), pairing), _read_tower, _towers.grid)
 
 
 def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
     """Return the rotation of a tower, which is the same for any length."""
     del sequence_length
+    require_names(part.keys)
     return _towers.recipe(part)
 
 
@@ -205,6 +249,8 @@ def _has_indexer(text: Part) -> bool:
 
 def _read_indexer(text: Part, *, sequence_length: int | None) -> Recipe | Fact:
     """Return the rotation of the indexers of a text part."""
+    if (reason := _indexers.why_none(text)) is not None:
+        return Fact(None, reason)
     kind = _indexers.INDEXERS[text.model_type or ""].layer_type
     main = recipe(text, layer_type=kind if choices(text) else None, sequence_length=sequence_length)
     return _indexers.recipe(text, main)

@@ -246,9 +246,7 @@ def recipe(
     index: int | None = None,
 ) -> Recipe | Fact:
     """Return the recipe of a kind of layer, or of one layer; or the fact that it has no rotary."""
-    length = None if sequence_length is None else integer("sequence_length", sequence_length)
-    if length is not None and not 0 < length <= LONGEST:
-        fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
+    length = require_length(sequence_length)
     off = turned_off(part)
     if off is not None and layer_type is None:
         return off
@@ -288,6 +286,14 @@ def recipe(
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
+
+
+def require_length(sequence_length: object, /) -> int | None:
+    """Return a length in tokens, or None if none is given; raise unless it is one."""
+    length = None if sequence_length is None else integer("sequence_length", sequence_length)
+    if length is not None and not 0 < length <= LONGEST:
+        fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
+    return length
 
 
 def _label(part: Part, layer_type: object) -> str | None:
