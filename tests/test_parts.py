@@ -152,7 +152,7 @@ def test_what_is_not_understood_is_said():
     strange = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
     assert config.parts(strange) == ("text", "vision")
     with pytest.raises(
-        ValueError, match="vision_config.model_type must be one whose rotation is known; got str 'moonv"
+        ValueError, match=r"vision_config\.model_type must be one whose rotation is known; got str 'moonv"
     ):
         Rope.from_config(strange, part="vision")
     for wrong, error in {"x": TypeError, (1,): TypeError}.items():

@@ -156,7 +156,8 @@ def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) 
     require_length(sequence_length)
     made, wanted = one.read(one.part, sequence_length=sequence_length), one.part.pairing
     if isinstance(made, Recipe) and wanted not in (None, made.pairing):
-        fail(f"pairing must be {made.pairing!r} by {made.facts['pairing'].source}; got {wanted!r}")
+        by = made.facts.get("pairing", Fact(None, str(one.part.model_type))).source
+        fail(f"pairing must be {made.pairing!r} by {by}; got {wanted!r}")
     return made
 
 
