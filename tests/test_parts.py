@@ -193,6 +193,18 @@ def test_parts_by_the_path_of_their_config():
     )
 
 
+def test_parts_have_one_order_and_towers_say_where_their_type_is_from():
+    swapped = {"talker_config": OMNI["talker_config"], "vision_config": QWEN["vision_config"], **QWEN}
+    assert config.parts(swapped) == (
+        "text",
+        "vision",
+        *(f"talker_config.{n}_config" for n in ("text", "code_predictor")),
+    )
+    (told,) = config.explain(QWEN, part="vision")
+    assert told.facts["model_type"] == ("qwen3_vl_vision", "vision_config of this model")
+    assert len(config.layers(FLUX | {"num_layers": 19, "num_single_layers": 38})) == 57
+
+
 def test_a_transformer_of_diffusers():
     rope = Rope.from_config(FLUX)
     assert rope.pairing == "interleaved" and len(rope.frequencies) == 3

@@ -119,6 +119,7 @@ def is_name(value: object) -> bool:
 
 
 def require_names(mapping: Mapping[Any, Any]) -> None:
+    """Raise unless all keys of an object can be names."""
     for key in mapping:
         if not is_name(key):
             msg = f"config must have names as keys; got {shown(key)}"

@@ -35,15 +35,16 @@ from rope_any.config._recipe import Recipe, recipe, require_length
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _GGUF = "general.architecture"
-_DEPTHS = ("num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
+_DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
 
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
 
 def _all_layers(part: Part) -> tuple[int, ...] | None:
     """Return all layers of a tower or of a transformer, if its config tells how many there are."""
-    count = next((n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS), None)
-    return None if count is None else tuple(range(count))
+    counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
+    single = part.keys.get("num_single_layers")  # of Flux and its kin: blocks that follow the others
+    return tuple(range(counts[0] + (single if type(single) is int else 0))) if counts else None
 
 
 class Found(NamedTuple):
@@ -85,7 +86,8 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         name = _NAMES.get(path[-1], "")
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
         parts[name if name and alone else ".".join(path)] = other
-    return parts
+    first = [name for name in ("text", "indexer", *_NAMES.values()) if name in parts]
+    return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
@@ -230,7 +232,8 @@ def _kind_of(model_type: str) -> str:
 
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
     """Return a tower."""
-    return Found(Part(keys, path, model_type, Model(), pairing), _read_tower, _towers.grid)
+    names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
+    return Found(Part(keys, path, model_type, Model(), pairing, names), _read_tower, _towers.grid)
 
 
 def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
