@@ -297,6 +297,11 @@ CASES = {
         ValueError,
         "seq_axis must be an axis of x other than its last",
     ),
+    "seq_axis of thousands of digits": (
+        lambda: ROPE(X, X, seq_axis=10**5000),
+        ValueError,
+        r"seq_axis must be an axis of q other than its last; got int for shape",
+    ),
     "seq_axis the features": (lambda: ROPE.apply(X, seq_axis=-1), ValueError, "seq_axis .* got -1"),
     "seq_axis the features too": (lambda: ROPE.apply(X, seq_axis=2), ValueError, "seq_axis .* got 2"),
     "seq_axis out of range": (

@@ -26,7 +26,8 @@ class Tokens(NamedTuple):
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
-        msg = f"seq_axis must be an axis of {name} other than its last; got {seq_axis} for shape {tuple(x.shape)}"
+        got = shown(seq_axis).removeprefix("int ")  # "int" alone, of one with very many digits
+        msg = f"seq_axis must be an axis of {name} other than its last; got {got} for shape {tuple(x.shape)}"
         raise ValueError(msg)
     if isinstance(count := x.shape[seq_axis], float):
         require_known(name, x.shape)
