@@ -603,6 +603,19 @@ def test_a_forked_process_has_threads_of_its_own():
     run_alone("fork")
 
 
+def test_a_layout_is_as_long_for_any_length_of_axes_that_do_not_merge(monkeypatch):
+    pytest.importorskip("numba", reason="numba is not installed")
+    layouts, encode = [], _numba.encode
+    monkeypatch.setattr(
+        _numba, "encode", lambda *given, **options: layouts.append(encode(*given, **options)) or layouts[-1]
+    )
+    rope = ra.Rope(ra.frequencies(8), pairing="half")
+    for n in (2, 50):
+        x = np.random.default_rng(n).standard_normal((n, 4, 3, 5, 3, 8)).astype("float32")[:, :2, :2, ::2, 1:]
+        assert np.array_equal(rope.apply(x, range(2), fused=True), rope.apply(x, range(2)))
+    assert len({len(layout) for layout, _ in layouts}) == 1
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 FAR = 2**31 - 1

@@ -1,15 +1,15 @@
 """
 Layouts: where the rows of arrays are in memory, as a compiled loop reads it.
 
-A layout is 64-bit integers: a header, and after it the jobs. A job rotates the rows of one array, which lie along three
-axes: an outer, a middle and an inner one. Its work is divided into units: up to `TILE` rows of the inner axis, which
-one thread rotates at a time.
+A layout is 64-bit integers: a header, and after it one job for each array, which ends with the axes of its rows, the
+innermost first. Its work is divided into units: up to `TILE` rows of the innermost axis, which one thread rotates at a
+time. The next axis counts fastest from unit to unit, then the tiles, then the other axes.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import product
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
 
 
 class BatchAxes(NamedTuple):
@@ -22,12 +22,10 @@ class BatchAxes(NamedTuple):
     sin: tuple[int, ...]
 
 
-# Indices into the header, and into a job. All sizes, offsets and strides are in bytes.
-ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, PAST_CACHES, JOB_COUNT = range(7)
-HEADER_LENGTH = 7
-FIRST_UNIT, UNIT_COUNT, MIDDLE, INNER, TILE, ARRAY = range(6)
-X, OUT, COS, SIN = 6, 10, 14, 18  # each: the offset of the first row, and the strides of the three axes
-JOB_LENGTH = 22
+# Indices into the header, into a job, and into an axis of it. All sizes, offsets and strides are in bytes.
+ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, FEATURE_OFFSET, PAST_CACHES, JOB_COUNT, JOBS = range(9)
+ARRAY, FIRST_UNIT, UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(7)
+LENGTH, X, OUT, COS, SIN, AXIS_LENGTH = range(6)
 
 MOST_PAIRS = 256  # of a row that a loop makes at a time, in scratch memory
 _TABLE_BYTES = 2**18  # of a table that stay in a cache of one core while they rotate head after head
@@ -63,40 +61,27 @@ def encode(
     past_caches : bool
         Whether results are written past the caches.
     """
-    jobs, total = [], 0
-    for which, axes in enumerate(each):
-        for units, middle, inner, tile, (x, *x_strides), (out, *out_strides), *table in _jobs(
-            axes, pairs, item_sizes[1]
-        ):
-            jobs += [total, units, middle, inner, tile, which]
-            jobs += [x + feature_offset, *x_strides, out + feature_offset, *out_strides]
-            jobs += [number for part in table for number in part]
-            total += units
-    return array("q", [*bundle_offsets, *item_sizes, pairs, past_caches, len(jobs) // JOB_LENGTH, *jobs]), total
+    jobs, total = list[int](), 0
+    for which, batch in enumerate(each):
+        axes = _merged(batch)
+        (rows, _, _, *table), (middle, *_), *outer = axes
+        fitting = max(_TABLE_BYTES // (2 * pairs * item_sizes[1]), 1) if any(table) else _MOST_ROWS
+        tile = max(min(rows, _MOST_ROWS, fitting), 1)
+        units = middle * -(-rows // tile) * prod(axis[LENGTH] for axis in outer)
+        aligned = all(axis[OUT] % 32 == 0 for axis in axes)
+        jobs += [which, total, units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
+        total += units
+    header = [*bundle_offsets, *item_sizes, pairs, feature_offset, past_caches, len(each)]
+    return array("q", [*header, *jobs]), total
 
 
-def _jobs(axes: BatchAxes, pairs: int, size: int) -> Iterator[tuple[Any, ...]]:
-    """
-    Yield the jobs for one array, with batch axes sorted by stride, and merged if they are contiguous.
-
-    Each is how many units it has, the lengths of its middle and its inner axis, the rows of a unit; and for x, out, cos
-    and sin the offset of the first row, and three strides. If more than three axes are left, each index of the outer
-    ones has a job of its own. `size` is that of an element of the table, in bytes.
-    """
-    if 0 in axes.shape:
-        return
-    # Without axes of length 1. Two axes are merged if they are contiguous in x, out, cos and sin.
-    ordered = sorted((axis for axis in zip(*axes, strict=True) if axis[0] != 1), key=lambda axis: -abs(axis[1]))
+def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
+    """Return two or more axes, smallest stride of x first: axes that are contiguous in all arrays are one."""
+    axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []
-    for n, *strides in ordered:
-        if merged and all(before == n * stride for before, stride in zip(merged[-1][1:], strides, strict=True)):
-            merged[-1] = (merged[-1][0] * n, *strides)
+    for n, *strides in axes:
+        if merged and all(stride == merged[-1][0] * last for stride, last in zip(strides, merged[-1][1:], strict=True)):
+            merged[-1] = (merged[-1][0] * n, *merged[-1][1:])
         else:
             merged.append((n, *strides))
-    first, second, last = ([(1, 0, 0, 0, 0)] * 3 + merged)[-3:]
-    fitting = max(_TABLE_BYTES // (2 * pairs * size), 1) if last[3] or last[4] else _MOST_ROWS
-    tile = min(last[0], _MOST_ROWS, fitting)
-    units, outer = first[0] * second[0] * -(-last[0] // tile), merged[:-3]
-    for index in product(*(range(axis[0]) for axis in outer)):
-        offsets = (sum(i * axis[part] for i, axis in zip(index, outer, strict=True)) for part in range(1, 5))
-        yield units, second[0], last[0], tile, *zip(offsets, first[1:], second[1:], last[1:], strict=True)
+    return merged + [(1, 0, 0, 0, 0)] * (2 - len(merged))

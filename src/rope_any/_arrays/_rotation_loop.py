@@ -59,36 +59,49 @@ def _rotate_row(
 
 
 @njit(forceinline=True)
-def _offset_and_strides(job: int, index: int) -> tuple[int, int, int, int]:
-    """Return the offset of the first row of an array in a job, and the strides of the three axes."""
-    return int64_at(job, index), int64_at(job, index + 1), int64_at(job, index + 2), int64_at(job, index + 3)
+def _axis(axis: int) -> tuple[int, int, int, int, int]:
+    """Return the length of an axis, and the strides along it of x, of its result, of cos and of sin."""
+    return (
+        int64_at(axis, _layout.LENGTH),
+        int64_at(axis, _layout.X),
+        int64_at(axis, _layout.OUT),
+        int64_at(axis, _layout.COS),
+        int64_at(axis, _layout.SIN),
+    )
 
 
 @njit(forceinline=True)
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units of a layout, each a tile of the inner axis, whose rows of the table stay in the cache."""
+    """Rotate units of a layout, each a tile of the innermost axis, whose rows of the table stay in the cache."""
     memory, ready, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     ready += -ready % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
-    for n in range(int64_at(layout, _layout.JOB_COUNT)):
-        job = layout + 8 * (_layout.HEADER_LENGTH + n * _layout.JOB_LENGTH)
-        before, which = int64_at(job, _layout.FIRST_UNIT), int64_at(job, _layout.ARRAY)
-        middle, inner, tile = int64_at(job, _layout.MIDDLE), int64_at(job, _layout.INNER), int64_at(job, _layout.TILE)
-        x, x0, x1, x2 = _offset_and_strides(job, _layout.X)
-        out, o0, o1, o2 = _offset_and_strides(job, _layout.OUT)
-        cos, c0, c1, c2 = _offset_and_strides(job, _layout.COS)
-        sin, s0, s1, s2 = _offset_and_strides(job, _layout.SIN)
-        x, out, cos, sin = x + addresses[which], out + addresses[2 + which], cos + addresses[4], sin + addresses[5]
-        past_caches = int64_at(layout, _layout.PAST_CACHES) and (out | o0 | o1 | o2) % 32 == 0 and x != out
-        tiles = -(-inner // tile)
+    offset, job = int64_at(layout, _layout.FEATURE_OFFSET), layout + 8 * _layout.JOBS
+    for _ in range(int64_at(layout, _layout.JOB_COUNT)):
+        which, before, tile = (
+            int64_at(job, _layout.ARRAY),
+            int64_at(job, _layout.FIRST_UNIT),
+            int64_at(job, _layout.TILE),
+        )
+        axis, axis_count = job + 8 * _layout.AXES, int64_at(job, _layout.AXIS_COUNT)
+        rows, x_row, out_row, cos_row, sin_row = _axis(axis)
+        middle, x_middle, out_middle, cos_middle, sin_middle = _axis(axis + 8 * _layout.AXIS_LENGTH)
+        tiles, first_out = -(-rows // tile), addresses[2 + which] + offset
+        past_caches = int64_at(layout, _layout.PAST_CACHES) and int64_at(job, _layout.ALIGNED) and first_out % 32 == 0
+        past_caches = past_caches and addresses[which] != addresses[2 + which]
         for unit in range(max(begin - before, 0), min(end - before, int64_at(job, _layout.UNIT_COUNT))):
             rest, j = divmod(unit, middle)
-            i, t = divmod(rest, tiles)
-            for k in range(t * tile, min((t + 1) * tile, inner)):
-                of_x, of_out = x + i * x0 + j * x1 + k * x2, out + i * o0 + j * o1 + k * o2
-                of_cos, of_sin = cos + i * c0 + j * c1 + k * c2, sin + i * s0 + j * s1 + k * s2
+            rest, t = divmod(rest, tiles)
+            x, out = addresses[which] + offset + j * x_middle, first_out + j * out_middle
+            cos, sin = addresses[4] + j * cos_middle, addresses[5] + j * sin_middle
+            for n in range(2, axis_count):
+                length, x_step, out_step, cos_step, sin_step = _axis(axis + 8 * n * _layout.AXIS_LENGTH)
+                rest, i = divmod(rest, length)
+                x, out, cos, sin = x + i * x_step, out + i * out_step, cos + i * cos_step, sin + i * sin_step
+            for k in range(t * tile, min((t + 1) * tile, rows)):
+                of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
                     _rotate_row(number, direction, of_x, ready, of_cos, of_sin, memory, pairs, pair_stride, gap)
                     for byte in range(0, 2 * pairs * size, 32):
@@ -98,6 +111,7 @@ def _rotate_units(
                     near, far, many = p * pair_stride * size, p * table_size, min(pairs - p, _layout.MOST_PAIRS)
                     row, row_out, row_cos, row_sin = of_x + near, of_out + near, of_cos + far, of_sin + far
                     _rotate_row(number, direction, row, row_out, row_cos, row_sin, memory, many, pair_stride, gap)
+        job = axis + 8 * axis_count * _layout.AXIS_LENGTH
 
 
 @njit(forceinline=True)
