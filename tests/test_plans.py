@@ -162,7 +162,7 @@ def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatc
     first, plans = bits(call()), len(PLANS)
     assert len([key for key in PLANS if key[1] != "table"]) == 1  # others are of the tables that the calls are given
     with monkeypatch.context() as patch:
-        for module, checks in ((_rope, ("check", "check_table", "plan_of")), (_rotate, ("check", "check_table"))):
+        for module, checks in ((_rope, ("require_rotatable", "check_table", "plan_of")), (_rotate, ("require_rotatable", "check_table"))):
             for check in checks:
                 patch.setattr(module, check, lambda *_, check=check, **__: pytest.fail(f"{check} was called again"))
         second = bits(call())
@@ -178,9 +178,10 @@ def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatc
 def test_fused_calls_have_plans_of_their_own(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     q, k = qk(np.asarray)
+    ROPE(q, k)  # which finds the library; plans are kept from then on
     plain, fused = bits(ROPE(q, k)), bits(ROPE(q, k, fused=True))
     assert len(PLANS) == 2
-    monkeypatch.setattr(_rope, "check", lambda *_, **__: pytest.fail("checked again"))
+    monkeypatch.setattr(_rope, "require_rotatable", lambda *_, **__: pytest.fail("checked again"))
     assert [bits(ROPE(q, k)), bits(ROPE(q, k, fused=True))] == [plain, fused]
 
 
@@ -969,27 +970,29 @@ def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
 
 
 _FREED = """
-import os
+import itertools, os
 import torch
 import rope_any as ra
 
 torch.set_num_threads(1)
 for how, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)):
     for dtype in (torch.float32, torch.float16):
-        for kept in (False, True):
+        rope, made = ra.Rope(ra.frequencies(32), pairing=how), torch.ones(tokens, 32, dtype=dtype)
+        for kept, first, fused in itertools.product((False, True), (0, 1), (False, True)):
+            rope.apply(made[:1], fused=fused)
             child = os.fork()
             if child == 0:
                 os.close(2)
-                rope, x = ra.Rope(ra.frequencies(32), pairing=how), torch.ones(tokens, 32, dtype=dtype)
+                x = made.clone()[first:]
                 if kept:
-                    rope.apply(x.clone(), 5)
+                    rope.apply(x.clone(), 5, fused=fused)
                 x.untyped_storage().resize_(0)
                 try:
-                    rope.apply(x, 5)
+                    rope.apply(x, 5, fused=fused)
                 except RuntimeError:
                     os._exit(0)
                 os._exit(1)
-            print(how, tokens, dtype, kept, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(how, tokens, dtype, kept, first, fused, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -1000,7 +1003,45 @@ for how, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interle
 )
 def test_a_freed_tensor_raises(pairing, tokens):
     exits = [line.split()[-1] for line in _freed().splitlines() if line.startswith(f"{pairing} {tokens} ")]
-    assert exits == ["0"] * 4, _freed()
+    assert exits == ["0"] * 16, _freed()
+
+
+_LOCKED = """
+import os, signal
+import torch
+import rope_any as ra
+from rope_any._arrays import torch as ours
+
+ours._INITIALISING.acquire()  # as a thread would that makes its first table
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    ra.cos_sin(torch.arange(2), (1.0, 0.5))
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.usefixtures("torch")
+def test_a_forked_process_does_not_wait_for_threads_of_its_parent():
+    assert _python(_LOCKED).stdout == "0\n"
+
+
+@pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_zeros_without_memory_are_not_given_to_compiled_code(pairing, torch):
+    rope, zeros, x = ROPES[pairing], torch._efficientzerotensor((3, 6, 32)), torch.from_numpy(data(3, 6, 32))
+    table = rope.table(range(6), like=x)
+    for _ in range(2):
+        assert torch.equal(rope.apply(zeros, table, fused=True), torch.zeros(3, 6, 32))
+        still = ra.Table(table.cos, torch._efficientzerotensor(tuple(table.sin.shape)))
+        want = ra.rotate(x, table.cos, torch.zeros_like(table.sin), pairing=pairing)
+        assert torch.equal(ra.rotate(x, *still, pairing=pairing, fused=True), want)
+        rope.apply(x, table, fused=True)
+        leaf = x.clone().requires_grad_()
+        rope.apply(leaf, table, fused=True).backward(zeros)
+        assert torch.equal(leaf.grad, torch.zeros(3, 6, 32))
 
 
 @cache

@@ -1,6 +1,7 @@
 """PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the rule of differentiation."""
 
 import inspect
+import os
 import platform
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ _transforms: Any = torch._C._are_functorch_transforms_active  # noqa: SLF001  # 
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack  # noqa: SLF001  # likewise
 _function_modes: Any = torch._C._len_torch_function_stack  # noqa: SLF001  # likewise
 _function_mode_at: Any = torch._C._get_function_stack_at  # noqa: SLF001  # likewise
+_is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -84,6 +86,15 @@ def _is_watched() -> bool:
     )
 
 
+_LOWEST = 2**40  # a low address may be an offset from no address at all; on Linux processes have none so low
+
+
+def _has_memory(x: Array) -> bool:
+    """Whether a tensor's numbers are in memory: not those of a zero in name only, nor those of a freed storage."""
+    address = x.data_ptr()
+    return bool(address >= _LOWEST or address != x.storage_offset() * x.itemsize or x.numel() == 0)
+
+
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if _is_watched():
         return None
@@ -92,7 +103,8 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     try:
         for x in tensors:
             if type(x) in _PLAIN:
-                if (recording and x.requires_grad) or x.is_neg() or (not x.data_ptr() and x.numel()):
+                lacks_memory = x.data_ptr() < _LOWEST and not _has_memory(x)
+                if (recording and x.requires_grad) or x.is_neg() or lacks_memory:
                     return None
                 facts += (x.dtype, x.is_cpu or x.device, x.shape, x.is_contiguous() or x.stride())
             elif x is None:
@@ -123,8 +135,8 @@ def _supports_out(*tensors: Array | None) -> bool:
         return False
     if _is_transformed(*given):
         return False
-    empty = [x for x in given if not x.data_ptr() and x.numel()]
-    if not all(x._is_zerotensor() for x in empty):  # noqa: SLF001  # nothing public tells
+    empty = [x for x in given if not _has_memory(x)]
+    if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # nothing public tells
         msg = "a tensor must have memory; got one whose storage was freed"
         raise RuntimeError(msg)  # torch crashes at no address
     return not empty
@@ -141,9 +153,8 @@ def _address(x: Array) -> int | None:
 
 
 def _is_readable(x: Array) -> bool:
-    """Whether numbers stand where a tensor has its memory: not for one with a negative bit, nor for one without any."""
-    # Without memory are a zero that is none but in name, and what is left of a freed tensor.
-    return not x.is_neg() and (x.data_ptr() != 0 or x.numel() == 0)
+    """Whether a tensor's numbers are in memory as they are, which those with a negative bit are not."""
+    return not x.is_neg() and _has_memory(x)
 
 
 def _mark_written(x: Array) -> None:
@@ -171,7 +182,8 @@ def _as_complex(x: Array) -> Array | None:
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
 
 
-def _multiplies_complex(pairs: int) -> bool:
+def _complex_product_is_exact(pairs: int) -> bool:
+    """Whether the bits of a complex product don't depend on where in an array a row of so many pairs is."""
     # What is left of a loop behind its last whole vectors is multiplied by other code, which rounds once less. Rows of
     # sixteen leave nothing: two of the largest vectors, which a loop takes at a time.
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
@@ -211,7 +223,7 @@ def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
-    if _multiplies_complex(c.shape[-1]):
+    if _complex_product_is_exact(c.shape[-1]):
         factor = torch.complex(c, s)
 
         def rotated(x: Array) -> Array:
@@ -237,7 +249,7 @@ def _initialise_trig(x: Array) -> None:
     MKL chooses a kernel at the first call of each function. If several threads make that call together, one of them
     may be given the wrong one, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
     """
-    if torch.compiler.is_compiling() or not x.is_cpu:
+    if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
         return
     with _INITIALISING:
         if not _INITIALISED:
@@ -257,10 +269,20 @@ def _call_trig() -> None:
 _INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
 
 
+def _renew_lock() -> None:
+    """Renew the lock in a forked process: a thread that is not there may hold it."""
+    global _INITIALISING  # noqa: PLW0603  # the one of the parent stays locked
+    _INITIALISING = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
-    if not plain or _is_transformed(*tensors):
+    if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
         return "a tensor of a subclass, without memory or under a transformation is not compiled"
     # It reads the numbers behind such a view with their old sign (torch 2.13).
     return "torch.compile does not see a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
@@ -346,7 +368,7 @@ LIBRARY = Library(
         strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         tile_size=lambda: _memory.tile_size() * min(torch.get_num_threads(), 8),
         as_complex=_as_complex,
-        multiplies_complex=_multiplies_complex,
+        complex_product_is_exact=_complex_product_is_exact,
         multiply_complex=_multiply_complex,
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
