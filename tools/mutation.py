@@ -50,7 +50,9 @@ ROOMS = {
     "config._schemes": CONFIG,
 }
 # For chunks, shards and gradients, which NumPy has not.
-BEYOND = {f"_schedules.{name}" for name in ("_forward", "_rotate_parts", "_rotate_part", "_vjp", "_rotate_recorded")}
+BEYOND = {
+    f"_schedules.{name}" for name in ("_rotate_unrecorded", "_rotate_parts", "_rotate_part", "_vjp", "_rotate_recorded")
+}
 BEYOND |= {"_table._beside_shards"}
 SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
 FEW = 10  # tests that call a function

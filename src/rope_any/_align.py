@@ -55,7 +55,11 @@ def expand_positions(
 def positions_by_axis(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str
 ) -> list[SplitPositions]:
-    """Return the positions of the tokens on each axis, with no digit lost; raise if they don't fit the tokens."""
+    """
+    Return the positions of the tokens on each axis, exactly, and sharded as the tokens are.
+
+    A single number is the position of the first token, and None is 0. Raise if positions don't fit the tokens.
+    """
     at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
     rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)

@@ -19,7 +19,7 @@ from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequenci
 from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
-from rope_any._rotate import check, plan_of
+from rope_any._rotate import plan_of, require_rotatable
 from rope_any._schedules import Plan, Rotation
 from rope_any._table import (
     BentTable,
@@ -478,7 +478,7 @@ class Rope:
             if isinstance(positions, tuple):
                 self._check_given(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
-            check(rotation, each.x, given, out, name=each.name)
+            require_rotatable(rotation, each.x, given, out, name=each.name)
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return decided._replace(run=plan), tables
 
@@ -515,7 +515,7 @@ class Rope:
             tables = positions[0] if positions[0] is positions[1] else positions
         else:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            tables = self._made(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
+            tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
         if shorter:
             (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
@@ -524,13 +524,13 @@ class Rope:
             tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
         return tables
 
-    def _made(
+    def _make_table(
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
-        """Return the table of tokens at positions, the last ones', in the dtype of `like`; a pair if tokens differ."""
+        """Return the table of the tokens that this process holds, in the dtype of `like`; a pair if q and k differ."""
         of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
-        def make(tokens: Tokens, at: Positions | None) -> Table:
+        def table_for(tokens: Tokens, at: Positions | None) -> Table:
             each = own_positions(tokens, at, axes)
             options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # of which the rotation warns
             return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
@@ -541,8 +541,8 @@ class Rope:
             if uneven:  # then a process holds other tokens of q than of k
                 at = as_position_array(expand_positions(of_k, positions, axes), like=of_k.x, lib=lib)
                 at = query_tail(at, first.count, of_k.count, axis=-1 if axes is None else -2)
-                return make(first, at), make(of_k, positions)
-        return make(of_k, positions)
+                return table_for(first, at), table_for(of_k, positions)
+        return table_for(of_k, positions)
 
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""

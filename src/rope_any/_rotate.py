@@ -86,7 +86,7 @@ def rotate(
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check_table(lib, cos, sin)
     rotation, table = Rotation(lib, *how), Table(cos, sin)
-    check(rotation, x, table, out)
+    require_rotatable(rotation, x, table, out)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
         msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {given}"
@@ -96,8 +96,8 @@ def rotate(
     return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
 
 
-def check(rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x") -> None:
-    """Raise unless x, called `name`, can be rotated by a table, and `out` is an array like it."""
+def require_rotatable(rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x") -> None:
+    """Raise unless a table fits x, which errors call `name`, and `out` is like x with no gradient recorded."""
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:

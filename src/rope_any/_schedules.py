@@ -8,7 +8,7 @@ from operator import call
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, X, library
-from rope_any._arrays._compilers import PairLayout, compiled, warn_fallback, write_pairs
+from rope_any._arrays._compilers import PairLayout, compiled_or_eager, warn_fallback, write_pairs
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
 from rope_any._arrays._threads import SHARED_FROM, run_shared
@@ -156,12 +156,12 @@ def _rotate_recorded(rotation: Rotation, x: X, table: Table, out: X | None) -> X
     """Rotate by another schedule, so that autograd keeps only the table (x too if the table is learned)."""
     del out  # `check` has refused one
     with_gradient: Any = rotation.lib.with_gradient
-    rotated: X = with_gradient(partial(_forward, rotation), partial(_vjp, rotation), x, *table)
+    rotated: X = with_gradient(partial(_rotate_unrecorded, rotation), partial(_vjp, rotation), x, *table)
     return rotated
 
 
-def _forward(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
-    """Return x rotated by a table, by the schedule for arrays that are not recorded."""
+def _rotate_unrecorded(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
+    """Rotate x in the forward or the backward pass, by the schedule for arrays that autograd does not record."""
     return dispatch(rotation, (x,), Table(cos, sin), (None,))[0]
 
 
@@ -171,7 +171,7 @@ def _vjp(
     """Return the gradients of x, cos and sin that are wanted, for the gradient g of the rotated x."""
     (x, cos, sin), lib = kept, rotation.lib
     # of x: Rᵀ g, the rotation backwards
-    of_x = _forward(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
+    of_x = _rotate_unrecorded(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
@@ -322,7 +322,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
     def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         return _rotate_whole(rotation, x, Table(cos, sin), out)
 
-    return compiled(rotation.lib, whole)
+    return compiled_or_eager(rotation.lib, whole)
 
 
 # --- few elements: all at once ----------------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def _is_complex(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: t
     if rotation.pairing != "interleaved" or not _in_memory(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
-    return host.multiplies_complex(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
+    return host.complex_product_is_exact(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
 def _loops(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:

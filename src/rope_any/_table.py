@@ -17,7 +17,7 @@ from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple, cast
 
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
-from rope_any._arrays._compilers import compiled, warn_fallback
+from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._checks import flag
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
@@ -60,7 +60,7 @@ class BentTable(Table):
 
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
-    """Raise unless cos and sin make a table."""
+    """Raise unless cos and sin are floating-point arrays of one shape ``(..., pairs)``."""
     lib.require_floating("cos", cos)
     lib.require_floating("sin", sin)
     if cos.shape != sin.shape or cos.ndim == 0:
@@ -315,7 +315,7 @@ def _compiled_table(
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
 
-    return compiled(lib, make)
+    return compiled_or_eager(lib, make)
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:

@@ -132,11 +132,12 @@ def library(**arrays: Array) -> Library:
         found = ", ".join(f"{name} of {record.name}" for name, record in records.items())
         msg = f"{' and '.join(arrays)} must come from one array library; got {found}"
         raise TypeError(msg)
-    _require_one_device(record, arrays)
+    _require_same_placement(record, arrays)
     return record
 
 
-def _require_one_device(record: Library, arrays: dict[str, Array]) -> None:
+def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
+    """Raise unless all arrays are on one device, and their library can combine them."""
     first, place = "", None
     for name, array in arrays.items():
         here = record.placement(array)

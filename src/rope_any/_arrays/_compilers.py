@@ -30,8 +30,12 @@ def warn_fallback(reason: str) -> None:
 _WARNED: set[str] = set()
 
 
-def compiled(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return a function of arrays, compiled; if that fails it warns, and the function runs as it is."""
+def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
+    """
+    Return a function compiled, which falls back to the plain one.
+
+    When a compiled call fails and the plain one does not, it warns once, and never tries the compiler again.
+    """
     compiler: Any = lib.compiler
     fast = compiler.compile(function)
 

@@ -45,7 +45,7 @@ def _alias_scope(builder: Any, memory: str) -> Any:
 
 
 def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
-    """Return a pointer to a number of an index behind an address."""
+    """Return a pointer to the number at ``address[index]``."""
     return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
 
 
@@ -113,7 +113,7 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
 
 
 def _int64_at(_: Any, address: Any, index: Any) -> Any:
-    """Return the 64-bit integer of an index behind an address."""
+    """Return the int64 at ``address[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature

@@ -47,8 +47,8 @@ class HostMemory(NamedTuple):
     """How many elements to rotate at a time: what the caches of the cores hold."""
     as_complex: Callable[[Array], Array | None]
     """The pairs of adjacent features as complex numbers in the same memory; None if they cannot be seen so."""
-    multiplies_complex: Callable[[int], bool]
-    """Whether a complex number in a row of so many has a product of the same bits, whatever else is multiplied."""
+    complex_product_is_exact: Callable[[int], bool]
+    """Whether the bits of a complex product don't depend on where in an array a row of so many pairs is."""
     multiply_complex: Callable[[Array, Array, Array], None]
     """``(x, factor, out)``: such products, written into `out`."""
     few: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]

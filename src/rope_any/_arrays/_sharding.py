@@ -36,7 +36,7 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
     from torch.distributed.tensor import Partial
 
     require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
-    _require_even_shards("x", x)
+    _require_default_shards("x", x)
     parts = []
     for table in tables:
         part = shard_like("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
@@ -62,8 +62,8 @@ def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
         raise ValueError(msg)
 
 
-def _require_even_shards(name: str, x: Array) -> None:
-    """Raise unless a tensor is sharded as `distribute_tensor` does: else the tokens of a process are not known."""
+def _require_default_shards(name: str, x: Array) -> None:
+    """Raise unless the shard here has the shape that `distribute_tensor` gives it: else its tokens are not known."""
     wanted, at = list(x.shape), x.device_mesh.get_coordinate()
     for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
         if placed.is_shard():
@@ -104,7 +104,7 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
         for placed in like.placements
     )
     a = replicated(a, like=like)
-    _require_even_shards(name, a)
+    _require_default_shards(name, a)
     for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
         # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
         if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):

@@ -60,7 +60,8 @@ def _devices() -> dict[str, Any]:
 
 
 def _put(data: Any, device: int) -> Array:
-    cupy.cuda.Device(device).use()  # and on: CuPy computes on the current device alone
+    """Make a device the current one, for good, and copy data to it: CuPy computes on the current device alone."""
+    cupy.cuda.Device(device).use()
     return cupy.asarray(data)
 
 

@@ -109,10 +109,11 @@ def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
+    """Return a function that allocates an array like x; of contiguous ones in half the time of `empty_like`."""
     shape, empty = x.shape, np.empty
     if not x.flags.c_contiguous:
         return LIBRARY.empty_like
-    return lambda x: empty(shape, x.dtype)  # in half the time
+    return lambda x: empty(shape, x.dtype)
 
 
 def _why_no_loop(x: Array, *_: Array | None) -> str | None:
@@ -141,7 +142,7 @@ LIBRARY = Library(
         strides=lambda x: x.strides,
         tile_size=_memory.tile_size,
         as_complex=_as_complex,
-        multiplies_complex=lambda pairs: pairs > 1,  # for one its loops differ; others end as they begin
+        complex_product_is_exact=lambda pairs: pairs > 1,  # for one its loops differ; others end as they begin
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
         few={"half": _few_halves, "interleaved": _few_neighbours},
         contiguous=np.ascontiguousarray,
