@@ -112,9 +112,24 @@ def by_layer(case):
     return [case._replace(layer_type=kind) for kind in sorted(told & used or told or used)]
 
 
+# What turns rotary on where default configs have it off, or have no layer of attention.
+TURNED_ON = {
+    "BambaConfig": {"attn_layer_indices": [0]},
+    "EsmConfig": {"position_embedding_type": "rotary"},
+    "GraniteMoeHybridConfig": {"position_embedding_type": "rope", "layer_types": ["attention"] * 32},
+    "SeamlessM4TConfig": {"position_embeddings_type": "rotary"},
+    "Wav2Vec2BertConfig": {"position_embeddings_type": "rotary"},
+    "Wav2Vec2ConformerConfig": {"position_embeddings_type": "rotary"},
+    "Zamba2Config": {"use_mem_rope": True},
+}
+
+
+def config_class(case):
+    return getattr(import_module(f"transformers.models.{case.home}.configuration_{case.home}"), case.config)
+
+
 def default_config(case, **changes):
-    home = import_module(f"transformers.models.{case.home}.configuration_{case.home}")
-    return getattr(home, case.config)(**changes)
+    return config_class(case)(**TURNED_ON.get(case.config, {}) | changes)
 
 
 CASES = list(cases())
@@ -403,6 +418,13 @@ def test_an_architecture_agrees(case):
     config = default_config(case)
     skip_what_is_newer(config)
     check(case, config, scores=case.config not in COMPLETED)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.config in TURNED_ON], ids=str)
+def test_an_architecture_whose_rotary_is_off_is_refused_until_it_is_on(case):
+    config = config_class(case)()
+    with pytest.raises(ValueError, match="config must have rotary embedding to make a Rope of; got none"):
+        Rope.from_config(config.to_dict())
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config in DISAGREEING], ids=str)

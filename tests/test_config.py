@@ -412,7 +412,22 @@ def test_what_is_told_and_where_it_stands(name):
     without = set() if "model_type" in given else {"model_type"}
     without |= {"trained_length"} if "stated_length" in want else set()  # it may be either
     want = {key: fact for key, fact in (TOLD["llama"][1] | want).items() if key not in without}
-    assert told.facts == want
+    assert {key: fact for key, fact in told.facts.items() if key != "score_scale"} == want
+
+
+def test_the_score_scale_is_told_with_its_source():
+    llama = {"model_type": "llama", "head_dim": 64}
+    assert config.explain(llama)[0].facts["score_scale"] == (0.125, "1 / sqrt(head_dim)")
+    assert config.score_scale(llama) == 0.125
+    gemma = config.explain(GEMMA3)
+    assert {told.facts["score_scale"] for told in gemma} == {
+        (1 / 16, "(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type sliding_attention"),
+        (1 / 16, "(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type full_attention"),
+    }
+    assert config.score_scale(GEMMA3) == 1 / 16
+    (told,) = config.explain({"head_dim": 64}, pairing="half")
+    assert told.facts["score_scale"].value is None
+    assert "must be one whose score scale is known" in told.facts["score_scale"].source
 
 
 def test_a_long_path_is_shortened_in_a_message():
@@ -471,7 +486,12 @@ OLDER = {
     "attn_rotary_emb": (ra.frequencies(64), LLAMA | {"model_type": "bamba", "attn_rotary_emb": 64}),
     "rotary_embedding_base": (
         ra.frequencies(128, base=777),
-        LLAMA | {"model_type": "wav2vec2-conformer", "rotary_embedding_base": 777},
+        LLAMA
+        | {
+            "model_type": "wav2vec2-conformer",
+            "position_embeddings_type": "rotary",
+            "rotary_embedding_base": 777,
+        },
     ),
     "kv_channels": (ra.frequencies(96), {"model_type": "jetmoe", "kv_channels": 96}),
     "d_model": (F, {"model_type": "dbrx", "d_model": 4096, "n_heads": 32}),
@@ -962,7 +982,7 @@ def test_layers_that_differ_one_by_one_are_told_one_by_one():
         "num_hidden_layers": 4,
         "layer_rope_theta": [1e4, 1e6, 0, 1e4],
     }
-    with pytest.raises(ValueError, match=r"layer_rope_theta differs between layers: use rope_any.config.layers"):
+    with pytest.raises(ValueError, match=r"layer_rope_theta tells layers apart: use rope_any.config.layers"):
         Rope.from_config(granite)
     told = config.explain(granite)
     assert [(one.layers, one.facts["rope_theta"]) for one in told] == [
@@ -1408,6 +1428,7 @@ def test_each_value_says_where_it_comes_from():
         "rope_type": "rope_scaling.rope_type",
         "rope_theta": "default of gpt_neox",
         "head_dim": "hidden_size // num_attention_heads",
+        "score_scale": "1 / sqrt(hidden_size // num_attention_heads)",
         "rotary_dim": "rotary_pct",
         "partial_rotary_factor": "rotary_pct",
         "factor": "rope_scaling.factor",
@@ -1622,8 +1643,13 @@ def test_a_text_part_goes_by_the_name_of_the_whole():
 def test_it_says_what_is_outside_the_rotation_and_what_is_off():
     (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
     assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
-    (told,) = config.explain({"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16})
-    assert told.facts["rotary"] == ("off", "default of esm is str 'absolute': no layer turns")
+    esm = {"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16}
+    (told,) = config.explain(esm)
+    off = "position_embedding_type, default of esm, is str 'absolute'"
+    assert told == (None, None, {"rotary": (None, off)}, ())
+    with pytest.raises(ValueError, match=off):
+        Rope.from_config(esm)
+    assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(ra.frequencies(64), pairing="half")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
     assert config.explain(beam) == (
         ("full_attention", None, {"rotary": (None, "rope_parameters.full_attention is null")}, ()),
@@ -1959,7 +1985,7 @@ BAD = {
     ),
     "layers that must be told apart": (
         GEMMA3 | {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
-        "layer_type must be given",
+        "rope_parameters must be by kind of layer for gemma3_text: sliding_attention, full_attention",
     ),
     "no model": ({"head_dim": 64}, "model_type must be given, since it decides the pairing"),
     "no model, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read by themselves: encoder"),

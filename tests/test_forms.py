@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rope_any import Rope
-from rope_any.config import _params, _recipe
-from rope_any.config._parameters import Part
+from rope_any.config import _params, explain, score_scale
+from rope_any.config._part import Part
 
 PUBLISHED = {
     model["model"]: model["config"]
@@ -210,7 +210,7 @@ def part(keys, **options):
 
 def rope(keys, layer_type=None, **options):
     """Return the Rope of a file of one of the forms."""
-    return _recipe.rope_of(_recipe.recipe(part(keys, **options), layer_type=layer_type))
+    return Rope.from_config(keys, layer_type=layer_type, **options)
 
 
 def without(keys, *names):
@@ -259,8 +259,9 @@ def test_sources_are_names_of_the_file(name):
     """What a recipe tells of a value names a key that the file has, a default or a constant."""
     keys, _, options = FILES[name]
     kind = "chunked_attention" if "Llama 4" in name else None
-    facts = _recipe.recipe(part(keys, **options), layer_type=kind).facts
+    facts = explain(keys, layer_type=kind, **options)[0].facts
     nested = {f"{key}.{inner}" for key, value in keys.items() if isinstance(value, dict) for inner in value}
+    assert facts.pop("score_scale").value == score_scale(keys, layer_type=kind, **options)
     for fact in facts.values():
         told = re.split(r" // |;", fact.source)[0].split(" by ")[0]
         said = told in {*keys, *nested} or told.startswith(("default of ", "constant of ", "no scaling", "derived"))

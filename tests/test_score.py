@@ -20,7 +20,7 @@ import pytest
 
 from rope_any.config import _models
 from rope_any.config._load import Fact
-from rope_any.config._parameters import part_of
+from rope_any.config._part import part_of
 from rope_any.config._score import PLAIN_SIZES, SCORES, score_scale
 
 MODELS = {name: model for name, model in _models.MODELS.items() if model.rotary and not model.text}

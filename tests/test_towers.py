@@ -21,7 +21,7 @@ import pytest
 
 import rope_any as ra
 from rope_any.config._models import MODELS
-from rope_any.config._parameters import Fact
+from rope_any.config._part import Fact
 from rope_any.config._towers import AXES, PARTS, REFUSED, TOWERS, UNROTATED, grid, recipe
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")

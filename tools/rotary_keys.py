@@ -23,7 +23,7 @@ from typing import NamedTuple
 import making
 
 from rope_any.config import explain
-from rope_any.config._parameters import ROTARY
+from rope_any.config._part import ROTARY
 
 WRITTEN = making.DOCS / "rotary_keys_table.md"
 CLASSIFIED = Path(__file__).with_suffix(".toml")

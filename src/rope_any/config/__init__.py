@@ -6,8 +6,8 @@ Report what a model's config says of its rotation: each layer's `Rope`, each val
 
 import cmath
 import math
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array
@@ -16,12 +16,24 @@ from rope_any._frequencies import Row, as_rows
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
-from rope_any.config import _parameters, _parts, _recipe
+from rope_any.config import _parts
+from rope_any.config._canonical import (
+    Layers,
+    agreed,
+    assumed,
+    by_label,
+    canonical,
+    kind_of,
+    of_all,
+    of_type,
+    require_layers,
+    without_rotary,
+)
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, fail, load, same
-from rope_any.config._parameters import BASES, COUNTS, LENGTHS, SHARES, Part, canonical, kind_of, of_all
 from rope_any.config._params import form_of
-from rope_any.config._recipe import Recipe, rope_of
+from rope_any.config._part import BASES, COUNTS, LENGTHS, SHARES, Part, part_of
+from rope_any.config._recipe import recipe, require_length, rope_of, slice_of
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
@@ -121,23 +133,14 @@ def layers(
     [True, True, True, False]
     """
     one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
-    if one.read is not None:
-        told = _alike(one, sequence_length)
-        if told.layers is None:
-            fail(f"{one.part.name('num_hidden_layers')} must be given; got none")
-        count = _parameters.layer_count(one.part) if part == "indexer" else len(told.layers)
-        return [told.rope if i in told.layers else None for i in range(count)]
-
-    @cache
-    def rope(layer_type: str | None, index: int | None) -> Rope | None:
-        found = _recipe.recipe(one.part, layer_type=layer_type, sequence_length=sequence_length, index=index)
-        return None if isinstance(found, Fact) else rope_of(found)
-
-    differ = _parameters.differ_by_index(one.part)
-    return [
-        rope(layer_type, index if differ else None) if _parameters.turns(one.part, layer_type or "", index) else None
-        for index, layer_type in enumerate(_parameters.kinds(one.part))
-    ]
+    length = require_length(sequence_length)
+    found: dict[int, Rope | None] = {}
+    for group in one.layers():
+        rope = None if group.still else rope_of(one.recipe(group, length))
+        if group.indices is None:
+            require_layers(one.part)
+        found |= dict.fromkeys(group.indices or (), rope)
+    return [found[i] for i in sorted(found)]
 
 
 def explain(
@@ -184,22 +187,31 @@ def explain(
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
     one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
-    if one.read is not None:
-        _parts.read(one, layer_type=layer_type, sequence_length=sequence_length)  # which refuses a type of layers
-        return (_alike(one, sequence_length),)
-    text = one.part
-    if layer_type is None and _parameters.differ_by_index(text) and _parameters.counts_layers(text):
-        return _by_index(text, sequence_length)
-    kinds: tuple[str | None, ...] = (layer_type,) if layer_type is not None else _parameters.choices(text) or (None,)
-    return tuple(_explained(text, kind, sequence_length) for kind in kinds)
+    length, groups = require_length(sequence_length), one.layers()
+    told: list[Explanation] = []
+    for label, alike in by_label(of_type(groups, layer_type)).items():
+        found: dict[Rope, Explanation] = {}
+        for group in (group for group in alike if not group.still):
+            made = one.recipe(group, length)
+            facts = {**made.facts, **_lengths(one.part, group, groups, made.facts), **_score(one, group)}
+            new = Explanation(label or layer_type, rope_of(made), facts, group.indices)
+            old = found.setdefault(rope_of(made), new)
+            if old is not new:
+                layers = (*(old.layers or ()), *(new.layers or ()))
+                found[rope_of(made)] = old._replace(layers=tuple(sorted(layers)))
+        still = [Explanation(label or layer_type, None, {"rotary": fact}, ()) for each in alike if (fact := each.still)]
+        told += found.values() or still[:1]
+    return tuple(told)
 
 
-def _alike(one: _parts.Found, sequence_length: int | None) -> Explanation:
-    """Return the explanation of a part whose layers rotate alike."""
-    found = _parts.read(one, layer_type=None, sequence_length=sequence_length)
-    if isinstance(found, Fact):
-        return Explanation(None, None, {"rotary": found}, ())
-    return Explanation(None, rope_of(found), found.facts, one.layers(one.part))
+def _score(one: _parts.Found, group: Layers) -> dict[str, Fact]:
+    """Return the score scale of some layers, or why it is not told."""
+    if one.score is None:
+        return {}
+    try:
+        return {"score_scale": one.score(group)}
+    except (TypeError, ValueError) as error:
+        return {"score_scale": Fact(None, str(error))}
 
 
 def positions(
@@ -313,53 +325,31 @@ def score_scale(
     0.125
     """
     one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
-    if one.read is not None:
+    if one.score is None:
         fail(f"part must be text, whose score scale is known; got {shown(part)}")
-    return float(_recipe.score(one.part, layer_type=layer_type).value)
-
-
-def _by_index(part: Part, sequence_length: int | None) -> tuple[Explanation, ...]:
-    """Return the explanations of layers that differ one by one: one for each rotation."""
-    found: dict[tuple[str | None, Rope | None], Explanation] = {}
-    for index, kind in enumerate(_parameters.kinds(part)):
-        if _parameters.turns(part, kind or "", index):
-            told = _explained(part, kind, sequence_length, index)
-            alike = found.setdefault((kind, told.rope), told)
-            before = () if alike is told else alike.layers or ()
-            found[kind, told.rope] = alike._replace(layers=(*before, index))
-    return tuple(found.values())
-
-
-def _explained(
-    part: Part, layer_type: str | None, sequence_length: int | None, index: int | None = None
-) -> Explanation:
-    found = _recipe.recipe(part, layer_type=layer_type, sequence_length=sequence_length, index=index)
-    if isinstance(found, Fact):
-        return Explanation(layer_type, None, {"rotary": found}, ())
-    label = None if layer_type is None else part.model.label(layer_type)
-    layers = _parameters.layers_of(part, label) if index is None else [index]
-    types = _parameters.layer_types(part) if layers else None
-    turning = layers and [i for i in layers if _parameters.turns(part, types[i] if types else "", i)]
-    facts = {**found.facts, **_lengths(part, label, found.facts)}
-    return Explanation(layer_type, rope_of(found), facts, None if turning is None else tuple(turning))
+    scale = agreed(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
+    if scale.value is None:
+        fail(f"config must have rotary embedding for its score scale to be known; got none: {scale.source}")
+    return float(scale.value)
 
 
 # Rope types whose factor is, by definition, how many times longer sequences become; that of llama3 is not.
 _LONGER = {"linear", "dynamic", "yarn", "longrope"}
 
 
-def _lengths(part: Part, label: str | None, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """
     Return the trained and the extended length, or the one that is stated where a config doesn't say which it is.
 
     Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
     parameters is the extended one. Layers that are not scaled have the lengths of those that are.
     """
-    told = _parameters.told(part)
-    own = told.get(label, told.get(None, {}))
-    scaled = own if _scales(own) else next(filter(_scales, told.values()), own)
+    if not group.sizes:
+        return {}
+    told, own = [each.parameters for each in groups], group.parameters
+    scaled = own if _scales(own) else next(filter(_scales, told), own)
     whole, inner = _counted(of_all(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
-    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told.values()))]
+    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told))]
     trained = next(filter(None, map(_counted, originals)), None)
     starts = kind_of(scaled) == "dynamic" and "alpha" not in scaled
     if trained is None and (starts or not _scales(scaled) or (inner and whole and whole.value < inner.value)):
@@ -495,29 +485,30 @@ def modernize(config: object, /) -> dict[str, Any]:
         fail("config must be that of transformers; got the metadata of a GGUF file")
     if (form := form_of(whole)) is not None:
         fail(f"config must be that of transformers; got {form}")
-    part = _parameters.part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
-    if _parameters.turned_off(part) is not None:
+    part = part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
+    if without_rotary(part) is not None:
         return whole
-    kinds = _parameters.choices(part)
-    new = {kind: _today(part, kind) for kind in kinds} if kinds else _today(part, None)
+    found = by_label(canonical(part))
+    new = {label: _today(part, label, alike) for label, alike in found.items()}
     model = part.model
     bases = (*BASES, model.keys.get("rope_theta", BASES[0]), *(layer.key for layer in model.layers.values()))
     old = {"rope_scaling", *bases, *SHARES, *COUNTS} - set(model.unread)
     kept = {key: value for key, value in part.keys.items() if key not in old}
-    return _replaced(whole, part.path, {**kept, "rope_parameters": new})
+    return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)})
 
 
-def _today(part: Part, kind: str | None) -> dict[str, Any] | None:
+def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any] | None:
     """Return the parameters of one kind of layer in today's form."""
-    found, (given, sizes) = _recipe.recipe(part, layer_type=kind), canonical(part, kind)
-    if given is None:
+    found = agreed(part, alike, partial(recipe, part), key=rope_of)
+    if isinstance(found, Fact):
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
-    values = {key: fact.value for key, fact in {**_parameters.assumed(part, kind), **given}.items()}
+    given, sizes = next((group.parameters, group.sizes) for group in alike if not group.still)
+    values = {key: fact.value for key, fact in {**assumed(part, label), **given}.items()}
     counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
-    sliced = _recipe.slice_of(part, sizes[0]) is not None
+    sliced = slice_of(part, sizes) is not None
     if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
         del values[SHARES[0]]
-    elif isinstance(found, Recipe) and counted and not sliced and kind_of(given) != "proportional":
+    elif counted and not sliced and kind_of(given) != "proportional":
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = turning / head  # which a count is in today's form
         values[SHARES[0]] = share if int(head * share) == turning else math.nextafter(share, 1)

@@ -17,7 +17,7 @@ from rope_any._frequencies import Frequencies, Row
 from rope_any._pairing import Pairing
 from rope_any.axes import assigned, axial, in_turn
 from rope_any.config._load import Fact, fail
-from rope_any.config._parameters import Part
+from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 from rope_any.scaling import longrope, longrope_attention_factor
 

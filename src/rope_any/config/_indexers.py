@@ -16,7 +16,7 @@ from rope_any.config._load import Fact, fail
 
 if TYPE_CHECKING:
     from rope_any._pairing import Pairing
-    from rope_any.config._parameters import Part
+    from rope_any.config._part import Part
     from rope_any.config._recipe import Recipe
 
 LARGEST_HEAD = 2**12  # features

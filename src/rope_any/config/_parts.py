@@ -9,28 +9,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from rope_any._checks import shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _towers
+from rope_any.config._canonical import MOST_LAYERS, Layers, agreed, by_label, canonical, of_type
 from rope_any.config._load import Fact, fail, is_name, load, require_names
 from rope_any.config._models import MODELS, Model
-from rope_any.config._parameters import (
-    MOST_LAYERS,
-    ROTARY,
-    TEXT,
-    Part,
-    choices,
-    counts_layers,
-    layer_count,
-    layer_types,
-    part_at,
-    part_of,
-    text_path,
-    turns,
-)
-from rope_any.config._recipe import Recipe, recipe, require_length
+from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
+from rope_any.config._recipe import Recipe, recipe, require_length, rope_of, score
 
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
@@ -40,23 +28,18 @@ _DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
 
-def _all_layers(part: Part) -> tuple[int, ...] | None:
-    """Return all layers of a tower or of a transformer, if its config tells how many there are."""
-    counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
-    single = part.keys.get("num_single_layers")  # of Flux and its kin: blocks that follow the others
-    return tuple(range(counts[0] + (single if type(single) is int else 0))) if counts else None
-
-
 class Found(NamedTuple):
-    """A part of a config, and how it is read."""
+    """A part of a config in its canonical form, and how it is read."""
 
     part: Part
-    read: Callable[..., Recipe | Fact] | None = None
-    """``(part, sequence_length=)`` → its rotation; None if its layers are read one by one, as those of text are."""
+    layers: Callable[[], tuple[Layers, ...]]
+    """Return its layers, in groups that are alike; raise if it is refused."""
+    recipe: Callable[[Layers, int | None], Recipe]
+    """Return the rotation of a group, for a sequence length or for any."""
     grid: Grid | None = None
     """Return the positions of a grid of its tokens; None if it has no grids."""
-    layers: Callable[[Part], tuple[int, ...] | None] = _all_layers
-    """Return the layers that it rotates in, of a part whose layers are alike; None if its config does not tell."""
+    score: Callable[[Layers], Fact] | None = None
+    """Return the score scale of a group; None if it is not known."""
 
 
 def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
@@ -71,7 +54,7 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         if factor is not None:
             fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
         part = Part(keys, (), shown(keys["_class_name"]), Model(), given)
-        return {"transformer": Found(part, _diffusers.recipe, _diffusers.grid)}
+        return {"transformer": _alike(part, _diffusers.recipe, _diffusers.grid)}
     model_type = keys.get("model_type")
     if _is_tower(model_type) and model_type not in MODELS:
         return {_NAMES[_kind_of(str(model_type))]: _tower(keys, (), str(model_type), given)}
@@ -92,14 +75,19 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
     """Return the text part of a config, its indexer, and parts of files of other programs, which are not read."""
-    parts = {"text": Found(text)}
+    parts = {"text": _text(text)}
     if _has_indexer(text):
-        parts["indexer"] = Found(text, _read_indexer, layers=_with_indexer)
+        parts["indexer"] = Found(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in _NAMES.items():
         if key in text.keys and key not in keys and not text.path:
             why = f"{text.name(key)} is not read: read that part from a config.json of transformers"
             parts[name] = _refused(keys, why)
     return parts
+
+
+def _text(part: Part) -> Found:
+    """Return a part that is read as text is."""
+    return Found(part, partial(canonical, part), partial(recipe, part), score=partial(score, part))
 
 
 def is_pipeline(path: Path, /) -> bool:
@@ -128,13 +116,29 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
 
 def _refused(keys: Mapping[str, Any], reason: str) -> Found:
     """Return a part that is refused when it is read."""
-    return Found(Part(keys, (), None, Model(), None), partial(_refuse, reason))
+    part = Part(keys, (), None, Model(), None)
+    return Found(part, partial(fail, reason), partial(recipe, part))
 
 
-def _refuse(reason: str, part: Part, *, sequence_length: int | None) -> NoReturn:
-    """Refuse a part, for a reason."""
-    del part, sequence_length
-    fail(reason)
+def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
+    """Return a part whose layers rotate alike."""
+
+    def checked(layers: Layers, length: int | None) -> Recipe:
+        del layers
+        made = _rotating(read(part, sequence_length=length))
+        if part.pairing not in (None, made.pairing):
+            by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
+            fail(f"pairing must be {made.pairing!r} by {by}; got {part.pairing!r}")
+        return made
+
+    return Found(part, lambda: (Layers(indices=_all_layers(part)),), checked, grid)
+
+
+def _all_layers(part: Part) -> tuple[int, ...] | None:
+    """Return all layers of a tower or of a transformer, if its config tells how many there are."""
+    counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
+    single = part.keys.get("num_single_layers")  # of Flux and its kin: blocks that follow the others
+    return tuple(range(counts[0] + (single if type(single) is int else 0))) if counts else None
 
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
@@ -150,25 +154,9 @@ def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
 
 
 def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
-    """Return the rotation of a part, of one kind of its layers."""
-    if one.read is None:
-        return recipe(one.part, layer_type=layer_type, sequence_length=sequence_length)
-    if layer_type is not None:
-        fail(f"layer_type must be left out for a part whose layers are alike; got {shown(layer_type)}")
-    require_length(sequence_length)
-    made, wanted = one.read(one.part, sequence_length=sequence_length), one.part.pairing
-    if isinstance(made, Recipe) and wanted not in (None, made.pairing):
-        by = made.facts.get("pairing", Fact(None, str(one.part.model_type))).source
-        fail(f"pairing must be {made.pairing!r} by {by}; got {wanted!r}")
-    return made
-
-
-def _with_indexer(text: Part) -> tuple[int, ...] | None:
-    """Return the layers that have an indexer with rotary, if the config tells how many layers there are."""
-    if not counts_layers(text):
-        return None
-    types = layer_types(text) or [""] * layer_count(text)
-    return tuple(i for i, kind in enumerate(types) if turns(text, kind, i) and _indexers.has_indexer(text, i))
+    """Return the rotation of a part, or of one kind of its layers; a fact says that there is none."""
+    length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
+    return agreed(one.part, layers, lambda group: one.recipe(group, length), key=rope_of)
 
 
 def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None) -> Iterator[tuple[Any, Found]]:
@@ -181,7 +169,7 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
         if _is_tower(model_type):
             yield path, _tower(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
-            yield path, Found(part_at(inner, path, model_type, pairing))
+            yield path, _text(part_at(inner, path, model_type, pairing))
         elif path[-1] in _NAMES and model_type not in MODELS and model_type not in _towers.UNROTATED:
             name = ".".join((*path, "model_type"))
             if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
@@ -233,7 +221,7 @@ def _kind_of(model_type: str) -> str:
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
     """Return a tower."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
-    return Found(Part(keys, path, model_type, Model(), pairing, names), _read_tower, _towers.grid)
+    return _alike(Part(keys, path, model_type, Model(), pairing, names), _read_tower, _towers.grid)
 
 
 def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
@@ -251,10 +239,36 @@ def _has_indexer(text: Part) -> bool:
         return True
 
 
-def _read_indexer(text: Part, *, sequence_length: int | None) -> Recipe | Fact:
+def _main(text: Part) -> tuple[Layers, ...]:
+    """Return the layers whose main attention gives an indexer its frequencies."""
+    groups = canonical(text)
+    return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
+
+
+def _indexer_layers(text: Part) -> tuple[Layers, ...]:
+    """Return the layers of the text that have an indexer with rotary, and the others."""
+    main = _main(text) if (reason := _indexers.why_none(text)) is None else ()
+    first = next((group for group in main if not group.still), None)
+    if first is None:
+        why = reason or "the indexer rotates as the main attention does: no layer of it rotates"
+        return (Layers(still=Fact(None, why)),)
+    groups = canonical(text)
+    rotating = Layers(parameters=first.parameters, sizes=first.sizes)
+    if any(group.indices is None for group in groups):
+        return (rotating,)
+    having = {i for g in groups if not g.still for i in g.indices or () if _indexers.has_indexer(text, i)}
+    others = {i for g in groups for i in g.indices or ()} - having
+    still = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
+    return rotating._replace(indices=tuple(sorted(having))), Layers(indices=tuple(sorted(others)), still=still)
+
+
+def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
     """Return the rotation of the indexers of a text part."""
-    if (reason := _indexers.why_none(text)) is not None:
-        return Fact(None, reason)
-    kind = _indexers.INDEXERS[text.model_type or ""].layer_type
-    main = recipe(text, layer_type=kind if choices(text) else None, sequence_length=sequence_length)
-    return _indexers.recipe(text, main)
+    del layers
+    main = agreed(text, _main(text), lambda group: recipe(text, group, length), key=rope_of)
+    return _rotating(_indexers.recipe(text, main))
+
+
+def _rotating(made: Recipe | Fact) -> Recipe:
+    """Return a recipe; raise for the fact that there is none."""
+    return made if isinstance(made, Recipe) else fail(made.source)

@@ -13,26 +13,10 @@ from rope_any._checks import attention_factor, flag, integer, positive, shown
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
+from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, stated
 from rope_any.config._load import Fact, fail
-from rope_any.config._models import BESIDE, MODELS, STILL
-from rope_any.config._parameters import (
-    COUNTS,
-    HEADS,
-    HIDDEN,
-    LENGTHS,
-    Part,
-    assumed,
-    canonical,
-    choices,
-    first,
-    kind_of,
-    layer_types,
-    of_all,
-    stated,
-    switched_off,
-    turned_off,
-    turns,
-)
+from rope_any.config._models import BESIDE, MODELS
+from rope_any.config._part import COUNTS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
     ASIDE,
     COMMON,
@@ -237,33 +221,12 @@ def _number(fact: Fact) -> Fact:
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
-def recipe(
-    part: Part,
-    /,
-    *,
-    layer_type: str | None = None,
-    sequence_length: int | None = None,
-    index: int | None = None,
-) -> Recipe | Fact:
-    """Return the recipe of a kind of layer, or of one layer; or the fact that it has no rotary."""
-    length = require_length(sequence_length)
-    off = turned_off(part)
-    if off is not None and layer_type is None:
-        return off
-    label = _label(part, layer_type)
-    if off is not None:
-        return off
-    if layer_type is not None and index is None and _holds_still(part, layer_type):
-        return Fact(None, f"layers of type {layer_type} hold still in {part.model_type}")
-    given, alike = canonical(part, label, index)
-    if given is None:
-        return Fact(None, f"{part.name(stated(part)[0], *([label] if label else []))} is null")
+def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
+    """Return the recipe of the rotation of some layers, for a sequence length where it depends on one."""
+    given = layers.parameters
     scheme, values = _values(part, given, length)
-    share = given.get("partial_rotary_factor")
-    sizes, *others = (_head(part, each, share, kind_of(given)) for each in alike)
-    if any(fact.value != sizes[name].value for other in others for name, fact in other.items()):
-        fail(f"{part.name('per_layer_config')} tells layers apart: use rope_any.config.layers")
-    values = {**assumed(part, label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
+    sizes = _head(part, layers.sizes, given.get("partial_rotary_factor"), kind_of(given))
+    values = {**assumed(part, layers.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
     values["rope_theta"] = _number(values["rope_theta"])
     row, factor = _bent(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
@@ -280,9 +243,6 @@ def recipe(
         **arrangement,
         **{key: Fact(fact.value, f"{fact.source}; {note}") for key, note in BESIDE.items() if (fact := part.get(key))},
     }
-    off = switched_off(part)
-    if off is not None:
-        facts["rotary"] = Fact("off", f"{off.source} is {shown(off.value)}: no layer turns")
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
@@ -294,30 +254,6 @@ def require_length(sequence_length: object, /) -> int | None:
     if length is not None and not 0 < length <= LONGEST:
         fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
     return length
-
-
-def _label(part: Part, layer_type: object) -> str | None:
-    """Return the name under which the parameters of a layer type stand, if there is one."""
-    kinds = choices(part)
-    if layer_type is None:
-        if kinds:
-            fail(f"layer_type must be given, since layers differ: one of {', '.join(kinds)}")
-        return None
-    known = dict.fromkeys([*kinds, *(layer_types(part) or ())])
-    if not isinstance(layer_type, str) or layer_type not in known:
-        names = ", ".join(known) or "it has none"
-        msg = f"layer_type must be one that the config has ({names}); got {shown(layer_type)}"
-        raise (ValueError if isinstance(layer_type, str) else TypeError)(msg)
-    label = part.model.label(layer_type)
-    if kinds and label not in kinds and layer_type not in STILL:
-        fail(f"rope_parameters must have an entry for {shown(layer_type)}; got {', '.join(kinds)}")
-    return label
-
-
-def _holds_still(part: Part, layer_type: str) -> bool:
-    """Whether all layers of a type hold still."""
-    indices = [i for i, kind in enumerate(layer_types(part) or ()) if kind == layer_type]
-    return layer_type in STILL or (bool(indices) and not any(turns(part, layer_type, i) for i in indices))
 
 
 def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
@@ -426,16 +362,11 @@ _ARRANGEMENTS = {
 # --- the score scale --------------------------------------------------------------------------------------
 
 
-def score(part: Part, /, *, layer_type: str | None = None) -> Fact:
-    """Return what layers of a kind multiply q·k by, besides the attention factor, and what it is made of."""
-    given, alike = canonical(part, _label(part, layer_type))
-    scales = []
-    for each in alike:
-        head = {} if slice_of(part, each) else {"head_dim": _width(_head_dim(part, each))}
-        scales.append(score_scale(part, {**each, **head}, given or {}, layer_type))
-    if any(scale.value != scales[0].value for scale in scales):
-        fail(f"{part.name('per_layer_config')} tells the score scales of layers apart, of which one was asked for")
-    return scales[0]
+def score(part: Part, layers: Layers, /) -> Fact:
+    """Return what some layers multiply q·k by, besides the attention factor, and what it is made of."""
+    sizes = layers.sizes
+    head = {} if slice_of(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
+    return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rope_any._checks import integer, positive, shown
 from rope_any.config._load import Fact, fail
 from rope_any.config._models import MODELS, Model
-from rope_any.config._parameters import Part
+from rope_any.config._part import Part
 
 Facts = Mapping[str, Fact]
 

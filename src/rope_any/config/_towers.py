@@ -17,7 +17,7 @@ from rope_any._checks import integer, positive, shown
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config._load import Fact, fail
-from rope_any.config._parameters import Part
+from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
 __all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Tower", "grid", "recipe"]

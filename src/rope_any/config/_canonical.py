@@ -1,0 +1,441 @@
+"""
+Bring what a config says of the layers of a part into one form, whatever form and names the config has.
+
+`canonical` returns layers in groups that are alike: their parameters under today's names and their sizes, each value
+with its source. Everything else reads these groups; `_recipe` makes a rotation of one.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from rope_any._checks import integer, shown
+from rope_any.config._load import Fact, fail, is_name, require_names, same
+from rope_any.config._models import STILL
+from rope_any.config._part import BASES, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARES, TYPES, WHOLE, Part
+from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
+
+MOST_LAYERS = 2**10
+MOST_KINDS = 64  # of layers
+
+T = TypeVar("T")
+
+
+class Layers(NamedTuple):
+    """What a config says of layers that are alike."""
+
+    label: str | None = None
+    """The name under which their parameters stand; None if those of all layers stand together."""
+    layer_type: str | None = None
+    """Their type, if layers have types."""
+    indices: tuple[int, ...] | None = None
+    """Which layers they are, counted from 0; None if the config does not tell."""
+    still: Fact | None = None
+    """Why they have no rotary embedding; None if they have it."""
+    parameters: Mapping[str, Fact] = {}
+    """Those of ``rope_parameters`` under today's names, with base and share of the head wherever they stand."""
+    sizes: Mapping[str, Fact] = {}
+    """All other values, as the config or the class gives them."""
+
+
+def canonical(part: Part, /) -> tuple[Layers, ...]:
+    """Return the layers of a part in groups that are alike."""
+    off = without_rotary(part)
+    labels, own = () if off else _labels(part), _own_sizes(part)
+    types = _types(part, labels)
+    if types is None and own:
+        fail(f"{part.name(LAYERS[0])} must be given with per_layer_config, and {TYPES[0]} where layers differ")
+    if types is None:
+        return tuple(_filled(part, Layers(label, still=off), own) for label in labels or (None,))
+    found: dict[Any, list[int]] = {}
+    for i, kind in enumerate(types):
+        rotates = off is None and kind not in STILL and part.model.turns(part.keys, kind or "", i)
+        label = part.model.label(kind) if labels and kind and kind not in STILL else None
+        if rotates and labels and label not in labels:
+            fail(f"{part.name(OBJECTS[0])} must have an entry for {shown(kind)}; got {', '.join(labels)}")
+        found.setdefault((label, kind, rotates, *_of_one(part, own, i)), []).append(i)
+    groups = [
+        Layers(label, kind, tuple(indices), None if rotates else off or _holds_still(part, kind, indices))
+        for (label, kind, rotates, *_), indices in found.items()
+    ]
+    if not own and not _listed(part):  # kinds of which there is no layer; those of lists have no value for them
+        seen = {each.label for each in groups}
+        groups += [Layers(label, indices=(), still=off) for label in labels if label not in seen]
+    order = [*labels, *dict.fromkeys(each.label for each in groups)]
+    return tuple(_filled(part, each, own) for each in sorted(groups, key=lambda each: order.index(each.label)))
+
+
+def _holds_still(part: Part, kind: str | None, indices: list[int]) -> Fact:
+    """Return the fact that some layers don't rotate."""
+    which = f"layers of type {kind} hold" if kind else f"layer {indices[0]} holds"
+    return Fact(None, f"{which} still in {part.model_type}")
+
+
+def _filled(part: Part, layers: Layers, own: Mapping[int, Mapping[str, Fact]]) -> Layers:
+    """Return layers with what the config says of them."""
+    index = layers.indices[0] if layers.indices else None
+    parameters = layers.still or _parameters(part, layers.label, index)
+    if isinstance(parameters, Fact):
+        return layers._replace(still=parameters)
+    whole = part if index is None else _with_sizes(part, layers.label, own.get(index, {}))
+    return layers._replace(parameters=parameters, sizes=_with_common_names(whole, layers.label))
+
+
+def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
+    """Return groups of layers by the name of their parameters, without those that don't attend."""
+    found: dict[str | None, list[Layers]] = {}
+    for group in groups:
+        found.setdefault(group.label, []).append(group)
+    return {label: alike for label, alike in found.items() if label is not None or len(found) == 1}
+
+
+def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
+    """Return the groups of a type of layers, or all if none is asked for."""
+    if layer_type is None:
+        return groups
+    known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
+    if not isinstance(layer_type, str) or layer_type not in known:
+        names = ", ".join(known) or "it has none"
+        msg = f"layer_type must be one that the config has ({names}); got {shown(layer_type)}"
+        raise (ValueError if isinstance(layer_type, str) else TypeError)(msg)
+    return tuple(group for group in groups if layer_type in (group.label, group.layer_type))
+
+
+def agreed(
+    part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
+) -> T | Fact:
+    """Return what is read of groups of layers that agree by a key, or why none rotates; raise if they differ."""
+    found = by_label(groups)
+    read_of = {label: [read(group) for group in alike if not group.still] for label, alike in found.items()}
+    values = [value for each in read_of.values() for value in each]
+    if not values:
+        return next(group.still for alike in found.values() for group in alike if group.still)
+    differ = len({key(value) for value in values}) > 1
+    if len(found) > 1 and (differ or not all(read_of.values())):
+        fail(f"layer_type must be given, since layers differ: one of {', '.join(map(str, found))}")
+    if differ:
+        told = (part.get("per_layer_config"), part.own("scaled_layers"), *_listed(part))
+        fail(f"{next(filter(None, told)).source} tells layers apart: use rope_any.config.layers")
+    return values[0]
+
+
+# --- the parameters of one kind of layer ------------------------------------------------------------------
+
+
+def _labels(part: Part) -> tuple[str, ...]:
+    """Return the names under which parameters of kinds of layers stand, or none."""
+    name, content = stated(part)
+    if not _by_layer(content):
+        return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
+    if len(content) > MOST_KINDS:
+        fail(f"{part.name(name)} must tell at most {MOST_KINDS} kinds of layers apart; got {len(content)}")
+    for key, entry in content.items():
+        if entry is not None and not isinstance(entry, Mapping):
+            fail(f"{part.name(name)} must be flat, or hold objects alone; got {shown(entry)} for {shown(key)}")
+    return tuple(content)
+
+
+def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
+    """Return the kinds of layers of a model that has sizes by kind: what is flat makes no one rotation for them."""
+    if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
+        return ()
+    types = layer_types(part) or [str(layer_count(part))]  # which refuses: where there is a number, there are types
+    return tuple(dict.fromkeys(map(part.model.label, types)))
+
+
+def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the content of the parameters that a config states, which may be none."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in OBJECTS:
+        value = part.keys.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            msg = f"{part.name(name)} must be an object or null; got {shown(value)}"
+            raise TypeError(msg)
+        if value:
+            require_names(value)
+            found[name] = value
+    if len(found) < 2:
+        return next(iter(found.items()), ("rope_parameters", {}))
+    new, old = found.values()
+    if not all(same(new.get(key, value), value) for key, value in old.items()) or _by_layer(new) != _by_layer(old):
+        fail(f"{part.name('rope_scaling')} must agree with {part.name('rope_parameters')} where both are given")
+    return "rope_parameters", {**old, **new}
+
+
+def _by_layer(content: Mapping[str, Any]) -> bool:
+    """Whether parameters stand by kind of layer; a kind whose parameters are null has no rotary."""
+    if any(isinstance(value, Mapping) for value in content.values()):
+        return True
+    return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
+
+
+def _parameters(part: Part, label: str | None, index: int | None) -> dict[str, Fact] | Fact:
+    """Return the parameters of a layer under today's names, or the fact that they are null."""
+    name, content = stated(part)
+    model = part.model
+    if _by_layer(content):
+        entry = content[label or ""]
+        if entry is None:
+            return Fact(None, f"{part.name(name, label or '')} is null")
+        return _with_outside(part, _named(part, entry, name, label or ""), label, index, by_layer=True)
+    base = {**part.keys, **content}
+    if model.optional and "rope_theta" in base and base["rope_theta"] is None:
+        return Fact(None, f"{part.name(name)} is null")
+    if not content and model.stated:
+        fail(f"{part.name('rope_parameters')} must be given for {part.model_type}; got none")
+    if content and model.layers and name == "rope_parameters":
+        fail(f"{part.name(name)} must be by kind of layer for {part.model_type}: {', '.join(model.layers)}")
+    facts = _named(part, content, name)
+    if not _is_scaled(part, label, index):
+        facts = {key: facts[key] for key in ("rope_theta", "partial_rotary_factor") if key in facts}
+    original = part.get(ORIGINAL)
+    if original is not None and ORIGINAL in SCHEMES.get(kind_of(facts), SCHEMES["default"]).keys:
+        facts[ORIGINAL] = original  # it wins, as in transformers
+    return _with_outside(part, facts, label, index, by_layer=False)
+
+
+def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
+    """Whether flat parameters scale a layer, or layers of a kind."""
+    layer, scaled = part.model.layers.get(label or ""), part.own("scaled_layers")
+    if scaled is None:
+        return layer is None or layer.scaled
+    if index is None:
+        fail(f"{part.name(LAYERS[0])} must be given with {scaled.source}; got none")
+    return index in scaled.value
+
+
+def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
+    """Return flat parameters, with the rope type under its name of today."""
+    require_names(entry)
+    facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
+    kinds = []
+    for fact in (facts.pop("rope_type", None), facts.pop("type", None)):
+        if fact is not None and fact.value is not None:
+            if not isinstance(fact.value, str):
+                msg = f"{fact.source} must be a name; got {shown(fact.value)}"
+                raise TypeError(msg)
+            today = ALIASES.get(fact.value, fact.value)
+            kinds.append(Fact(part.model.types.get(today, today), fact.source))
+    if len(kinds) == 2 and kinds[0].value != kinds[1].value:
+        fail(f"{kinds[1].source} must agree with {kinds[0].source}; got {shown(kinds[1].value)}")
+    return facts | ({"rope_type": kinds[0]} if kinds else {})
+
+
+def kind_of(facts: Mapping[str, Fact]) -> str:
+    """Return the rope type of some parameters."""
+    return str(facts["rope_type"].value) if "rope_type" in facts else "default"
+
+
+def _with_outside(
+    part: Part, facts: dict[str, Fact], label: str | None, index: int | None, *, by_layer: bool
+) -> dict[str, Fact]:
+    """Return parameters with the base and the share of the head that are stated outside of them."""
+    layer, by_index = part.model.layers.get(label or ""), part.own("layer_bases")
+    own = [part.model.keys["rope_theta"]] if "rope_theta" in part.model.keys else []
+    if by_index is not None:
+        return {**facts, "rope_theta": _of_layer(by_index, index)}
+    found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
+    for key, names in {
+        "rope_theta": (layer.key,) if layer else (*own, *BASES),
+        "partial_rotary_factor": SHARES,
+    }.items():
+        stated = [_of_layer(fact, index) for name in names if (fact := part.get(name))]
+        if key in found:  # those outside are for kinds of layers that lack one
+            stated = [found[key]] if by_layer or part.model.doubled else [found[key], *stated]
+        for fact in stated[1:]:
+            if not same(fact.value, stated[0].value):
+                fail(f"{fact.source} must agree with {stated[0].source}; got {shown(fact.value)}")
+        if stated:
+            found[key] = stated[0]
+    return found
+
+
+def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
+    """Return the base and the share of the head where a config leaves them out."""
+    layer = part.model.layers.get(label or "")
+    base = layer.base if layer else part.model.base
+    return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
+
+
+def _of_layer(fact: Fact, index: int | None) -> Fact:
+    """Return the number of one layer from a list that has one for each, or the one of all layers that rotate."""
+    if not isinstance(fact.value, list):
+        return fact
+    ours = range(len(fact.value)) if index is None else [index]
+    chosen = [i for i in ours if i < len(fact.value) and not same(fact.value[i], 0)]
+    if not chosen:
+        fail(f"{fact.source} must have a number for each layer; got {len(fact.value)}")
+    if not all(same(fact.value[i], fact.value[chosen[0]]) for i in chosen):
+        fail(f"{fact.source} tells layers apart: use rope_any.config.layers")
+    return Fact(fact.value[chosen[0]], f"{fact.source}[{chosen[0]}]")
+
+
+# --- layers -----------------------------------------------------------------------------------------------
+
+
+def layer_count(part: Part, /) -> int:
+    """Return the number of layers."""
+    fact = of_all(part, LAYERS)
+    if fact is None:
+        fail(f"{part.name(LAYERS[0])} must be given; got none")
+    count = integer(fact.source, fact.value)
+    if not 0 < count <= MOST_LAYERS:
+        fail(f"{fact.source} must be between 1 and {MOST_LAYERS}; got {shown(count)}")
+    return count
+
+
+def require_layers(part: Part, /) -> NoReturn:
+    """Raise, since a config does not tell its layers, and say why."""
+    layer_count(part)
+    fail(f"{part.name(TYPES[0])} must be given, since layers differ; got none")
+
+
+def _counts_layers(part: Part) -> bool:
+    """Whether a config tells how many layers there are, in a number that can be one."""
+    try:
+        layer_count(part)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def layer_types(part: Part, /) -> list[str] | None:
+    """Return the type of each layer, as listed or by the pattern of the model; None if there are none."""
+    for name in TYPES:
+        types = part.keys.get(name)
+        if types is None:
+            continue
+        if not isinstance(types, list) or not all(map(is_name, types)):
+            msg = f"{part.name(name)} must be a list of names; got {shown(types)}"
+            raise TypeError(msg)
+        return _one_for_each_layer(part, name, types)
+    attending = part.own("attention_layers")
+    if attending is not None:
+        return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
+    if part.model.pattern is None or of_all(part, LAYERS) is None:
+        return None
+    count = layer_count(part)
+    return [part.model.pattern(part.keys, i, count) for i in range(count)]
+
+
+def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
+    """Return listed types: of blocks that repeat, or without those of layers that predict further tokens."""
+    if of_all(part, LAYERS) is None:
+        return types
+    count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
+    if "block_types" in name and types:
+        return (types * count)[:count]
+    if len(types) < count or len(types) - count not in (0, ahead):
+        fail(f"{part.name(name)} must have {count} entries, one for each layer; got {len(types)}")
+    return types[:count]
+
+
+def _types(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
+    """Return the type of each layer, None for each if layers have none; None if the config does not tell layers."""
+    counted = of_all(part, LAYERS) is not None
+    if counted and not labels and not _counts_layers(part):
+        return None  # which no rotation needs
+    types = layer_types(part)
+    return types if types is not None or labels or not counted else [None] * layer_count(part)
+
+
+def _listed(part: Part) -> list[Fact]:
+    """Return the lists of bases and of shares that have an entry for each layer."""
+    found = (*map(part.get, (*BASES, *SHARES)), part.own("layer_bases"))
+    return [fact for fact in found if fact and isinstance(fact.value, list)]
+
+
+def _of_one(part: Part, own: Mapping[int, Mapping[str, Fact]], index: int) -> tuple[object, ...]:
+    """Return what a config says of one layer alone, beside its type."""
+    sizes = tuple(sorted((key, fact.value) for key, fact in own.get(index, {}).items()))
+    scaled = part.own("scaled_layers")
+    listed = _listed(part)
+    return (
+        sizes,
+        scaled and index in scaled.value,
+        *(shown(fact.value[index]) if index < len(fact.value) else "" for fact in listed),
+    )
+
+
+def without_rotary(part: Part, /) -> Fact | None:
+    """Return the fact that a model has no rotary embedding, by nature or because a switch is off; None if it has."""
+    if not part.model.rotary:
+        given = (key for key, value in part.keys.items() if value is not None and key not in part.model.unread)
+        if said := [key for key in given if ROTARY.search(key)]:
+            fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
+        return Fact(None, f"{part.model_type} has no rotary embedding")
+    if part.model.switch is None:
+        return None
+    key, on, default = part.model.switch
+    fact = Fact(part.keys[key], part.name(key)) if key in part.keys else Fact(default, f"{key}, {part.default},")
+    return None if same(fact.value, on) else Fact(None, f"{fact.source} is {shown(fact.value)}")
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+
+def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
+    """Return the values of a part and of its class, also under the names that are common to models."""
+    model, by_label = part.model, f"{label}."
+    facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
+    for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):
+        for name in names:
+            key = name.removeprefix(by_label)
+            if key not in part.keys and (part.path or key not in WHOLE):
+                facts[key] = Fact(model.sizes[name], part.default)
+    for names in ((key for key in model.keys if "." not in key), (key for key in model.keys if by_label in key)):
+        for name in names:
+            if name != "rope_theta" and (own := part.own(name)) is not None:
+                facts[name.removeprefix(by_label)] = own
+    return facts
+
+
+_OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS)
+
+
+def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
+    """Return the first value that is given, of several names for one."""
+    return next((sizes[name] for name in names if name in sizes), None)
+
+
+def of_all(part: Part, names: Iterable[str]) -> Fact | None:
+    """Return the first value that is given for the whole model, of several names for one."""
+    return first(_with_common_names(part, None), names)
+
+
+def _with_sizes(part: Part, label: str | None, sizes: Mapping[str, Fact]) -> Part:
+    """Return a part with other sizes, under each name that they may have."""
+    own = part.model.keys
+    facts = {
+        name: fact for key, fact in sizes.items() for name in (key, own.get(key), own.get(f"{label}.{key}")) if name
+    }
+    return part._replace(
+        keys={**part.keys, **{name: fact.value for name, fact in facts.items()}},
+        names={**part.names, **{name: fact.source for name, fact in facts.items()}},
+    )
+
+
+def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
+    """Return the sizes of heads that layers have of their own, which are all of rotary that they may have so."""
+    by_layer = part.keys.get("per_layer_config")
+    if not by_layer:
+        return {}
+    name = part.name("per_layer_config")
+    if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
+        msg = f"{name} must hold an object for each layer; got {shown(by_layer)}"
+        raise TypeError(msg)
+    names = (*_OF_HEADS, *(own for key, own in part.model.keys.items() if key.split(".")[-1] in _OF_HEADS))
+    most = layer_count(part) if _counts_layers(part) else MOST_LAYERS
+    found: dict[int, dict[str, Fact]] = {}
+    for index, entry in by_layer.items():
+        if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
+            fail(f"{name} must have each layer once, by its number below {most}; got {shown(index)}")
+        odd = next((key for key in entry if ROTARY.search(str(key)) and key not in names), None)
+        if odd is not None:
+            fail(f"{name}.{index} must not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone")
+        sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in names if key in entry}
+        for fact in sizes.values():
+            if fact.value is not None:
+                integer(fact.source, fact.value)
+        found[int(index)] = sizes
+    return found

@@ -1,0 +1,236 @@
+"""
+Find the part of a config that speaks of text, in any form that is known, and refuse names that are not understood.
+
+`_canonical` brings what a part says of its layers into one form.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+from rope_any._checks import shown
+from rope_any._pairing import Pairing, as_pairing
+from rope_any.config import _params
+from rope_any.config._gguf import is_gguf, translated
+from rope_any.config._load import Fact, fail, is_name, load, require_names, same
+from rope_any.config._models import (
+    ELSEWHERE,
+    INDICES,
+    INERT,
+    MODELS,
+    NUMBERS,
+    Model,
+    listed,
+)
+from rope_any.config._schemes import near
+
+# The names of one thing, today's first.
+OBJECTS = ("rope_parameters", "rope_scaling")
+BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
+SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", "partial_rotary_factors")
+COUNTS = ("rotary_dim", "attn_rotary_emb")
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # not of the head
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
+TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
+TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
+
+ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
+# Names that speak of rotary, beside those above and those that `Model` has.
+_KNOWN = {
+    *OBJECTS,
+    "rope_interleave",
+    "rope_interleaved",
+    "rotary_emb_interleaved",
+    "qk_rope_head_dim",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "layer_rope_theta",
+    "indexer_rope_interleave",
+}
+
+
+class Part(NamedTuple):
+    """The part of a config that speaks of text, and what is known of its model."""
+
+    keys: Mapping[str, Any]
+    path: tuple[str, ...]
+    model_type: str | None
+    model: Model
+    pairing: Pairing | None
+    """As the caller gives it."""
+    names: Mapping[str, str] = {}
+    """What keys are called in the file, where they were translated."""
+
+    def name(self, *keys: str) -> str:
+        """Return the full name of a key, for the reader."""
+        key = ".".join(keys)
+        return self.names.get(key, ".".join((*self.path, key)))
+
+    def get(self, key: str) -> Fact | None:
+        """Return what stands under a key, if it is not null."""
+        value = self.keys.get(key)
+        return None if value is None else Fact(value, self.name(key))
+
+    def own(self, thing: str) -> Fact | None:
+        """Return what stands under the name that the model alone has for a thing."""
+        return self.get(self.model.keys[thing]) if thing in self.model.keys else None
+
+    @property
+    def default(self) -> str:
+        """The source of what the config does not say."""
+        return f"default of {self.model_type}" if self.model_type else "default"
+
+
+# --- the part that speaks of text -------------------------------------------------------------------------
+
+
+def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
+    """Return the part of a config that speaks of text; `factor` is that of Meta's files, which leave it out."""
+    keys: Mapping[str, Any] = load(config)
+    require_names(keys)
+    given = None if pairing is None else as_pairing(pairing)
+    form = None if is_gguf(keys) else _params.form_of(keys)
+    if form is not None:
+        keys, names, model = _params.translated(keys, form, factor=factor)
+        return Part(keys, (), keys["model_type"], model, given, names)
+    if factor is not None:
+        fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
+    if is_gguf(keys):
+        keys, names, model = translated(keys)
+        return Part(keys, (), keys["model_type"], model, given, names)
+    path: tuple[str, ...] = ()
+    outer = None
+    levels = []
+    for inner in text_path(keys):
+        outer = _model_type(keys, path) or outer
+        levels.append((keys, path, inner))
+        keys, path = keys[inner], (*path, inner)
+        require_names(keys)
+    said = _model_type(keys, path)
+    model_type = said or _text_part_of(outer) or None
+    model_type = _text_part_of(model_type) or model_type
+    if model_type not in MODELS and given is None:
+        _refuse_unknown_model(model_type, keys, path)
+    for level in levels:
+        _refuse_outside(*level, MODELS.get(model_type or "", Model()).partial)
+    names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
+    return part_at(keys, path, model_type, given, names)
+
+
+def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:
+    """Return the path of the text part of a config."""
+    path: tuple[str, ...] = ()
+    for _ in TEXT:
+        inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
+        if inner is None:
+            break
+        keys, path = keys[inner], (*path, inner)
+    return path
+
+
+def part_at(
+    keys: Mapping[str, Any],
+    path: tuple[str, ...],
+    model_type: str | None,
+    pairing: Pairing | None,
+    names: Mapping[str, str] = MappingProxyType({}),
+    /,
+) -> Part:
+    """Return the part at a path of a config, of a model type that is known; its names are checked."""
+    require_names(keys)
+    return _checked(_unwrapped(Part(keys, path, model_type, MODELS.get(model_type or "", Model()), pairing, names)))
+
+
+def _text_part_of(model_type: str | None) -> str:
+    """Return the model type of the text part of a model, if it is known by that of the whole."""
+    return MODELS.get(model_type or "", Model()).text
+
+
+def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
+    """Refuse parameters of the whole model that its text part does not have."""
+    if keys.get("model_type") == "musicflamingo":  # whose audio turns too
+        return
+    for names in (OBJECTS, BASES, SHARES):
+        for key in names:
+            value = keys.get(key)
+            if value is None or states(keys[inner], names) or (names is SHARES and same(value, partial)):
+                continue
+            name = ".".join((*path, key))
+            fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
+
+
+def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    """Whether a part states what has some names, as a key or inside its parameters."""
+    return any(body.get(key) is not None for body in (keys, *bodies(keys)) for key in names)
+
+
+def bodies(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parameters of a part, and those inside them of kinds of layers."""
+    whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
+    return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
+
+
+def _unwrapped(part: Part) -> Part:
+    """Return a part with the base that stands in an object of its own."""
+    inside = part.model.inside
+    inner = part.keys.get(inside) if inside else None
+    base = inner.get("rope_theta") if isinstance(inner, Mapping) else None
+    if base is None:
+        return part
+    name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
+    if outer is not None and not same(outer.value, base):
+        fail(f"{outer.source} must agree with {name}; got {shown(outer.value)}")
+    return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
+
+
+def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    found = keys.get("model_type")
+    if found is not None and not is_name(found):
+        msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(found)}"
+        raise TypeError(msg)
+    return found or None
+
+
+def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
+    name = ".".join((*path, "model_type"))
+    if model_type is not None:
+        guess = near(model_type, MODELS)
+        fail(f"{name} must be one whose pairing is known, or pairing= be given; got {shown(model_type)}{guess}")
+    parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
+    hint = f"; its parts may be read by themselves: {parts}" if parts else ""
+    fail(f"{name} must be given, since it decides the pairing, or pairing= be given; got none{hint}")
+
+
+def _checked(part: Part) -> Part:
+    """Return a part, having refused names that speak of rotary and that its model does not know."""
+    model = part.model
+    bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
+    known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
+    for key, value in part.keys.items():
+        if key in ELSEWHERE and value is not None:
+            fail(f"{part.name(key)} must be written in the terms of transformers: it is {ELSEWHERE[key]}")
+        if key in INERT and value is not None and not same(value, INERT[key]):
+            fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
+        if key not in known and key not in INERT and value is not None and ROTARY.search(key):
+            fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
+    _require_rules(part)
+    return part
+
+
+def _require_rules(part: Part) -> None:
+    """Refuse what the rules of a model can't read, by trying them on the first layer."""
+    for thing, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
+        fact = part.own(thing)
+        if fact is not None:
+            listed(fact.source, fact.value, kind)
+    try:
+        part.model.turns(part.keys, "full_attention", 0)
+        if part.model.pattern is not None and not any(map(part.get, TYPES)):
+            part.model.pattern(part.keys, 0, 2)
+    except (TypeError, ValueError) as error:
+        msg = f"{part.name('')}{error}"
+        raise type(error)(msg) from None
