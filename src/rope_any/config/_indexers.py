@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rope_any._checks import flag, integer, shown
 from rope_any._frequencies import as_rows
 from rope_any.config._load import Fact, fail
-from rope_any.config._models import ALL, Indexer, Model, rule, rules
+from rope_any.config._models import ALL, Indexer, rule, rules
 
 if TYPE_CHECKING:
     from rope_any.config._parameters import Part
@@ -180,13 +180,18 @@ def _unless_off(part: "Part", index: int) -> bool:
 RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
 
 
+INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
+REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
+"""Models whose config may tell of an indexer that their class does not have, with the reason."""
+
+
 def _indexer(part: "Part") -> Indexer | None:
     """Return the indexer of a model, or None if its config tells of none."""
-    model = ALL.get(part.model_type or "", Model())
-    if model.indexer is None and (said := _first_given(part, SIGNS)) is not None:
-        reason = model.no_indexer or "transformers has none for this model, so its rotation is unknown"
-        fail(f"{said.source} tells of an indexer, which {part.model_type or 'a model without a type'} lacks: {reason}")
-    return model.indexer
+    name = part.model_type or ""
+    if name not in INDEXERS and (said := _first_given(part, SIGNS)) is not None:
+        reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
+        fail(f"{said.source} tells of an indexer, which {name or 'a model without a type'} lacks: {reason}")
+    return INDEXERS.get(name)
 
 
 def has_indexer(part: "Part", index: int, /) -> bool:

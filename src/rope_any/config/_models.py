@@ -109,7 +109,7 @@ class Model(NamedTuple):
     axes: str = ""  # how M-RoPE gives pairs to axes
     sections: tuple[int, ...] = ()
     keys: Mapping[str, str] = {}  # its own names of keys, by common name or by "layer type.common name"
-    switch: Switch | None = None
+    switch: tuple[str, Any, Any] | None = None  # a `Switch`
     turns: Callable[[Config, str, int], bool] = lambda *_: True  # whether a layer rotates, by config, type and index
     pattern: Callable[[Config, int, int], str] | None = None  # type of layer i of n, by config, if it lists none
     label: Callable[[str], str] = lambda layer_type: layer_type  # under which name the parameters of a type stand
