@@ -107,13 +107,12 @@ def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact
 
 # --- rules: which layers have an indexer ------------------------------------------------------------------
 
-_MODES: Sequence[str] = (
-    "full",
-    "shared",
-)  # a full layer runs its indexer; a shared one reuses the choice of one before it
+# A full layer runs its indexer; a shared one reuses the choice of one before it.
+_MODES: Sequence[str] = ("full", "shared")
 
 
 def _every_layer(part: "Part", index: int) -> bool:  # noqa: ARG001  # functions of one table have one signature
+    """Return that every layer has an indexer."""
     return True
 
 
@@ -178,8 +177,6 @@ def _unless_off(part: "Part", index: int) -> bool:
 
 
 RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
-
-
 INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
 REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
 """Models whose config may tell of an indexer that their class does not have, with the reason."""

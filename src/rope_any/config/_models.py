@@ -80,9 +80,7 @@ class Indexer(NamedTuple):
     beside: tuple[str, ...] = ()  # keys that only go with `head`; without it, layers have no indexer
     layers: Rule = "every_layer"  # in `_indexers`: which layers have an indexer
     layer_type: str | None = None  # the kind of layers whose main parameters apply, if they stand by kind
-    stride: tuple[
-        str, ...
-    ] = ()  # the paths of n, where one key is pooled from n tokens and has the position of the first
+    stride: tuple[str, ...] = ()  # the paths of n, if key b is pooled from n tokens and has the position b · n
     pooled: int | None = None  # the n that the class assumes
     still: str = ""  # why the indexer has no rotary
     learned: str = ""  # what the weights, not the config, say of the frequencies
@@ -191,6 +189,7 @@ def _every(
 
 
 def _dense_first(config: Config, index: int, layers: int) -> str:
+    """Return the type of a layer if those without experts come first and have a pattern of their own."""
     dense = _dense_layers(config)
     if index < dense:
         return "sliding_attention" if (index + 1) % _dense_period(config) else "full_attention"
@@ -198,6 +197,7 @@ def _dense_first(config: Config, index: int, layers: int) -> str:
 
 
 def _by_windows(config: Config, index: int, layers: int) -> str:
+    """Return the type of a layer by its window, of which 0 is none."""
     windows = listed("attention_windows", config.get("attention_windows"))
     if windows is None or index >= len(windows):
         return _every(config, index, layers, every=3)
@@ -205,19 +205,23 @@ def _by_windows(config: Config, index: int, layers: int) -> str:
 
 
 def _chunked_if_rotating(config: Config, index: int, layers: int) -> str:
+    """Return the type of a layer whose attention is full if it does not rotate."""
     return "chunked_attention" if _no_rope_layers(config, "", index) else "full_attention"
 
 
 def _sliding(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer has a window."""
     return layer_type == "sliding_attention"
 
 
 def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer has a window, in a model that has one; in others all rotate."""
     # An absent window is that of the class, one of null is none.
     return config.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer has a window, or no experts in a model whose layers without experts all rotate."""
     kinds = listed("mlp_layer_types", config.get("mlp_layer_types"), NAMES)
     is_dense = index < _dense_layers(config) if kinds is None else kinds[index : index + 1] == ["dense"]
     return layer_type == "sliding_attention" or (is_dense and _dense_period(config) == 1)
@@ -231,30 +235,36 @@ def _no_rope_layers(config: Config, layer_type: str, index: int) -> bool:
 
 
 def _with_base(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer has a base that is not 0."""
     bases = listed("layer_rope_theta", config.get("layer_rope_theta"), NUMBERS)
     return bases is None or index >= len(bases) or bool(bases[index])
 
 
 def _with_base_or_sliding(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer has a base that is not 0; if none are listed, whether it has a window."""
     if config.get("layer_rope_theta") is None:
         return layer_type != "full_attention"
     return _with_base(config, layer_type, index)
 
 
 def _self_attending(config: Config, layer_type: str, index: int) -> bool:
+    """Whether a layer is none of cross attention."""
     key = "cross_attention_layers"
     return index not in (listed(key, config.get(key, [3, 8, 13, 18, 23, 28, 33, 38])) or ())
 
 
 def _listed(config: Config, layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer is in the list under a key."""
     return index in (listed(key, config.get(key)) or ())
 
 
 def _clvp(size: Callable[[str], int]) -> int:
+    """Return how many features rotate in CLVP."""
     return max(size("projection_dim") // (2 * size("num_attention_heads")), 32)
 
 
 def _labelled(layer_type: str, *, others: str, **labels: str) -> str:
+    """Return the label of a layer type."""
     return labels.get(layer_type, others)
 
 

@@ -31,7 +31,6 @@ _KINDS = {"i": "image", "v": "video"}
 
 Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates of a grid, or of text on its only axis
 
-
 STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.items() if model.stream is not None}
 
 
