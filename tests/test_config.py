@@ -1,11 +1,11 @@
 """Reading configs: published models, every form and name, refusals, and what is said about it all."""
 
-import ast
 import json
 import math
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rope_any as ra
 from rope_any import Rope, config, scaling
-from rope_any.config import _models
+from rope_any.config import _indexers, _models, _score, _towers
 from rope_any.config._models import MODELS
 
 ROTARY_MODELS = [name for name, model in MODELS.items() if model.rotary and not model.text]
@@ -2203,14 +2203,55 @@ def test_published_models_gone_wrong(published, data):
         one_of_two_errors(function, model)
 
 
+FACTS = tomllib.loads(Path(_models.__file__).with_name("models.toml").read_text(encoding="utf-8"))
+ENTRIES = [*FACTS["model"], *FACTS["other"]]
+
+
 def test_a_model_stands_once():
-    """Each in one row, which holds all that is known of it."""
-    tree = ast.parse(Path(_models.__file__).read_text(encoding="utf-8"))
-    (table,) = [node.value for node in tree.body if getattr(getattr(node, "target", None), "id", None) == "MODELS"]
-    names = []
-    for key, value in zip(table.keys, table.values, strict=True):
-        names += [key.value] if key is not None else value.args[0].value.split()
-    assert sorted(names) == sorted(MODELS) and len(names) > 380
+    """Each in one entry, which holds all that is known of it; entries of which all the same is known are one."""
+    names = [name for entry in ENTRIES for name in entry["names"].split()]
+    assert len(names) == len(set(names)) and set(names) == _models.ALL.keys()
+    assert len(MODELS) > 380
+    for kind in ("model", "other"):
+        facts = [{key: value for key, value in entry.items() if key != "names"} for entry in FACTS[kind]]
+        assert not [a for i, a in enumerate(facts) if repr(a) in map(repr, facts[:i])]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"unheard_of": 1},
+        {"score": {"unheard_of": 1}},
+        {"indexer": {"pairing": "half", "unheard_of": 1}},
+        {"stream": {"unheard_of": 1}},
+        {"switch": {"key": "alibi", "value": False, "unheard_of": 1}},
+        {"layers": {"full_attention": {"base": 1.0, "unheard_of": 1}}},
+    ],
+    ids=lambda entry: next(iter(entry)),
+)
+def test_a_key_that_is_no_field_is_refused(entry):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'unheard_of'"):
+        _models._models([{"names": "a b", **entry}])
+
+
+def test_every_rule_is_used_and_no_default_is_written():
+    def named(rule, usual=""):
+        return rule if isinstance(rule, str) else rule.get("rule", usual)
+
+    usual = {"turns": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
+    used = {named(entry[key], usual[key]) for entry in ENTRIES for key in usual.keys() & entry}
+    assert used == _models.RULES.keys()
+    assert {model.score.rule for model in _models.ALL.values()} == _score.RULES.keys()
+    assert {named(row.layers) for row in _indexers.INDEXERS.values()} == _indexers.RULES.keys()
+    for entry in ENTRIES:
+        assert all(value != _models.Model._field_defaults.get(key, ...) for key, value in entry.items())
+
+
+def test_names_that_entries_refer_to_are_known():
+    for model in _models.ALL.values():
+        assert not model.text or (model.text in MODELS and not MODELS[model.text].text)
+        assert {*model.parts.values()} <= {*_towers.TOWERS, *_towers.REFUSED, *MODELS, "sam3_tracker_video"}
+        assert "*" not in f"{model.text}{model.parts}"
 
 
 def test_models_without_rotary():

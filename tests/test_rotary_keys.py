@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+import tomllib
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -193,9 +194,10 @@ def test_check_ends_with_a_status(changed, status, monkeypatch, capsys):
 
 
 def test_what_is_expressed_stands_in_the_source():
-    files = Path(config.__file__).parent.glob("*.py")
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    folder = Path(config.__file__).parent
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
     constants = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    constants |= {str(tomllib.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("*.toml")}
     words = {word for text in constants if isinstance(text, str) for word in re.findall(r"\w+", text)}
     expressed = {name.removeprefix("_") for name, row in KNOWN["transformers"].items() if row.kind == "expressed"}
     assert expressed <= words

@@ -21,9 +21,10 @@ import pytest
 from rope_any.config import _models
 from rope_any.config._load import Fact
 from rope_any.config._part import part_of
-from rope_any.config._score import PLAIN_SIZES, SCORES, score_scale
+from rope_any.config._score import score_scale
 
 MODELS = {name: model for name, model in _models.MODELS.items() if model.rotary and not model.text}
+PLAIN_SIZES = {name: model.score.plain for name, model in MODELS.items() if model.score.plain}
 
 REASON = "the models are those of transformers (5.23 or later), which run on torch"
 torch = pytest.importorskip("torch", reason=REASON)
@@ -286,7 +287,7 @@ def test_it_is_that_of_the_models_own_attention(model_type, changed):
 
 def test_every_model_with_rotary_is_checked_or_listed():
     assert config_classes().keys() | ABSENT == MODELS.keys()
-    assert SCORES.keys() <= MODELS.keys()
+    assert all(model.score == _models.Score() for name, model in _models.ALL.items() if name not in MODELS)
 
 
 # --- what is run, since no attribute tells all of it ------------------------------------------------------

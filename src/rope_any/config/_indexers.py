@@ -7,15 +7,15 @@ that table. The pairing is the indexer's own: each class of transformers has it 
 attention has no rotary, the indexer has none either.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rope_any._checks import flag, integer, shown
 from rope_any._frequencies import as_rows
 from rope_any.config._load import Fact, fail
+from rope_any.config._models import ALL, Indexer, rule, rules
 
 if TYPE_CHECKING:
-    from rope_any._pairing import Pairing
     from rope_any.config._part import Part
     from rope_any.config._recipe import Recipe
 
@@ -25,35 +25,13 @@ MOST_TOKENS = 2**31
 ASSUMED_LAYERS = 40  # no class with layer types assumes fewer
 
 SIGNS = (
-    "index_head_dim",
-    "index_n_heads",
-    "index_topk",
-    "index_topk_freq",
-    "index_topk_pattern",
-    "indexer_head_dim",
-    "indexer_n_heads",
-    "indexer_rope_interleave",
-    "indexer_types",
-    "sparse_attention_config",
+    *("index_head_dim", "index_n_heads", "index_topk", "index_topk_freq", "index_topk_pattern", "indexer_head_dim"),
+    *("indexer_n_heads", "indexer_rope_interleave", "indexer_types", "sparse_attention_config"),
 )
 """Keys by which a config tells of an indexer."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------
-
-
-def _whole(fact: Fact, least: int, most: int) -> Fact:
-    """Return a fact whose value is an integer from `least` to `most`."""
-    number = integer(fact.source, fact.value)
-    if not least <= number <= most:
-        fail(f"{fact.source} must be from {least} to {most}; got {shown(number)}")
-    return Fact(number, fact.source)
-
-
-def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
-    """Return the number under a key, or what the class assumes."""
-    fact = part.get(key)
-    return default if fact is None else int(_whole(fact, least, most).value)
 
 
 def _switch(part: "Part", key: str, *, default: bool) -> bool:
@@ -62,16 +40,22 @@ def _switch(part: "Part", key: str, *, default: bool) -> bool:
     return default if fact is None else flag(fact.source, fact.value)
 
 
-def _inner(part: "Part", outer: str, key: str) -> Fact | None:
-    """Return what stands under a key of an inner object, if it is not null."""
-    body = part.get(outer)
-    if body is None:
-        return None
+def _at(part: "Part", path: str) -> Fact | None:
+    """Return what stands under a key, or under a key of an inner object, if it is not null."""
+    outer, _, key = path.partition(".")
+    body = part.get(outer) if outer else None
+    if body is None or not key:
+        return body
     if not isinstance(body.value, Mapping):
         msg = f"{body.source} must be an object or null; got {shown(body.value)}"
         raise TypeError(msg)
     value = body.value.get(key)
     return None if value is None else Fact(value, part.name(outer, key))
+
+
+def _first_given(part: "Part", keys: Iterable[str]) -> Fact | None:
+    """Return the first value that is given under some keys."""
+    return next((fact for key in keys if (fact := part.get(key))), None)
 
 
 def _agreed(*facts: Fact | None) -> Fact | None:
@@ -81,6 +65,23 @@ def _agreed(*facts: Fact | None) -> Fact | None:
         if fact.value != given[0].value:
             fail(f"{fact.source} must agree with {given[0].source}; got {shown(fact.value)}, not {given[0].value}")
     return given[0] if given else None
+
+
+def _whole(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
+    """Return the integer from `least` to `most` that stands at some paths, if any of them has one."""
+    found = []
+    for fact in filter(None, (_at(part, path) for path in paths)):
+        number = integer(fact.source, fact.value)
+        if not least <= number <= most:
+            fail(f"{fact.source} must be from {least} to {most}; got {shown(number)}")
+        found.append(Fact(number, fact.source))
+    return _agreed(*found)
+
+
+def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
+    """Return the number under a key, or what the class assumes."""
+    fact = _whole(part, [key], least, most)
+    return default if fact is None else int(fact.value)
 
 
 def _entry(fact: Fact | None, index: int) -> Fact | None:
@@ -95,213 +96,125 @@ def _entry(fact: Fact | None, index: int) -> Fact | None:
     return Fact(fact.value[index], f"{fact.source}[{index}]")
 
 
-def _is_one_of(entry: Fact | None, *names: str) -> Fact | None:
-    """Return whether the entry of a layer is one of some names; None if there is no entry."""
-    return None if entry is None else Fact(entry.value in names, entry.source)
-
-
-def _meaning(entry: Fact | None, known: Mapping[Any, bool]) -> Fact | None:
-    """Return what the entry of a layer means; None if there is no entry."""
+def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact | None:
+    """Return whether the entry of a layer is the first of all known, or the one wanted; None if there is no entry."""
     if entry is None:
         return None
     if not isinstance(entry.value, str | int) or entry.value not in known:
         fail(f"{entry.source} must be {' or '.join(map(repr, known))}; got {shown(entry.value)}")
-    return Fact(known[entry.value], entry.source)
+    return Fact(entry.value == (known[0] if wanted is None else wanted), entry.source)
 
 
-# --- which layers have an indexer -------------------------------------------------------------------------
+# --- rules: which layers have an indexer ------------------------------------------------------------------
 
-_MODES = {"full": True, "shared": False}
+# A full layer runs its indexer; a shared one reuses the choice of one before it.
+_MODES: Sequence[str] = ("full", "shared")
 
 
-def _always(part: "Part", index: int) -> bool:  # noqa: ARG001  # functions of one table have one signature
+def _every_layer(part: "Part", index: int) -> bool:  # noqa: ARG001  # functions of one table have one signature
     """Return that every layer has an indexer."""
     return True
 
 
 def _scheduled(part: "Part", index: int) -> bool:
-    """Whether a layer runs its indexer (full), or reuses the choice of a layer before it (shared)."""
-    pattern, letters = part.get("index_topk_pattern"), None
+    """Whether a layer is full, by a list, by letters, or as every n-th from the offset on."""
+    listed, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
-        letters = _entry(Fact(list(pattern.value), pattern.source), index)
-        pattern = None
-    listed = (_meaning(_entry(fact, index), _MODES) for fact in (part.get("indexer_types"), pattern))
-    full = _agreed(*listed, _meaning(letters, {"F": True, "S": False}))
+        pattern, modes = Fact([*pattern.value], pattern.source), "FS"
+    full = _agreed(_is(_entry(listed, index), _MODES), _is(_entry(pattern, index), modes))
     if full is not None:
         return bool(full.value)
     offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
     return max(index - offset + 1, 0) % max(every, 1) == 0
 
 
-def _hy_v4(part: "Part", index: int) -> bool:
-    """Whether a layer is full by `indexer_types`; by default layer 0, and every fourth from layer 1 on."""
-    listed = _meaning(_entry(part.get("indexer_types"), index), _MODES)
-    full = listed or Fact(index == 0 or index % 4 == 1, part.default)
-    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):  # which the class does not read
+def _listed(part: "Part", index: int, **pattern: Any) -> bool:
+    """Whether a layer is full by `indexer_types` alone, or by a pattern; what the class does not read must agree."""
+    full = _is(_entry(part.get("indexer_types"), index), _MODES) or Fact(_in_pattern(index, **pattern), part.default)
+    for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):
         said = part.get(key)
         _agreed(full, said and Fact(_scheduled(part, index), f"{said.source}, for layer {index},"))
     return bool(full.value)
 
 
-def _glm5_next(part: "Part", index: int) -> bool:
-    """Whether a layer is of sparse attention, by default every fourth, and full."""
-    sparse = _is_one_of(_entry(part.get("layer_types"), index), "indexed_attention", "full_attention")
-    return (index % 4 == 3 if sparse is None else bool(sparse.value)) and _scheduled(part, index)
+def _in_pattern(index: int, *, every: int = 0, first: int = -1, also: Sequence[int] = ()) -> bool:
+    """Whether a layer is in a pattern: of every n layers one, and some by their index; by default the last of n."""
+    return index in also or (every > 0 and index >= first and (index - first) % every == 0)
 
 
-def _qwen4(part: "Part", index: int) -> bool:
-    """Whether a layer is of sparse attention, which files also call full; by default every fourth."""
-    if part.get("indexer_head_dim") is None:
-        names = ("indexer_n_heads", "indexer_kv_heads", "indexer_budget", "indexer_compress_ratio")
-        if said := next((fact for name in names if (fact := part.get(name))), None):
-            fail(f"{part.name('indexer_head_dim')} must be given with {said.source}; got none")
-        return False
-    every = _count(part, "full_attention_interval", 4, 1)
-    sparse = _is_one_of(_entry(part.get("layer_types"), index), "indexed_attention", "full_attention")
-    return (index + 1) % every == 0 if sparse is None else bool(sparse.value)
+def _of_types(part: "Part", index: int, types: Sequence[str]) -> Fact | None:
+    """Return whether a layer is of one of some types; None if the config does not list types."""
+    entry = _entry(part.get("layer_types"), index)
+    return entry and Fact(entry.value in types, entry.source)
 
 
-def _dots3(part: "Part", index: int) -> bool:
+def _by_type(
+    part: "Part", index: int, *, types: Sequence[str], key: str = "", scheduled: bool = False, **pattern: Any
+) -> bool:
+    """
+    Whether a layer is of sparse attention: by its type, by the codes of an older list, or by a pattern.
+
+    `key` is that of the n of the pattern. If layers are `scheduled`, one of sparse attention must also be full.
+    """
+    older = pattern.pop("older", {"path": "", "codes": (), "code": 0})
+    listed, coded = _of_types(part, index, types), _entry(_at(part, older["path"]), index)
+    said = _agreed(listed, _is(coded, older["codes"], older["code"]))
+    if key:
+        pattern["every"] = _count(part, key, pattern["every"], 1)
+    sparse = _in_pattern(index, **pattern) if said is None else bool(said.value)
+    return sparse and (not scheduled or _scheduled(part, index))
+
+
+def _unless_off(part: "Part", index: int) -> bool:
     """Whether a layer is of sparse attention, which files without sizes by layer call full, unless `use_dsa` is off."""
-    by_layer = "per_layer_config" in part.keys
     if not _switch(part, "use_dsa", default=True):
         return False
-    renamed = _switch(part, "use_dsa", default=not by_layer and "use_dsa" not in part.keys)
-    names = ("indexed_attention", "full_attention") if renamed else ("indexed_attention",)
-    sparse = _is_one_of(_entry(part.get("layer_types"), index), *names)
-    if sparse is not None:
-        return bool(sparse.value)
-    return not _switch(part, "use_sliding_window", default=True) or index < 2 or index % 4 == 1
+    renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
+    said = _of_types(part, index, ["indexed_attention", *["full_attention"] * renamed])
+    if said is not None:
+        return bool(said.value)
+    return not _switch(part, "use_sliding_window", default=True) or _in_pattern(index, every=4, first=1, also=[0])
 
 
-def _minimax(part: "Part", index: int) -> bool:
-    """Whether a layer is of sparse attention, by its type or the older list; by default none is."""
-    kind = _is_one_of(_entry(part.get("layer_types"), index), "minimax_m3_sparse")
-    older = _entry(_inner(part, "sparse_attention_config", "sparse_attention_freq"), index)
-    sparse = _agreed(kind, _meaning(older, {0: False, 1: True}))
-    return sparse is not None and bool(sparse.value)
-
-
-def _deepseek_v4(part: "Part", index: int) -> bool:
-    """Whether a layer compresses keys by 4, by its type or the older list; by default every second from layer 3 on."""
-    kind = _is_one_of(_entry(part.get("layer_types"), index), "compressed_sparse_attention")
-    older = _meaning(_entry(part.get("compress_ratios"), index), {0: False, 4: True, 128: False})
-    sparse = _agreed(kind, older)
-    return index >= 3 and index % 2 == 1 if sparse is None else bool(sparse.value)
-
-
-# --- the models -------------------------------------------------------------------------------------------
-
-
-class Indexer(NamedTuple):
-    """The indexer of a model."""
-
-    pairing: "Pairing"
-    layers: Callable[["Part", int], bool] = _always
-    """Whether a layer has an indexer."""
-    last: bool = False
-    """Whether the last features of the index head rotate, not the first."""
-    head: str = "index_head_dim"
-    """The key of the index head's width."""
-    older: tuple[str, str] | None = None
-    """The object and the key that held that width in older files."""
-    size: int = 128
-    """The width that the class assumes."""
-    layer_type: str | None = None
-    """The kind of layers whose main parameters apply, if the main attention has parameters by kind."""
-    stride: Callable[["Part"], Fact] | None = None
-    """Key b is pooled from so many tokens, and has the position of token b · stride. None: a key for each token."""
-    still: str = ""
-    """Why the indexer has no rotary."""
-    learned: str = ""
-    """What the weights, not the config, say of the frequencies."""
-
-
-def _compress_rate(part: "Part") -> Fact:
-    """Return how many tokens DeepSeek-V4 pools into one key of the indexer."""
-    rates = _inner(part, "compress_rates", "compressed_sparse_attention"), part.get("compress_rate_csa")
-    return _agreed(*(_whole(rate, 1, MOST_TOKENS) for rate in rates if rate)) or Fact(4, part.default)
-
-
-def _compress_ratio(part: "Part") -> Fact:
-    """Return how many tokens Qwen4 pools into one key of the indexer."""
-    ratio = part.get("indexer_compress_ratio")
-    if ratio is None:
-        fail(f"{part.name('indexer_compress_ratio')} must be given with {part.name('indexer_head_dim')}; got none")
-    return _whole(ratio, 1, MOST_TOKENS)
-
-
-INDEXERS: dict[str, Indexer] = {
-    "axk2": Indexer("half"),
-    "deepseek_v32": Indexer("half"),
-    "deepseek_v4": Indexer("interleaved", _deepseek_v4, last=True, layer_type="compress", stride=_compress_rate),
-    "dots3_note_text": Indexer("interleaved", _dots3, layer_type="indexed_attention"),
-    "glm5_next_text": Indexer(
-        "interleaved", _glm5_next, still="the attention of glm5_next_text, and so its indexer, has no rotary"
-    ),
-    "glm_moe_dsa": Indexer("interleaved", _scheduled),
-    "hy_v4": Indexer("half", _hy_v4, last=True),
-    "minimax_m3_vl_text": Indexer("half", _minimax, older=("sparse_attention_config", "sparse_index_dim")),
-    "mistral_large4_text": Indexer(
-        "interleaved", _scheduled, learned="times exp(alpha), where alpha is rotary_emb.alpha of the weights"
-    ),
-    "qwen4_exp_text": Indexer("half", _qwen4, head="indexer_head_dim", stride=_compress_ratio),
-}
-"""The indexers of transformers, by the `model_type` of the text part."""
-
-REFUSED: dict[str, str] = {
-    "step3p5": "the class reads sparse_attention_config, but its attention has no indexer",
-}
+RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
+INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
+REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
 """Models whose config may tell of an indexer that their class does not have, with the reason."""
 
 
 def _indexer(part: "Part") -> Indexer | None:
     """Return the indexer of a model, or None if its config tells of none."""
-    row = INDEXERS.get(part.model_type or "")
-    if row is not None:
-        return row
-    said = next((fact for key in SIGNS if (fact := part.get(key))), None)
-    if said is not None:
-        reason = REFUSED.get(part.model_type or "", "transformers has none for this model, so its rotation is unknown")
-        fail(f"{said.source} tells of an indexer, which {part.model_type or 'a model without a type'} lacks: {reason}")
-    return None
+    name = part.model_type or ""
+    if name not in INDEXERS and (said := _first_given(part, SIGNS)) is not None:
+        reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
+        fail(f"{said.source} tells of an indexer, which {name or 'a model without a type'} lacks: {reason}")
+    return INDEXERS.get(name)
 
 
 def has_indexer(part: "Part", index: int, /) -> bool:
     """
-    Return whether a layer has an indexer of its own.
+    Return whether a layer of the text part has an indexer of its own; raise if the config does not say.
 
-    Parameters
-    ----------
-    part : Part
-        The text part of a config.
-    index : int
-        The layer, from 0.
-
-    Returns
-    -------
-    bool
-        False for a layer that reuses the choice of a layer before it. A layer without rotary may have an indexer; it
-        has no rotary then.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the config does not say what the layer is, or tells of an indexer that the model does not have.
+    A layer that reuses the choice of a layer before it has none. A layer without rotary may have an indexer, without
+    rotary too.
     """
     layer = integer("index", index)
     if layer < 0:
         fail(f"index must not be negative; got {shown(layer)}")
     row = _indexer(part)
-    return row is not None and row.layers(part, layer)
+    if row is None:
+        return False
+    if row.beside and part.get(row.head) is None:
+        if said := _first_given(part, row.beside):
+            fail(f"{part.name(row.head)} must be given with {said.source}; got none")
+        return False
+    return bool(rule(RULES, row.layers)(part, layer))
 
 
 def _layer_count(part: "Part") -> int:
     """Return how many layers there are, as stated, as listed, or as classes assume at least."""
-    stated, listed = part.get("num_hidden_layers"), part.keys.get("layer_types")
-    if stated is not None:
-        return int(_whole(stated, 1, MOST_LAYERS).value)
-    return len(listed) if isinstance(listed, list) else ASSUMED_LAYERS
+    listed = part.keys.get("layer_types")
+    return _count(part, "num_hidden_layers", len(listed) if isinstance(listed, list) else ASSUMED_LAYERS, 1)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
@@ -313,11 +226,18 @@ def _head_dim(part: "Part", row: Indexer) -> Fact:
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
         if isinstance(own, Mapping) and row.head in own:
             fail(f"{part.name('per_layer_config', str(layer), row.head)} must not be given: indexers must be alike")
-    older = _inner(part, *row.older) if row.older else None
-    given = _agreed(*(_whole(fact, 2, LARGEST_HEAD) for fact in (older, part.get(row.head)) if fact))
+    given = _whole(part, (row.older, row.head), 2, LARGEST_HEAD)
     if given is None and row.head in part.keys:
         fail(f"{part.name(row.head)} must be a number of features; got null")
     return given or Fact(row.size, part.default)
+
+
+def _stride(part: "Part", row: Indexer) -> Fact:
+    """Return how many tokens are pooled into one key."""
+    given = _whole(part, row.stride, 1, MOST_TOKENS)
+    if given is None and row.pooled is None:
+        fail(f"{part.name(row.stride[0])} must be given with {part.name(row.head)}; got none")
+    return given or Fact(row.pooled, part.default)
 
 
 def _pairing(part: "Part", row: Indexer) -> Fact:
@@ -344,39 +264,22 @@ def why_none(part: "Part", /) -> str | None:
         _count(part, "qk_rope_head_dim", 0, 0, 0)
         said = part.get("indexer_rope_interleave")
         return f"{row.still}, whatever {said.source} says" if said else row.still
-    if not sum(row.layers(part, i) for i in range(_layer_count(part))):  # each is looked at
+    if not sum(has_indexer(part, i) for i in range(_layer_count(part))):  # each is looked at
         return f"no layer of this {part.model_type} has an indexer"
     return None
 
 
 def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
     """
-    Return how the queries and keys of a model's indexers are rotated.
+    Return how the queries and keys of a model's indexers are rotated, or the fact that they are not.
 
-    Parameters
-    ----------
-    part : Part
-        The text part of a config.
-    main : Recipe or Fact
-        The rotation of the main attention; of the layers of ``INDEXERS[part.model_type].layer_type``, if the model
-        tells kinds of layers apart. A fact says that it has none.
-
-    Returns
-    -------
-    Recipe or Fact
-        The main recipe with the pairing, the first feature and the facts of the indexer; ``Fact(None, reason)`` if the
-        model has no indexer, or the indexer no rotary.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the config contradicts the model's class, or tells of an indexer that the class does not have.
+    `main` is the rotation of the main attention, of the indexer's `layer_type` if the model tells kinds of layers
+    apart, or the fact that it has none. Raise if the config contradicts the model's class.
     """
-    row = _indexer(part)
-    reason = why_none(part)
+    row, reason = _indexer(part), why_none(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))
-    head, pairing = _head_dim(part, row), _pairing(part, row)
+    head, pairing, ours = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
     if isinstance(main, Fact):
         return Fact(None, f"the indexer rotates as the main attention does: {main.source}")
     rotary_dim = 2 * len(as_rows(main.frequencies)[0])
@@ -388,8 +291,8 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
         "pairing": pairing,
         "head_dim": head,
         "rotary_dim": Fact(rotary_dim, width),
-        "start": Fact(start, f"the {'last' if row.last else 'first'} features, in the indexer of {part.model_type}"),
-        **({"key_stride": row.stride(part)} if row.stride else {}),
-        **({"frequencies": Fact(row.learned, f"the indexer of {part.model_type}")} if row.learned else {}),
+        "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {ours}"),
+        **({"key_stride": _stride(part, row)} if row.stride else {}),
+        **({"frequencies": Fact(row.learned, ours)} if row.learned else {}),
     }
     return main._replace(pairing=row.pairing, start=start, facts={**main.facts, **facts})

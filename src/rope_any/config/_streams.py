@@ -8,49 +8,30 @@ for the audio of a video in Omni models, whose tokens are numbered beside those 
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, compress, product
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from rope_any import positions
 from rope_any._arrays import Array, library
 from rope_any._checks import int32, integer, positive, shown
 from rope_any._positions import as_position_array
 from rope_any.config._load import fail
+from rope_any.config._models import ALL, Numbering
 
 # The keys of token ids, and a letter for each: a row of tokens becomes a string, in which all other text is a dot.
-_IDS = {"image_token_id": "i", "video_token_id": "v"}
-_GLM_IDS = {"image_token_id": "i", "video_start_token_id": "(", "video_end_token_id": ")"}
-_OMNI_IDS = {**_IDS, "audio_token_id": "a", "vision_start_token_id": "s", "audio_start_token_id": "b"}
+_USUAL = {"image_token_id": "i", "video_token_id": "v"}
+_OMNI = {**_USUAL, "audio_token_id": "a", "vision_start_token_id": "s", "audio_start_token_id": "b"}
+_IDS: Mapping[str, Mapping[str, str]] = {
+    "usual": _USUAL,
+    "glm": {"image_token_id": "i", "video_start_token_id": "(", "video_end_token_id": ")"},
+    "omni": _OMNI,
+}
 _GLM_VIDEO = re.compile(r"\([^)]*")
 _RUNS = re.compile(r"sb(?P<both>[av]*v[av]*)(?P<end>[^iv]{0,2})|(?P<grid>i+|v+)|(?:(?!sb[av]*v)[^iv])+")
 _KINDS = {"i": "image", "v": "video"}
 
 Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates of a grid, or of text on its only axis
 
-
-class Numbering(NamedTuple):
-    """How a model numbers a stream."""
-
-    ids: Mapping[str, str] = _IDS
-    by_frame: bool = False
-    """Whether each frame of a video is an image of its own, with text between."""
-    rate: tuple[str, ...] = ()
-    """Where the config has the positions per second of a video; empty if frames are one position apart."""
-    whole: bool = True
-    """Whether times are rounded down to whole positions."""
-    shared: bool = False
-    """Whether the starts of a video and of its audio have one position, and their ends too."""
-
-
-_OMNI = Numbering(_OMNI_IDS, rate=("position_id_per_seconds",))
-_ROWS = {
-    "qwen2_vl paddleocr_vl": Numbering(),
-    "qwen2_5_vl": Numbering(rate=("vision_config", "tokens_per_second")),
-    "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp cosmos3_omni cohere_compass": Numbering(by_frame=True),
-    "glm4v glm4v_moe glm46v glm_ocr": Numbering(_GLM_IDS, by_frame=True),
-    "qwen2_5_omni qwen2_5_omni_thinker": _OMNI._replace(shared=True),
-    "qwen3_omni_moe qwen3_omni_moe_thinker": _OMNI._replace(whole=False),
-}
-STREAMS = {model_type: row for names, row in _ROWS.items() for model_type in names.split()}
+STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.items() if model.stream is not None}
 
 
 def stream(
@@ -89,13 +70,13 @@ def stream(
     if row is None:
         got = shown(whole.get("model_type"))
         fail(f"model_type must be one whose streams are known ({', '.join(STREAMS)}); got {got}")
-    omni = row.ids is _OMNI_IDS
+    omni, names = row.ids == "omni", _IDS[row.ids]
     if omni and not time_advances:
         fail("time_advances must be True for an Omni model, as transformers has it; got False")
     keys = whole.get("thinker_config", whole)
-    letters = {int32(key, _value(keys, key)): letter for key, letter in row.ids.items()}
-    if len(letters) != len(row.ids):
-        fail(f"{', '.join(row.ids)} must differ; got {shown(list(letters))}")
+    letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
+    if len(letters) != len(names):
+        fail(f"{', '.join(names)} must differ; got {shown(list(letters))}")
     tokens = _lists("token_ids", token_ids)
     masks = [[1] * len(ids) for ids in tokens] if mask is None else [[*map(_kept, row)] for row in _lists("mask", mask)]
     lengths = [*map(len, tokens)]
@@ -166,7 +147,8 @@ class _Grids:
         """Read the sizes in the config; the grids are read when their tokens come."""
         self.row = row
         self.merge = int32("spatial_merge_size", _value(keys, "vision_config", "spatial_merge_size"), least=1)
-        self.rate = positive(row.rate[-1], _value(keys, *row.rate)) if row.rate else 1.0
+        rate = row.rate.split(".")
+        self.rate = positive(rate[-1], _value(keys, *rate)) if row.rate else 1.0
         self.grids = _lists("grids", grids)
         self.used = 0
         self.frames_left = 0

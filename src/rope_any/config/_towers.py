@@ -17,6 +17,7 @@ from rope_any._checks import integer, positive, shown
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config._load import Fact, fail
+from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
@@ -209,71 +210,11 @@ REFUSED: Mapping[str, str] = {
 }
 """Parts with something like rotary embedding that no `Rope` expresses, and why."""
 
-_UNROTATED = """
-    aimv2_vision_model align_vision_model altclip_vision_model audioflamingo3_encoder beit blip_2_qformer
-    blip_2_vision_model blip_vision_model bridgetower_vision_model chameleon_vqgan chinese_clip_vision_model
-    clap_audio_model clip_vision_model clipseg_vision_model cosmos3_edge_vision dac deepseek_ocr2_sam_vision_model
-    dinov2 emu3_vqgan encodec flava_image_codebook flava_image_model flava_multimodal_model florence_vision
-    fun_asr_nano_encoder gemma3n_audio gemma3n_vision gemma4_audio gemma4_unified_audio gemma4_unified_vision
-    git_vision_model glm_image_vision glm_image_vqmodel got_ocr2_vision granite_docling_vision granite_speech5_encoder
-    granite_speech_encoder granite_speech_plus_encoder groupvit_vision_model hubert hunyuan_vl_vision idefics2_perceiver
-    idefics2_vision idefics3_vision idefics_vision inkling_audio inkling_vision instructblip_qformer
-    instructblip_vision_model instructblipvideo_qformer instructblipvideo_vision_model internvl_vision
-    janus_vision_model janus_vqgan kosmos_2_5_vision_model kosmos_2_vision_model metaclip_2_vision_model
-    minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2_adapter molmo2_vision
-    moonshine_streaming_encoder moss_transcribe_diarize_audio muse_spark_audio nemotron_asr_streaming_encoder
-    ovis2_vision owlv2_vision_model owlvit_vision_model parakeet_encoder phi4_multimodal_audio phi4_multimodal_vision
-    pix2struct_vision_model pp_chart2table_vision pp_formulanet_vision qianfan_ocr_vision qwen2_5_omni_audio_encoder
-    qwen2_5_omni_bigvgan qwen2_audio_encoder qwen3_asr_encoder qwen3_omni_moe_audio_encoder radio sam2_vision_model
-    sam_hq_vision_model sam_vision_model siglip2_vision_model siglip_vision_model slanext_vision smolvlm_vision swin
-    tipsv2_vision_model unlimited_ocr_sam_vision_model unlimited_ocr_vision_encoder vibevoice_acoustic_tokenizer
-    vibevoice_acoustic_tokenizer_encoder vibevoice_diffusion videoprism_vision_model vit vitdet voxtral_encoder wav2vec2
-    xclip_vision_model
-"""
-UNROTATED = frozenset(_UNROTATED.split())
+UNROTATED = frozenset(name for name, model in ALL.items() if not model.rotary and name not in MODELS)
 """Vision and audio parts of which no class has rotary embedding."""
 
-PARTS: Mapping[str, Mapping[str, str]] = {
-    "chmv2": {"backbone_config": "dinov3_vit"},
-    "colqwen2": {"vlm_config.vision_config": "qwen2_vl_vision"},
-    "cosmos3_omni": {"vision_config": "qwen3_vl_vision"},
-    "diffusion_gemma": {"vision_config": "gemma4_vision"},
-    "dots3_note": {"vision_config": "dots3_note_vision_encoder"},
-    "glm46v": {"vision_config": "glm4v_vision"},
-    "glmga": {"vision_config": "glm4v_vision"},
-    "hyperclovax_vision_v2": {"vision_config": "qwen2_5_vl_vision"},
-    "lighton_ocr": {"vision_config": "pixtral"},
-    "llama4": {"vision_config": "llama4_vision_model"},
-    "mistral3": {"vision_config": "pixtral"},
-    "mistral_large4": {"vision_config": "pixtral"},
-    "qwen2_5_omni": {
-        "thinker_config.vision_config": "qwen2_5_omni_vision_encoder",
-        "token2wav_config.dit_config": "qwen2_5_omni_dit",
-    },
-    "qwen2_5_omni_thinker": {"vision_config": "qwen2_5_omni_vision_encoder"},
-    "qwen2_5_omni_token2wav": {"dit_config": "qwen2_5_omni_dit"},
-    "qwen3_omni_moe": {"thinker_config.vision_config": "qwen3_omni_moe_vision_encoder"},
-    "qwen3_omni_moe_thinker": {"vision_config": "qwen3_omni_moe_vision_encoder"},
-    "sam3": {"vision_config.backbone_config": "sam3_vit_model"},
-    "sam3_lite_text": {"vision_config.backbone_config": "sam3_vit_model"},
-    "sam3_tracker": {"vision_config.backbone_config": "sam3_vit_model"},
-    "sam3_tracker_video": {"vision_config.backbone_config": "sam3_vit_model"},
-    "sam3_video": {
-        "detector_config.vision_config.backbone_config": "sam3_vit_model",
-        "tracker_config": "sam3_tracker_video",
-        "tracker_config.vision_config.backbone_config": "sam3_vit_model",
-    },
-    "sam3_vision_model": {"backbone_config": "sam3_vit_model"},
-    "step3p7": {"vision_config": "step3p5_vision"},
-    **{
-        name.removesuffix("_vision"): {"vision_config": name}
-        for name in TOWERS
-        if name.endswith("_vision") and name != "step3p5_vision"
-    },
-}
-"""
-The towers of larger configs, by path: for files in which a tower has no ``model_type``, or that of the whole.
-"""
+PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in ALL.items() if model.parts}
+"""The towers of larger configs, by path: for files in which a tower has no ``model_type``, or that of the whole."""
 
 
 # --- the recipe -------------------------------------------------------------------------------------------
