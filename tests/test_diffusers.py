@@ -12,10 +12,13 @@ import math
 import pkgutil
 import random
 import re
+import tomllib
 import types
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rope_any as ra
@@ -724,6 +727,26 @@ def test_every_class_is_known():
     assert set(CASES) == set(ours.known().classes)
 
 
+def test_each_entry_of_the_file_is_read_and_says_something_new():
+    table = tomllib.loads(Path(ours.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
+    names = [name for entry in table["class"] for name in entry["names"]]
+    names += [*table["refused"], *table["unrotated"]["names"]]
+    assert len(set(names)) == len(names)
+    for entry in table["class"]:
+        assert entry.keys() <= {"names", "like", *ours.Class._fields}
+        row, like = ours.known().classes[entry["names"][0]], ours.known().classes.get(entry.get("like"))
+        old = like._asdict() if like else ours.Class._field_defaults
+        assert not [field for field in entry.keys() & old.keys() if getattr(row, field) == old[field]], entry["names"]
+
+
+def test_each_rule_is_used_and_each_that_is_named_is_there():
+    rows = ours.known().classes.values()
+    axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
+    assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
+    assert {row.kind for row in rows} == set(ours._KINDS)
+    assert {row.grid for row in rows} - {""} == set(ours._GRIDS)
+
+
 @pytest.mark.parametrize("name", sorted(ours.known().unrotated))
 def test_the_file_of_a_class_without_rotary_has_none(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
@@ -834,7 +857,31 @@ WRONG = [
     ("ZImageTransformer2DModel", {"n_heads": 7}, ValueError, "transformer.n_heads must divide dim, 3840"),
     ("MiniMaxH3Transformer3DModel", {"rope_freq_dim": 30}, ValueError, "at most a sixth of the head dimension, 128"),
     ("FluxPipeline", {}, ValueError, "a class of diffusers that is known here; got str 'FluxPipeline'"),
+    ("FluxPipeline", {}, ValueError, "; give the folder of the pipeline, or the config.json of its transformer"),
+    ("FluxTransformer3DModel", {}, ValueError, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer"),
+    ("UNet2DModel", {}, ValueError, "got str 'UNet2DModel'; make the Rope of another class by hand"),
     (7, {}, TypeError, "transformer._class_name must be a name; got int 7"),
+    (FLUX, {"attention_head_dim": np.float32(128)}, TypeError, "attention_head_dim must be an integer; got float32"),
+    (FLUX, {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "must be a list; got ndarray array([16, 56, 56])"),
+    (
+        "CosmosTransformer3DModel",
+        {"rope_scale": [np.float64(0)] * 3},
+        ValueError,
+        "must be positive and finite; got 0.0",
+    ),
+    (
+        "SanaWMTransformer3DModel",
+        {"use_pe": np.zeros(2)},
+        ValueError,
+        "must be True: the class builds none; got ndarray",
+    ),
+    (LTX2, {"rope_type": np.zeros(2)}, ValueError, "rope_type must be interleaved or split; got ndarray"),
+    (
+        "OmniGenTransformer2DModel",
+        {"rope_scaling": {"type": np.zeros(2)}},
+        ValueError,
+        "as the class reads them; got str 'type' ndarray",
+    ),
 ]
 
 
@@ -881,6 +928,16 @@ def test_tells_where_each_number_comes_from():
     split = ours.recipe(Config(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16))
     assert split.facts["blocks"] == (4, "transformer.num_attention_heads")
     assert "all heads side by side" in split.facts["covers"].value
+
+
+def test_numbers_of_numpy_are_numbers():
+    keys = {"axes_dims_rope": [np.int64(8), 4, 4, 4], "attention_head_dim": np.int32(20), "rope_theta": np.float32(100)}
+    plain = {"axes_dims_rope": [8, 4, 4, 4], "attention_head_dim": 20, "rope_theta": 100.0}
+    name = "Flux2Transformer2DModel"
+    assert ours.recipe(Config(name, **keys)) == ours.recipe(Config(name, **plain))
+    with pytest.raises(TypeError, match="use_layer3d_rope must be True or False; got int 1"):
+        ours.grid(Config(QWEN, use_layer3d_rope=1), (2, 2))
+    assert ours.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
 
 
 def test_null_means_what_the_constructor_makes_of_it():

@@ -37,12 +37,10 @@ class Setting(NamedTuple):
     """None if the key must be given."""
     null: Any = None
     """What null stands for; None if the key must not be null."""
-    hint: str = ""
-    """What to give, if nobody but the caller knows."""
     must_be: Any = None
     """The only value with which the class has this rotation."""
-    otherwise: str = ""
-    """What another value means."""
+    hint: str = ""
+    """What to give, or what a value means that is not what it must be."""
 
 
 class Class(NamedTuple):
@@ -163,13 +161,10 @@ class _Component(NamedTuple):
     part: Part
     name: str
     row: Class
+    default: str
+    """The source of what is fixed in the code of the class."""
     length: int | None = None
     shape: tuple[int, ...] = (1, 1, 1)
-
-    @property
-    def default(self) -> str:
-        """The source of what is fixed in the code of the class."""
-        return f"default of {self.name}"
 
     def read(self, what: object) -> Fact:
         """Return what a setting is in the config, or what the class assumes; other things are such values."""
@@ -179,34 +174,39 @@ class _Component(NamedTuple):
             return fact
         given, value = ("null", what.null) if what.key in self.part.keys else ("none", what.default)
         if value is None:
-            fail(
-                f"{self.part.name(what.key)} must be given for {' '.join((self.name, what.hint)).strip()}; got {given}"
-            )
+            hint = f" {what.hint}" if what.hint else ""
+            fail(f"{self.part.name(what.key)} must be given for {self.name}{hint}; got {given}")
         return Fact(value, self.default)
 
-    def further(self, key: str, other: object = None) -> Fact:
-        """Return what one of the further keys holds, or another value if the class doesn't read that key."""
-        return self.read(next((setting for setting in self.row.reads if setting.key == key), other))
+    def number(self, what: object) -> Fact:
+        """Return what `read` does, checked to be a number of features or tokens."""
+        value, source = self.read(what)
+        return Fact(_count(source, value), source)
+
+    def further(self, key: str, other: object = None) -> object:
+        """Return the setting of one of the further keys, or another value if the class does not read that key."""
+        return next((setting for setting in self.row.reads if setting.key == key), other)
 
 
 def _component(part: Part) -> _Component:
     """Return a component whose class has a rotation, having refused keys on rotary that the class doesn't read."""
     source, name = part.name("_class_name"), part.keys.get("_class_name")
-    _require(name, str, source, "a name")
+    name = _typed(name, str, source, "a name")
     classes, refused, unrotated = known()
     if name in unrotated or name in refused:
         fail(f"{source}: {name} has no rotary" if name in unrotated else f"{source}: {name}: {refused[name]}")
     if name not in classes:
         fail(f"{source} must be a class of diffusers that is known here; got {shown(name)}{_advice(name)}")
-    at = _Component(part, name, classes[name])
+    at = _Component(part, name, classes[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
             fail(f"{part.name(key)} must not be given, since {name} does not read it; got {shown(value)}")
     for setting in at.row.needs:
-        found, wanted = at.read(setting), f"{part.name(setting.key)} must be {setting.must_be}: {setting.otherwise}"
-        if not same(found.value, setting.must_be):
-            fail(f"{wanted}; got {shown(found.value)} ({found.source})")
+        value, where = at.read(setting)
+        if not same(value, setting.must_be):
+            wanted = f"{part.name(setting.key)} must be {setting.must_be}: {setting.hint}"
+            fail(f"{wanted}; got {shown(value)} ({where})")
     return at
 
 
@@ -214,8 +214,8 @@ def _advice(name: str) -> str:
     """Return what to do about a class that is not known, for the end of an error message."""
     if name.endswith("Pipeline"):
         return "; give the folder of the pipeline, or the config.json of its transformer"
-    names = near(name, [name for table in known() for name in table])
-    return f"{names}; of another class, give frequencies and pairing to Rope yourself"
+    by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
+    return f"; {by_hand}{near(name, [name for table in known() for name in table])}"
 
 
 def settings(row: Class, /) -> list[Setting]:
@@ -224,11 +224,12 @@ def settings(row: Class, /) -> list[Setting]:
     return [item for items in fields for item in items if isinstance(item, Setting)]
 
 
-def _require(value: object, kind: type | tuple[type, ...], name: str, what: str) -> None:
-    """Raise a TypeError unless a value is of some kind."""
-    if not isinstance(value, kind):
-        msg = f"{name} must be {what}; got {shown(value)}"
-        raise TypeError(msg)
+def _typed(value: object, kind: type | tuple[type, ...], name: str, what: str) -> Any:
+    """Return a value that is of some kind; raise a TypeError if it is not."""
+    if isinstance(value, kind):
+        return value
+    msg = f"{name} must be {what}; got {shown(value)}"
+    raise TypeError(msg)
 
 
 def _count(name: str, value: object, *, least: int = 1) -> int:
@@ -241,21 +242,21 @@ def _count(name: str, value: object, *, least: int = 1) -> int:
 
 def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
     """Return the items of a list that has one of some lengths, each checked."""
-    _require(fact.value, (list, tuple), fact.source, "a list")
-    if len(fact.value) not in lengths:
-        fail(f"{fact.source} must have {' or '.join(map(str, lengths))} items; got {len(fact.value)}")
-    return [check(fact.source, value) for value in fact.value]
+    values = _typed(fact.value, (list, tuple), fact.source, "a list")
+    if len(values) not in lengths:
+        fail(f"{fact.source} must have {' or '.join(map(str, lengths))} items; got {len(values)}")
+    return [check(fact.source, value) for value in values]
 
 
-def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> Mapping[str, Any]:
+def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return a JSON object that has no keys but those allowed, with no values but those allowed, if any are named."""
-    _require(fact.value, Mapping, fact.source, "an object")
-    for key, value in fact.value.items():
-        values = allowed.get(key)
-        if value is not None and (values is None or (values and not any(same(value, each) for each in values))):
+    content = _typed(fact.value, Mapping, fact.source, "an object")
+    given = {key: value for key, value in content.items() if value is not None}
+    for key, value in given.items():
+        if key not in allowed or (allowed[key] and not any(same(value, each) for each in allowed[key])):
             only = f"nothing but {', '.join(allowed)} as the class reads them"
             fail(f"{fact.source} must hold {only}; got {shown(key)} {shown(value)}")
-    return fact.value
+    return given
 
 
 def _head(at: _Component) -> Fact:
@@ -263,17 +264,15 @@ def _head(at: _Component) -> Fact:
     if not at.row.head:
         axes = at.read(at.row.axes)
         return Fact(sum(_listed(axes, at.row.numbers)), f"sum of {axes.source}")
-    first, *others = map(at.read, at.row.head)
-    width = _count(first.source, first.value)
+    first, *others = map(at.number, at.row.head)
     if not others:
-        return Fact(width, first.source)
-    heads = _count(others[0].source, others[0].value)
+        return first
+    (width, source), (heads, counted) = first, others[0]
     if at.row.kind == "rising":
-        source = f"{first.source} · {others[0].source}"
-        return Fact(_count(source, width * heads), source)
+        return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
         fail(f"{at.part.name(at.row.head[1].key)} must divide {at.row.head[0].key}, {width}; got {heads}")
-    return Fact(width // heads, f"{first.source} // {others[0].source}")
+    return Fact(width // heads, f"{source} // {counted}")
 
 
 # --- frequencies ------------------------------------------------------------------------------------------
@@ -307,42 +306,40 @@ def _sizes(at: _Component, dim: int) -> Fact:
     return Fact(tuple(sizes), axes.source)
 
 
-def _by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
-    """Return a positive number for each of n axes: one under each key, or a list under the only key; 1 without keys."""
-    found = [at.read(key) for key in keys]
-    if len(found) == 1:
-        return Fact(tuple(_listed(found[0], (n,), positive)), found[0].source)
-    values = tuple(positive(fact.source, fact.value) for fact in found) or (1.0,) * n
-    return Fact(values, ", ".join(dict.fromkeys(fact.source for fact in found)))
-
-
 def _axial(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of axes that have frequencies of their own, side by side."""
     axes = _sizes(at, dim)
-    divisors, stretch = (_by_axis(at, keys, len(axes.value)) for keys in (at.row.divisors, at.row.stretch))
+    n, said = len(axes.value), {"divisors": at.row.divisors, "rope_scale": at.row.stretch}
+    facts = {name: _by_axis(at, keys, n) for name, keys in said.items() if keys}
+    divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in said)
     if at.row.stretch and min(axes.value) < 4:
         fail(f"{axes.source} must give each axis at least 4 features; got {shown(list(axes.value))}")
-    rows = []
-    for d, divisor, s in zip(axes.value, divisors.value, stretch.value, strict=True):
-        # bₐ = b · sₐ^(d / (d − 2))
-        stretched = positive(stretch.source, base * s ** (d / (d - 2))) if at.row.stretch else base
-        rows.append(linear(frequencies(d, base=stretched), divisor))
-    facts = {"divisors": divisors} if at.row.divisors else {}
-    facts |= {"rope_scale": stretch} if at.row.stretch else {}
-    facts |= {"blocks": Fact(len(rows), at.default)} if at.row.kind == "blocks" else {}
-    made: Frequencies = axial(*rows) if len(rows) > 1 else rows[0]
+    # bₐ = b · sₐ^(d / (d − 2))
+    bases = [base * s ** (d / max(d - 2, 1)) for s, d in zip(scales, axes.value, strict=True)]
+    rows = [linear(frequencies(d, base=b), s) for d, b, s in zip(axes.value, bases, divisors, strict=True)]
+    made: Frequencies = axial(*rows) if n > 1 else rows[0]
+    if at.row.kind == "blocks":
+        facts["blocks"] = Fact(n, at.default)
     facts |= {"rotary_dim": Fact(sum(axes.value), axes.source), "axes": axes}
     return Recipe(made[::-1] if at.row.kind == "columns first" else made, at.row.pairing, 1.0, 0, facts)
 
 
+def _by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
+    """Return a positive number for each of n axes: one under each key, or a list under the only key."""
+    found = [at.read(key) for key in keys]
+    if len(found) == 1:
+        return Fact(tuple(_listed(found[0], (n,), positive)), found[0].source)
+    values = tuple(positive(fact.source, fact.value) for fact in found)
+    return Fact(values, ", ".join(dict.fromkeys(fact.source for fact in found)))
+
+
 def _alike(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of three axes of the same frequencies, whose pairs a key counts; the other features rest."""
-    axes = at.read(at.row.axes)
-    pairs = _count(axes.source, axes.value)
+    pairs, source = at.number(at.row.axes)
     if 6 * pairs > dim:
-        fail(f"{axes.source} must be at most a sixth of the head dimension, {dim}; got {pairs}")
+        fail(f"{source} must be at most a sixth of the head dimension, {dim}; got {pairs}")
     rows = axial(*[frequencies(2 * pairs, base=base)] * 3)
-    return Recipe(rows, at.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {axes.source}")})
+    return Recipe(rows, at.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
 
 
 def _strided(at: _Component, dim: int, base: float) -> Recipe:
@@ -368,7 +365,7 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
 
 def _rising(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of LTX: frequencies that rise over all heads side by side, dealt out to three axes in turn."""
-    n, kind, (heads, each) = dim // 6, at.further("rope_type", "interleaved"), at.row.head
+    n, kind, (heads, each) = dim // 6, at.read(at.further("rope_type", "interleaved")), at.row.head
     if dim % 2 or not n:
         fail(f"{heads.key} · {each.key} must be even and at least 6; got {dim}")
     if not isinstance(kind.value, str) or kind.value not in {"interleaved", "split"}:
@@ -379,7 +376,7 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, at.default)
         return Recipe(assigned(row, axis_of), "interleaved", 1.0, 2 * rest, facts)
-    facts["blocks"] = blocks = at.read(heads)  # each head is paired on its own
+    facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         fail(f"{each.key} must be even; got {dim // blocks.value}")
     rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
@@ -393,10 +390,8 @@ def _longrope(at: _Component, dim: int, base: float) -> Recipe:
     inside = _object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
     if dim % 2:
         fail(f"the head dimension must be even; got {dim}")
-    lists = {}
-    for name in ("short_factor", "long_factor"):
-        given = Fact(inside.get(name), at.part.name("rope_scaling", name))
-        lists[name] = _listed(given, (dim // 2,), positive)
+    names = {name: at.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
+    lists = {name: _listed(Fact(inside.get(name), key), (dim // 2,), positive) for name, key in names.items()}
     trained = _count(original.source, original.value, least=2)
     length = trained if at.length is None else integer("sequence_length", at.length)
     row = longrope(frequencies(dim, base=base), **lists, original_length=trained, length=length)
@@ -404,7 +399,7 @@ def _longrope(at: _Component, dim: int, base: float) -> Recipe:
     used = "long_factor" if length > trained else "short_factor"
     facts = {
         "rotary_dim": Fact(dim, at.default),
-        "factors": Fact(used, at.part.name("rope_scaling", used)),
+        "factors": Fact(used, names[used]),
         "attention_factor": Fact(factor, f"{longest.source}, {original.source}"),
     }
     return Recipe(row, at.row.pairing, factor, 0, facts)
@@ -426,8 +421,8 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
     """Return frames, rows and columns of a grid."""
-    _require(shape, (tuple, list), "shape", "a tuple: frames, rows and columns, or rows and columns")
-    sizes = tuple(integer("shape", size) for size in shape)
+    given = _typed(shape, (tuple, list), "shape", "a tuple: frames, rows and columns, or rows and columns")
+    sizes = tuple(integer("shape", size) for size in given)
     if len(sizes) not in {2, 3} or min(sizes) < 1 or math.prod(sizes) > _MOST_TOKENS:
         fail(f"shape must be 2 or 3 positive lengths, of at most {_MOST_TOKENS} tokens; got {shown(sizes)}")
     return (1, *sizes)[-3:]
@@ -436,32 +431,29 @@ def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
 def _skipping(at: _Component) -> Lines:
     """Return all from 0; of two frames ChronoEdit takes the second for the last of more."""
     frames, rows, columns = map(range, at.shape)
-    if len(frames) == 2 and _listed(at.further("patch_size"), (3,), lambda _, n: same(n, 1))[0]:
-        skip = at.further("rope_temporal_skip_len")
-        return (0, _count(skip.source, skip.value) - 1), rows, columns
+    if len(frames) == 2 and _listed(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
+        return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 
 
 def _centred(at: _Component) -> Lines | None:
     """Return frames from 0, rows and columns from the middle; None for layers of an image."""
-    layers = at.further("use_layer3d_rope", other=False)
+    layers = at.read(at.further("use_layer3d_rope", other=False))
     middle = [range(n // 2 - n, n // 2) for n in at.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(at.shape[0]), *middle)
 
 
 def _fitted(at: _Component) -> Lines:
     """Return rows and columns spread over a grid of fixed lengths, in whole steps."""
-    most = _listed(at.further("rope_axes_dim"), (2,))
+    most = _listed(at.read(at.further("rope_axes_dim")), (2,))
     return [[i * length // n for i in range(n)] for n, length in zip(at.shape[1:], most, strict=True)]
 
 
 def _cropped(at: _Component) -> Lines:
     """Return frames from 0, and rows and columns of the grid fitted into the middle of a base grid."""
     frames, rows, columns = at.shape
-    patch = at.further("patch_size")
-    size = _count(patch.source, patch.value)
-    sides = [(_count(side.source, side.value), side.source) for side in map(at.read, at.row.canvas)]
-    high, wide = (_count(f"{source} // patch_size", side // size) for side, source in sides)
+    patch = at.number(at.further("patch_size")).value
+    high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in map(at.number, at.row.canvas))
     if at.part.get("patch_size_t"):  # CogVideoX 1.5 cuts the base grid instead
         if rows > high or columns > wide:
             fail(f"shape must be at most {high} rows and {wide} columns; got {rows} and {columns}")
