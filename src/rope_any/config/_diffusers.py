@@ -315,7 +315,8 @@ def _axial(at: _Component, dim: int, base: float) -> Recipe:
     if at.row.stretch and min(axes.value) < 4:
         fail(f"{axes.source} must give each axis at least 4 features; got {shown(list(axes.value))}")
     # bₐ = b · sₐ^(d / (d − 2))
-    bases = [base * s ** (d / max(d - 2, 1)) for s, d in zip(scales, axes.value, strict=True)]
+    stretched = [base * s ** (d / max(d - 2, 1)) for s, d in zip(scales, axes.value, strict=True)]
+    bases = [positive(facts.get("rope_scale", axes).source, b) for b in stretched]
     rows = [linear(frequencies(d, base=b), s) for d, b, s in zip(axes.value, bases, divisors, strict=True)]
     made: Frequencies = axial(*rows) if n > 1 else rows[0]
     if at.row.kind == "blocks":
