@@ -825,6 +825,7 @@ WRONG = [
     ("HiDreamImageTransformer2DModel", {}, ValueError, "must have 3 items; got 2"),
     ("CogVideoXTransformer3DModel", {}, ValueError, "use_rotary_positional_embeddings must be True: the class adds"),
     ("SanaWMTransformer3DModel", {"use_pe": False}, ValueError, "use_pe must be True: the class builds none"),
+    ("SanaWMTransformer3DModel", {"use_pe": None}, ValueError, "given for SanaWMTransformer3DModel; got null"),
     ("AllegroTransformer3DModel", {"attention_head_dim": 64}, ValueError, "an even number of features"),
     ("AllegroTransformer3DModel", {"interpolation_scale_t": 0}, ValueError, "interpolation_scale_t must be positive"),
     ("CosmosTransformer3DModel", {"attention_head_dim": 6}, ValueError, "at least 4 features"),

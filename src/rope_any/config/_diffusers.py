@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     must_be: Any = None
     """The only value with which the class has this rotation."""
     hint: str = ""
-    """What to give, or what a value means that is not what it must be."""
+    """What to give if the key is missing; with `must_be`, what another value means."""
 
 
 class Class(NamedTuple):
@@ -174,7 +174,7 @@ class _Component(NamedTuple):
             return fact
         given, value = ("null", what.null) if what.key in self.part.keys else ("none", what.default)
         if value is None:
-            hint = f" {what.hint}" if what.hint else ""
+            hint = f" {what.hint}" if what.hint and what.must_be is None else ""
             fail(f"{self.part.name(what.key)} must be given for {self.name}{hint}; got {given}")
         return Fact(value, self.default)
 
