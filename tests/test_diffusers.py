@@ -12,10 +12,13 @@ import math
 import pkgutil
 import random
 import re
+import tomllib
 import types
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rope_any as ra
@@ -491,7 +494,7 @@ EXACT = {  # whose tables are made in float64
     "OvisImageTransformer2DModel",
     "PRXTransformer2DModel",
     "WanAnimate2Transformer3DModel",
-    *(name for name, row in ours.CLASSES.items() if row.unread == ("rope_max_seq_len",)),
+    *(name for name, row in ours.known().classes.items() if row.unread == ("rope_max_seq_len",)),
 }
 
 
@@ -511,33 +514,33 @@ def sized(row, rng):
         return max(12, STEPS[row.axes] * rng.randint(1, 4 if row.axes != "sixths" else 30)), {}
     if row.kind == "alike":
         pairs = rng.randint(1, 6)
-        return 6 * pairs + even(rng, 0, 8), {row.axes.name: pairs}
+        return 6 * pairs + even(rng, 0, 8), {row.axes.key: pairs}
     if row.kind == "strided":
-        return even(rng, 24, 40), {row.axes.name: [4, rng.randint(1, 4), rng.randint(1, 4)]}
+        return even(rng, 24, 40), {row.axes.key: [4, rng.randint(1, 4), rng.randint(1, 4)]}
     sizes = [even(rng, 2, 20) for _ in range(rng.choice(row.numbers))]
     if row.numbers == (1,):
-        return sizes[0] + even(rng, 0, 8), {row.axes.name: sizes[0]}
-    return sum(sizes), {row.axes.name: sizes}
+        return sizes[0] + even(rng, 0, 8), {row.axes.key: sizes[0]}
+    return sum(sizes), {row.axes.key: sizes}
 
 
 def drawn(name, rng):
     """Return a random config of a class."""
-    row = ours.CLASSES[name]
+    row = ours.known().classes[name]
     dim, keys = sized(row, rng)
     heads = rng.randint(1, 3)
     if row.kind == "rising":
         keys |= {"num_attention_heads": heads, "attention_head_dim": even(rng, 8, 20)}
     elif len(row.head) == 2:
-        keys |= {row.head[0].name: heads * dim, row.head[1].name: heads}
+        keys |= {row.head[0].key: heads * dim, row.head[1].key: heads}
     elif row.head:
-        keys[row.head[0].name] = dim
-    if isinstance(row.base, ours.Key):
-        keys[row.base.name] = rng.choice([100, 256.0, 10_000] if row.kind == "rising" else [100, 10_000, 500_000.0])
+        keys[row.head[0].key] = dim
+    if isinstance(row.base, ours.Setting):
+        keys[row.base.key] = rng.choice([100, 256.0, 10_000] if row.kind == "rising" else [100, 10_000, 500_000.0])
     scales = [rng.uniform(1, 3) for _ in range(3)]
     if len(row.divisors) == 3:
-        keys |= {key.name: scale for key, scale in zip(row.divisors, scales, strict=True)}
+        keys |= {key.key: scale for key, scale in zip(row.divisors, scales, strict=True)}
     elif row.divisors or row.stretch:
-        keys[(*row.divisors, row.stretch)[0].name] = scales
+        keys[(*row.divisors, *row.stretch)[0].key] = scales
     return keys | needed(name, dim, rng, keys)
 
 
@@ -566,7 +569,7 @@ ALSO = {
 
 def needed(name, dim, rng, keys):
     """Return what a class or its reader needs beside, and keys that it alone has."""
-    needs = {key.name: value for key, value, _ in ours.CLASSES[name].needs}
+    needs = {setting.key: setting.must_be for setting in ours.known().classes[name].needs}
     return needs | ALSO.get(name, lambda *_: {})(dim, rng, keys)
 
 
@@ -580,7 +583,7 @@ def placed(part, name, shape, rng):
         return [(p,) for p in range(math.prod(shape))]
     if CASES[name][1] in COUNTED:
         return list(product(*map(range, shape)))
-    real = ours.CLASSES[name].kind == "rising"
+    real = ours.known().classes[name].kind == "rising"
     return [tuple(rng.uniform(-1, 1) if real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
 
 
@@ -591,7 +594,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     known = inspect.signature(class_of(name).__init__).parameters
     taken = {key: value for key, value in keys.items() if key in known}
     module = None if rotary is None else built(monkeypatch, name, rotary, taken)
-    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "rising" else 2
+    width, heads = found.facts["head_dim"].value, 1 if ours.known().classes[name].kind == "rising" else 2
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
     config = {**defaults(name), **keys}
@@ -618,7 +621,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     assert len(rows[0]) == blocks or not angle or off(pairing=other) > limit
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", ours.known().classes)
 def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
     rng = random.Random(name)
     for _ in range(3):
@@ -631,7 +634,7 @@ def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
         compare(monkeypatch, name, keys, shape, rng)
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", ours.known().classes)
 def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
     keys = needed(name, 96, random.Random(name), {})
     if name == KANDINSKY_5:
@@ -641,7 +644,7 @@ def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
     compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
 
 
-CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped", "fitted"}]
+CROPPED = [name for name, row in ours.known().classes.items() if row.grid in {"cropped", "fitted"}]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
@@ -718,27 +721,47 @@ def models():
 
 
 def test_every_class_is_known():
-    known = {*ours.CLASSES, *ours.REFUSED, *ours.UNROTATED}
+    known = {*ours.known().classes, *ours.known().refused, *ours.known().unrotated}
     assert not models().keys() - known
-    assert len(known) == len(ours.CLASSES) + len(ours.REFUSED) + len(ours.UNROTATED)
-    assert set(CASES) == set(ours.CLASSES)
+    assert len(known) == len(ours.known().classes) + len(ours.known().refused) + len(ours.known().unrotated)
+    assert set(CASES) == set(ours.known().classes)
 
 
-@pytest.mark.parametrize("name", sorted(ours.UNROTATED))
+def test_each_entry_of_the_file_is_read_and_says_something_new():
+    table = tomllib.loads(Path(ours.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
+    names = [name for entry in table["class"] for name in entry["names"]]
+    names += [*table["refused"], *table["unrotated"]["names"]]
+    assert len(set(names)) == len(names)
+    for entry in table["class"]:
+        assert entry.keys() <= {"names", "like", *ours.Class._fields}
+        row, like = ours.known().classes[entry["names"][0]], ours.known().classes.get(entry.get("like"))
+        old = like._asdict() if like else ours.Class._field_defaults
+        assert not [field for field in entry.keys() & old.keys() if getattr(row, field) == old[field]], entry["names"]
+
+
+def test_each_rule_is_used_and_each_that_is_named_is_there():
+    rows = ours.known().classes.values()
+    axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
+    assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
+    assert {row.kind for row in rows} == set(ours._KINDS)
+    assert {row.grid for row in rows} - {""} == set(ours._GRIDS)
+
+
+@pytest.mark.parametrize("name", sorted(ours.known().unrotated))
 def test_the_file_of_a_class_without_rotary_has_none(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
     with pytest.raises(ValueError, match=f"{name} has no rotary"):
         ours.recipe(Config(name))
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", ours.known().classes)
 def test_keys_and_defaults_are_those_of_the_constructor(name):
-    row, theirs = ours.CLASSES[name], defaults(name)
-    for key in ours.keys_of(row):
-        absent = name == KANDINSKY_5 and key.name == "scale_factor"  # an argument of its forward
-        absent |= name in STRANGE.get(key.name, ())
-        assert absent or _listed(theirs[key.name]) == _listed(key.default), key
-    known = {key.name for key in ours.keys_of(row)}.union(row.unread)
+    row, theirs = ours.known().classes[name], defaults(name)
+    for setting in ours.settings(row):
+        absent = name == KANDINSKY_5 and setting.key == "scale_factor"  # an argument of its forward
+        absent |= name in STRANGE.get(setting.key, ())
+        assert absent or _listed(theirs[setting.key]) == _listed(setting.default), setting
+    known = {setting.key for setting in ours.settings(row)}.union(row.unread)
     assert not {key for key in theirs if ours.ROTARY.search(key)} - known
     assert set(row.unread) <= set(theirs)
 
@@ -760,7 +783,7 @@ def test_the_pairing_is_in_the_code_of_the_class(name):
         assert ("use_real_unbind_dim=-2" in source) == (CASES[name][2] is halves)
 
 
-@pytest.mark.parametrize("name", ours.REFUSED)
+@pytest.mark.parametrize("name", ours.known().refused)
 def test_refuses_by_name(name):
     for call in (ours.recipe, lambda part: ours.grid(part, (2, 2))):
         with pytest.raises(ValueError, match=f"transformer._class_name: {name}: "):
@@ -802,6 +825,7 @@ WRONG = [
     ("HiDreamImageTransformer2DModel", {}, ValueError, "must have 3 items; got 2"),
     ("CogVideoXTransformer3DModel", {}, ValueError, "use_rotary_positional_embeddings must be True: the class adds"),
     ("SanaWMTransformer3DModel", {"use_pe": False}, ValueError, "use_pe must be True: the class builds none"),
+    ("SanaWMTransformer3DModel", {"use_pe": None}, ValueError, "given for SanaWMTransformer3DModel; got null"),
     ("AllegroTransformer3DModel", {"attention_head_dim": 64}, ValueError, "an even number of features"),
     ("AllegroTransformer3DModel", {"interpolation_scale_t": 0}, ValueError, "interpolation_scale_t must be positive"),
     ("CosmosTransformer3DModel", {"attention_head_dim": 6}, ValueError, "at least 4 features"),
@@ -834,7 +858,31 @@ WRONG = [
     ("ZImageTransformer2DModel", {"n_heads": 7}, ValueError, "transformer.n_heads must divide dim, 3840"),
     ("MiniMaxH3Transformer3DModel", {"rope_freq_dim": 30}, ValueError, "at most a sixth of the head dimension, 128"),
     ("FluxPipeline", {}, ValueError, "a class of diffusers that is known here; got str 'FluxPipeline'"),
+    ("FluxPipeline", {}, ValueError, "; give the folder of the pipeline, or the config.json of its transformer"),
+    ("FluxTransformer3DModel", {}, ValueError, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer"),
+    ("UNet2DModel", {}, ValueError, "got str 'UNet2DModel'; make the Rope of another class by hand"),
     (7, {}, TypeError, "transformer._class_name must be a name; got int 7"),
+    (FLUX, {"attention_head_dim": np.float32(128)}, TypeError, "attention_head_dim must be an integer; got float32"),
+    (FLUX, {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "must be a list; got ndarray array([16, 56, 56])"),
+    (
+        "CosmosTransformer3DModel",
+        {"rope_scale": [np.float64(0)] * 3},
+        ValueError,
+        "must be positive and finite; got 0.0",
+    ),
+    (
+        "SanaWMTransformer3DModel",
+        {"use_pe": np.zeros(2)},
+        ValueError,
+        "must be True: the class builds none; got ndarray",
+    ),
+    (LTX2, {"rope_type": np.zeros(2)}, ValueError, "rope_type must be interleaved or split; got ndarray"),
+    (
+        "OmniGenTransformer2DModel",
+        {"rope_scaling": {"type": np.zeros(2)}},
+        ValueError,
+        "as the class reads them; got str 'type' ndarray",
+    ),
 ]
 
 
@@ -881,6 +929,16 @@ def test_tells_where_each_number_comes_from():
     split = ours.recipe(Config(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16))
     assert split.facts["blocks"] == (4, "transformer.num_attention_heads")
     assert "all heads side by side" in split.facts["covers"].value
+
+
+def test_numbers_of_numpy_are_numbers():
+    keys = {"axes_dims_rope": [np.int64(8), 4, 4, 4], "attention_head_dim": np.int32(20), "rope_theta": np.float32(100)}
+    plain = {"axes_dims_rope": [8, 4, 4, 4], "attention_head_dim": 20, "rope_theta": 100.0}
+    name = "Flux2Transformer2DModel"
+    assert ours.recipe(Config(name, **keys)) == ours.recipe(Config(name, **plain))
+    with pytest.raises(TypeError, match="use_layer3d_rope must be True or False; got int 1"):
+        ours.grid(Config(QWEN, use_layer3d_rope=1), (2, 2))
+    assert ours.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
 
 
 def test_null_means_what_the_constructor_makes_of_it():

@@ -24,7 +24,7 @@ def _grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
 
 def _base(base: object) -> str:
     """Return a base, or the key that holds it."""
-    key, default = getattr(base, "name", None), getattr(base, "default", base)
+    key, default = getattr(base, "key", None), getattr(base, "default", base)
     number = f"{default:,.0f}".replace(",", " ") if isinstance(default, float | int) else "none"
     return f"`{key}`, {number}" if key else number
 
