@@ -351,10 +351,10 @@ def test_entries():
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        (({"names": ("a", "b")}, {"names": ("b",)}), ValueError, "x.toml must not hold a name twice; got b again"),
-        (({"names": ("a",), "like": "b"},), KeyError, "b"),
-        (({"names": ("a",), "wide": 3},), TypeError, "wide"),
-        (({"names": ("a",), "width": {"keys": ("w",)}},), TypeError, "default"),
+        (({"names": "a b"}, {"names": "b"}), ValueError, "x.toml must not hold a name twice; got b again"),
+        (({"names": "a", "like": "b"},), KeyError, "b"),
+        (({"names": "a", "wide": 3},), TypeError, "wide"),
+        (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "default"),
     ],
 )
 def test_wrong_entries(entries, error, message, monkeypatch):

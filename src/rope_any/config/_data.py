@@ -54,7 +54,7 @@ def _rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., An
     facts: dict[str, dict[str, Any]] = {}
     for entry in content(file)[kind]:
         own = {key: inner(**value) if isinstance(value, dict) else value for key, value in entry.items()}
-        names, like = own.pop("names"), own.pop("like", None)
+        names, like = own.pop("names").split(), own.pop("like", None)
         if twice := facts.keys() & set(names):
             msg = f"{file} must not hold a name twice; got {', '.join(twice)} again"
             raise ValueError(msg)
