@@ -1,4 +1,4 @@
-"""Reading the params.json of Mistral and of Meta: translation, agreement with transformers, refusals."""
+"""Reading the params.json of Mistral and of Meta, and GGUF: translation, agreement with transformers, refusals."""
 
 import contextlib
 import copy
@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rope_any import Rope
-from rope_any.config import _params, explain, score_scale
+from rope_any import Rope, config
+from rope_any.config import _data, _gguf, _params, explain, score_scale
+from rope_any.config._models import MODELS, Model
 from rope_any.config._part import Part
 
 PUBLISHED = {
@@ -630,3 +631,50 @@ def test_any_key_of_a_wrong_type_is_refused_by_name():
                 continue
             with pytest.raises((TypeError, ValueError), match=r"\A.{10,250}\Z"):  # no end of line
                 rope(changed, kind, **options)
+
+
+# --- GGUF ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "by the projector type, nor for the axes"),
+        ({"clip.projector_type": "gemma4v", "clip.has_vision_encoder": True}, "projector type (100 for gemma4v)"),
+        ({"clip.vision.projector_type": "pixtral"}, "projector type (10000 for pixtral)"),
+        ({"clip.projector_type": "qwen3vl_merger"}, "projector type, nor"),
+        ({"clip.projector_type": ["pixtral"]}, "projector type, nor"),
+    ],
+)
+def test_mmproj_is_refused(keys, message):
+    for reads in (config.parts, config.explain, Rope.from_config):
+        with pytest.raises(ValueError, match=f"general.architecture clip, .*{re.escape(message)}"):
+            reads({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
+
+
+def test_indexer_of_gguf():
+    """What the file holds of an indexer is passed on: its pairing is not in it."""
+    keys = {"general.architecture": "deepseek32", "deepseek32.rope.dimension_count": 64}
+    indexer = {"attention.indexer.head_count": 64, "attention.indexer.key_length": 128}
+    found, names, _ = _gguf.translated(keys | {f"deepseek32.{key}": value for key, value in indexer.items()})
+    assert found["indexer_config"] == indexer
+    assert names["indexer_config"] == "deepseek32.attention.indexer.*"
+    assert "indexer_config" not in _gguf.translated(keys)[0]
+
+
+def test_facts_of_gguf():
+    facts = _data.content("gguf.toml")
+    assert all(type(model) is Model for model in _gguf.ARCHITECTURES.values())
+    assert facts["kin"].keys() | set(facts["multimodal"]["names"].split()) <= _gguf.ARCHITECTURES.keys()
+    assert set(facts["kin"].values()) <= MODELS.keys()
+    assert not facts["keys"].keys() & facts["scaling"].keys()
+
+
+def test_facts_of_params():
+    """The lists of names have none in common, and the tables have only such names."""
+    facts = _data.content("params.toml")
+    lists = [words.split() for words in facts["names"].values()]
+    known = set(itertools.chain(*lists))
+    assert len(known) == sum(map(len, lists))
+    for table in ("sizes", "sizes_llama4", "scales"):
+        assert set(facts[table].values()) <= known, table

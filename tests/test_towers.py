@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 
 import rope_any as ra
+from rope_any.config import _data
 from rope_any.config._models import MODELS
 from rope_any.config._part import Fact
-from rope_any.config._towers import AXES, PARTS, REFUSED, TOWERS, UNROTATED, grid, recipe
+from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, grid, recipe
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 transformers = pytest.importorskip("transformers", minversion="5.20", reason="the peers are models of transformers")
@@ -215,8 +216,8 @@ def drawn(name, seed):
 def keys_of(name, head, base, merge):
     """Return the keys of a small tower, as a file has them."""
     tower = TOWERS[name]
-    keys = {tower.width[0]: HEADS * head, tower.heads[0]: HEADS, "rope_parameters": {"rope_theta": base}}
-    return keys | ({tower.merge[0]: merge} if tower.merge else {}) | PEERS[name][3]
+    keys = {tower.width.keys[0]: HEADS * head, tower.heads.keys[0]: HEADS, "rope_parameters": {"rope_theta": base}}
+    return keys | ({tower.merge.keys[0]: merge} if tower.merge else {}) | PEERS[name][3]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -232,7 +233,7 @@ def test_tower(name, seed, monkeypatch):
         few |= {"adapter_in_dim": HEADS * head, "adapter_merge_size": merge}
     tower = getattr(modeling(folder), model)(config_class(name)(**few, **copy.deepcopy(keys))).eval()
     part, row = Part(name, **keys), TOWERS[name]
-    shape = (2 if row.frames else 1, *((8, 8) if row.fixed else (6, 12) if seed else (12, 6)))
+    shape = (2 if row.frames else 1, *((8, 8) if row.image else (6, 12) if seed else (12, 6)))
     if name == "video_llama_3_vision":  # whose blocks are the caller's
         run = packed("embeddings", merge_sizes=torch.tensor([2]))
         assert grid(part, shape) is None
@@ -336,6 +337,32 @@ def test_every_tower_has_a_peer():
     assert PEERS.keys() == TOWERS.keys()
 
 
+def test_entries():
+    """The file says nothing twice, and nothing that a row takes for something else."""
+    rows = TOWERS.values()
+    assert {type(value) for row in rows for value in (row.width, row.heads)} == {Size}
+    assert {row.layout for row in rows} == set(LAYOUTS)
+    assert {row.rope_type for row in rows} == {"axial", "default"}
+    assert {row.pairing for row in rows} == {"half", "interleaved"}
+    for field, default in Tower._field_defaults.items():  # each field serves a tower, as a default does
+        assert {getattr(row, field) for row in rows} > {default}, field
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "message"),
+    [
+        (({"names": "a b"}, {"names": "b"}), ValueError, "x.toml must not hold a name twice; got b again"),
+        (({"names": "a", "like": "b"},), KeyError, "b"),
+        (({"names": "a", "wide": 3},), TypeError, "wide"),
+        (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "default"),
+    ],
+)
+def test_wrong_entries(entries, error, message, monkeypatch):
+    monkeypatch.setattr(_data, "content", lambda file: {file: entries})
+    with pytest.raises(error, match=message):
+        len(_data.rows("x.toml", "x.toml", Tower, Size))
+
+
 @pytest.mark.parametrize("name", TOWERS)
 def test_defaults(name):
     """An empty config is what the class makes of none."""
@@ -343,12 +370,11 @@ def test_defaults(name):
     found, part = recipe(Part(name)), Part(name)
     base = config.rope_theta if not tower.objects else config.rope_parameters["rope_theta"]
     assert found.facts["rope_theta"] == (base, part.default)
-    assert {key: getattr(config, key) for key in tower.sizes.keys() - {"width", "heads"}} == {
-        key: value for key, value in tower.sizes.items() if key not in {"width", "heads"}
-    }
-    width = getattr(config, tower.width[0]), getattr(config, tower.heads[0])
-    rate = getattr(config, tower.divisor) if tower.divisor else 1
-    assert found.facts["head_dim"].value == (config.head_dim if tower.own_head else width[0] // width[1] // rate)
+    sizes = {size.keys[0]: size.default for size in tower if isinstance(size, Size)}
+    assert {key: getattr(config, key) for key in sizes} == sizes
+    width = getattr(config, tower.width.keys[0]), getattr(config, tower.heads.keys[0])
+    rate = getattr(config, tower.divisor.keys[0]) if tower.divisor else 1
+    assert found.facts["head_dim"].value == (config.head_dim if tower.head else width[0] // width[1] // rate)
     rows = [[f for f in row if f] for row in found.frequencies]
     if tower.layout != "one ladder":
         assert rows[1:] == rows[:-1]  # the same for each axis

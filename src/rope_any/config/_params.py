@@ -7,9 +7,11 @@ weights of both pair adjacent features; the copies that transformers loads are p
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from rope_any._checks import flag, integer, positive, shown
+from rope_any.config import _data
+from rope_any.config._load import fail
 from rope_any.config._models import MODELS, Model
 from rope_any.config._schemes import ORIGINAL, near
 
@@ -19,48 +21,22 @@ Translation = tuple[dict[str, Any], dict[str, str], Model]
 
 _MOST_LAYERS = 2**10
 _OTHER_FORMS = {"hidden_size", "architectures", "transformers_version", "_class_name", "general.architecture"}
-_COMMON = {"dim", "n_layers", "n_heads", "n_kv_heads", "norm_eps"}
-_LLAMA4 = {"attention_chunk_size", "attn_temperature_tuning", "moe_args", "nope_layer_interval", "vision_args"}
+_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4")}  # lists of keys that one form has and the other has not
 _LATENT = ("qk_rope_head_dim", "qk_nope_head_dim")  # MLA
-_SCALES = {"factor": "rope_scaling_factor", "high_freq_factor": "rope_high_freq_factor"}
-_OWN = {
-    MISTRAL: {"hidden_dim", "yarn", "llama_4_scaling", "sliding_window", "_sliding_window", "moe", "tied_embeddings"}
-    | {"vision_encoder", "multimodal", "q_lora_rank", "kv_lora_rank", *_LATENT},
-    META: {"multiple_of", "ffn_dim_multiplier", "ffn_exp", "use_scaled_rope", "use_qk_norm"}
-    | {*_LLAMA4, *_SCALES.values()},
-}
-"""Keys that one form has and the other has not."""
-_SHARED = {"rope_theta", "quantization", "quantization_config", "quantization_args", "lora", "lora_args", *_COMMON}
 _ROTARY = re.compile(
     r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
 )
 
-# Our names for keys, and those of the files.
-_SIZES = {
-    "hidden_size": "dim",
-    "num_attention_heads": "n_heads",
-    "num_key_value_heads": "n_kv_heads",
-    "num_hidden_layers": "n_layers",
-    "head_dim": "head_dim",
-}
-_MISTRAL_SIZES = _SIZES | {key: key for key in (*_LATENT, "max_position_embeddings", "max_seq_len")}
-_LLAMA4_SIZES = _SIZES | {
-    "no_rope_layer_interval": "nope_layer_interval",
-    "attention_chunk_size": "attention_chunk_size",
-}
-_YARN = {"factor": "factor", ORIGINAL: ORIGINAL, "beta_fast": "beta", "beta_slow": "alpha"}
-_ASIDE = {
-    "vision_encoder": "vision_config",
-    "multimodal.vision_encoder_args": "vision_config",
-    "multimodal.whisper_model_args": "audio_config",
-    "vision_args": "vision_config",
-    "vision_model": "vision_config",
-}
-"""Objects that describe other parts, which are passed on as they are."""
 
-# The base of Meta's files that name none, by the size of their vocabulary (-1 in some of Llama 2): Llama 1 and 2 have
-# it in their code, Llama 3 and 4 as the default of their arguments.
-_BASES = {-1: 10_000.0, 32_000: 10_000.0, 128_256: 500_000.0, 202_048: 500_000.0}
+def _table(name: str) -> dict[str, Any]:
+    """Return a table of ``params.toml``."""
+    found: dict[str, Any] = _data.content("params.toml")[name]
+    return found
+
+
+def _words(*lists: str) -> set[str]:
+    """Return the names of some lists of ``params.toml``."""
+    return {word for name in lists for word in _table("names")[name].split()}
 
 
 def form_of(keys: Keys, /) -> str | None:
@@ -69,11 +45,13 @@ def form_of(keys: Keys, /) -> str | None:
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
         return ONNX
-    if _OTHER_FORMS & keys.keys() or kind not in (None, "transformer", "mamba") or len(_COMMON & keys.keys()) < 2:
+    if _OTHER_FORMS & keys.keys() or kind not in (None, "transformer", "mamba"):
         return None
-    found = {form: min(own & keys.keys()) for form, own in _OWN.items() if own & keys.keys()}
+    if len(_words("common") & keys.keys()) < 2:
+        return None
+    found = {form: min(own) for form, names in _OWN.items() if (own := _words(*names) & keys.keys())}
     if len(found) > 1:
-        _fail(f"config must be of one form; got {' and '.join(f'{key} of {form}' for form, key in found.items())}")
+        fail(f"config must be of one form; got {' and '.join(f'{key} of {form}' for form, key in found.items())}")
     return MISTRAL if kind == "mamba" else next(iter(found), None)
 
 
@@ -84,29 +62,25 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     `factor` is that of Llama 3's scaling, which Meta's files leave out.
     """
     if form == ONNX:
-        _fail("genai_config.json says nothing of rotary, which is in the graph (cos_cache, sin_cache): use config.json")
-    if form not in _OWN:
-        _fail(f"form must be one of {', '.join((*_OWN, ONNX))}; got {shown(form)}")
+        fail("genai_config.json says nothing of rotary, which is in the graph (cos_cache, sin_cache): use config.json")
+    if form not in (MISTRAL, META):
+        fail(f"form must be one of {MISTRAL}, {META}, {ONNX}; got {shown(form)}")
     if factor is not None:
         factor = positive("factor", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
+    parts = _table("parts")
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
-    aside = {theirs: flat[theirs] for theirs in _ASIDE if theirs in flat and _object(flat, theirs)}
-    flat = {key: value for key, value in flat.items() if key not in _ASIDE and key != "multimodal"}
-    _require_known(flat, {*_SHARED, *_SIZES.values(), *_OWN[form]})
+    aside = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
+    flat = {key: value for key, value in flat.items() if key not in parts and key != "multimodal"}
+    _require_known(flat, _words("common", "shared", *_OWN[form]))
     config, names, model = _mistral(flat, factor) if form == MISTRAL else _meta(flat, factor)
     for theirs, part in aside.items():
-        ours = _ASIDE[theirs]
+        ours = parts[theirs]
         if ours in config:
-            _fail(f"{theirs} must not be given beside {names[ours]}")
+            fail(f"{theirs} must not be given beside {names[ours]}")
         config[ours] = part
         names |= {ours: theirs, **{f"{ours}.{key}": f"{theirs}.{key}" for key in part}}
     return config, {"model_type": form, **names}, model
-
-
-def _fail(message: str) -> NoReturn:
-    """Refuse a file."""
-    raise ValueError(message)
 
 
 def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
@@ -115,7 +89,7 @@ def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
         if key in known and not path:
             continue
         if value is not None and _ROTARY.search(str(key)):
-            _fail(f"{path}{key} must be a known name; got {shown(key)}{near(str(key), known)}")
+            fail(f"{path}{key} must be a known name; got {shown(key)}{near(str(key), known)}")
         if isinstance(value, Mapping) and path.count(".") < 8:
             _require_known(value, known, f"{path}{key}.")
 
@@ -128,14 +102,14 @@ def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]
         raise TypeError(msg)
     for name in value if known else ():
         if name not in known:
-            _fail(f"{key}.{name} must be a known name; got {shown(name)}{near(str(name), known)}")
+            fail(f"{key}.{name} must be a known name; got {shown(name)}{near(str(name), known)}")
     return {name: inner for name, inner in value.items() if inner is not None}
 
 
 def _needed(keys: Keys, key: str, path: str = "") -> Any:
     """Return what stands under a key that must be given."""
     if key not in keys:
-        _fail(f"{path}{key} must be given; got none")
+        fail(f"{path}{key} must be given; got none")
     return keys[key]
 
 
@@ -145,7 +119,7 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
     for ours, size in found.items():
         most = _MOST_LAYERS if ours == "num_hidden_layers" else size
         if not 0 < size <= most:
-            _fail(f"{table[ours]} must be positive, and n_layers at most {_MOST_LAYERS}; got {shown(size)}")
+            fail(f"{table[ours]} must be positive, and n_layers at most {_MOST_LAYERS}; got {shown(size)}")
     return found
 
 
@@ -155,23 +129,22 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 def _mistral(keys: Keys, factor: float | None) -> Translation:
     """Translate the params.json of Mistral."""
     if factor is not None:
-        _fail(f"factor must not be given for {MISTRAL}, which holds its own; got {factor}")
+        fail(f"factor must not be given for {MISTRAL}, which holds its own; got {factor}")
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
-            _fail(f"{key} must not be given for model_type mamba, which has no rotary embedding")
+            fail(f"{key} must not be given for model_type mamba, which has no rotary embedding")
         return {"model_type": "mamba2"}, {}, Model(rotary=False)
-    config, names = _sizes(keys, _MISTRAL_SIZES), dict(_MISTRAL_SIZES)
+    names = _table("sizes") | _table("sizes_mistral")
+    config = _sizes(keys, names)
     latent = any(key in keys for key in _LATENT)
     head = sum(_needed(config, key) for key in _LATENT) if latent else _needed(keys, "head_dim")
     if config.get("head_dim", head) != head:
-        _fail(f"head_dim must be qk_nope_head_dim + qk_rope_head_dim, {head}; got {config['head_dim']}")
+        fail(f"head_dim must be qk_nope_head_dim + qk_rope_head_dim, {head}; got {config['head_dim']}")
     window = _window(keys, config, names)
     parameters = _yarn(keys, names, latent=latent) | _temperature(keys, config, names)
     if "rope_theta" not in keys and (window or latent):
         # Beside a window mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; MLA it does not read.
-        _fail(
-            f"rope_theta must be given beside {window or _LATENT[0]}, where readers assume 10000 or 1000000; got none"
-        )
+        fail(f"rope_theta must be given beside {window or _LATENT[0]}, where readers assume 10000 or 1000000; got none")
     mixed = "full_attention" in config.get("layer_types", ())
     kinds = {"mistral4": latent, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
     config["model_type"] = next((kind for kind, holds in kinds.items() if holds), "mistral")
@@ -190,10 +163,10 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
     windows = keys[key] if several else [keys[key]]
     lengths = {integer(key, window) for window in windows if window is not None}
     if others or not windows or len(lengths) > 1 or min(lengths, default=1) < 1:
-        _fail(f"{key} must be one positive length, or a list of it and null, given once; got {shown(keys[key])}")
+        fail(f"{key} must be one positive length, or a list of it and null, given once; got {shown(keys[key])}")
     layers = _needed(keys, "n_layers") if several else keys.get("n_layers", 0)
     if layers % len(windows):
-        _fail(f"n_layers must be a multiple of the {len(windows)} entries of {key}; got {layers}")
+        fail(f"n_layers must be a multiple of the {len(windows)} entries of {key}; got {layers}")
     types = ["full_attention" if window is None else "sliding_attention" for window in windows]
     config |= {"sliding_window": max(lengths, default=None)}
     config |= {"layer_types": types * (layers // len(windows))} if layers else {}
@@ -210,17 +183,18 @@ def _yarn(keys: Keys, names: dict[str, str], *, latent: bool) -> dict[str, Any]:
     by 1. With MLA (deepseek_yarn of vLLM) they never are, and the scores are multiplied by its square if it is true.
     The converters of transformers don't read it, and write what is false here for Ministral 3, and true for Mistral 4.
     """
-    given = _object(keys, "yarn", (*_YARN.values(), "apply_scale"))
+    table = _table("yarn")
+    given = _object(keys, "yarn", (*table.values(), "apply_scale"))
     if "yarn" not in keys:
         return {}
     for key in ("factor", ORIGINAL):
         _needed(given, key, "yarn.")
-    found = {ours: given[theirs] for ours, theirs in _YARN.items() if theirs in given}
+    found = {ours: given[theirs] for ours, theirs in table.items() if theirs in given}
     if not flag("yarn.apply_scale", given.get("apply_scale", True)):
         found["attention_factor"] = 1.0
     elif latent:
         found |= {"mscale": 1.0, "mscale_all_dim": 1.0}
-    theirs = dict.fromkeys(found, "apply_scale") | _YARN
+    theirs = dict.fromkeys(found, "apply_scale") | table
     names |= {f"rope_parameters.{ours}": f"yarn.{key}" for ours, key in theirs.items()}
     names |= {"rope_parameters": "yarn", "rope_parameters.rope_type": "yarn"}
     return {"rope_type": "yarn", **found}
@@ -236,7 +210,7 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     )
     trained = _object(keys, "yarn").get(ORIGINAL, original)
     if original != trained:  # transformers has one name for both
-        _fail(f"llama_4_scaling.{ORIGINAL} must be that of yarn, {shown(trained)}; got {original}")
+        fail(f"llama_4_scaling.{ORIGINAL} must be that of yarn, {shown(trained)}; got {original}")
     config[ORIGINAL] = given[ORIGINAL]
     names |= {ORIGINAL: f"llama_4_scaling.{ORIGINAL}", "rope_parameters.llama_4_scaling_beta": "llama_4_scaling.beta"}
     return {"llama_4_scaling_beta": beta}
@@ -247,18 +221,18 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
     """Translate the params.json of Meta; cross attention, whose layers n_layers leaves out, has no rotary."""
-    fourth = bool(_LLAMA4 & keys.keys())
-    names = dict(_LLAMA4_SIZES if fourth else _SIZES)
+    fourth = bool(_words("llama4") & keys.keys())
+    names = _table("sizes") | (_table("sizes_llama4") if fourth else {})
     config = _sizes(keys, names)
-    hidden, heads = (_needed(config, ours, f"{_SIZES[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
+    hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # as its code takes it
-        _fail(f"head_dim must be dim / n_heads, {hidden} / {heads}; got {config.get('head_dim', 'none')}")
-    model = Model("interleaved", base=_BASES[128_256] if "rope_theta" in keys else _base(keys, fourth=fourth))
+        fail(f"head_dim must be dim / n_heads, {hidden} / {heads}; got {config.get('head_dim', 'none')}")
+    model = Model("interleaved", base=_table("bases")["128256"] if "rope_theta" in keys else _base(keys, fourth=fourth))
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
         config["rope_parameters"] = _llama3(keys, names, factor, fourth=fourth)
-    elif factor is not None or not keys.keys().isdisjoint(_SCALES.values()):
-        _fail("factor and rope_scaling_factor must not be given, since use_scaled_rope is not true")
+    elif factor is not None or not keys.keys().isdisjoint(_table("scales").values()):
+        fail("factor and rope_scaling_factor must not be given, since use_scaled_rope is not true")
     if not fourth:
         return {"model_type": "llama", **config}, names, model
     config["attn_temperature_tuning"] = flag("attn_temperature_tuning", keys.get("attn_temperature_tuning", False))
@@ -275,26 +249,28 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
 def _base(keys: Keys, *, fourth: bool) -> float:
     """Return the base that the code of a file's model assumes; refuse a file that does not tell its model."""
     size = integer("vocab_size", _needed(keys, "vocab_size", "rope_theta or "))
-    base = _BASES.get(size)
-    if base is None or (base == _BASES[-1] and (fourth or "use_scaled_rope" in keys)):
-        _fail(f"rope_theta must be given, since vocab_size does not tell which Llama it is; got vocab_size {size}")
+    bases = _table("bases")
+    base: float | None = bases.get(str(size))
+    if base is None or (base == bases["-1"] and (fourth or "use_scaled_rope" in keys)):
+        fail(f"rope_theta must be given, since vocab_size does not tell which Llama it is; got vocab_size {size}")
     return base
 
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, fourth: bool) -> dict[str, Any]:
     """Return the parameters of Llama 3's scaling, with what is constant in the code of Llama 3 and of Llama 4."""
-    in_file = {ours: keys[theirs] for ours, theirs in _SCALES.items() if theirs in keys}
+    scales = _table("scales")
+    in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
     if fourth and factor is not None:
-        _fail(f"factor must not be given for Llama 4, whose files or code have {_SCALES['factor']}; got {factor}")
+        fail(f"factor must not be given for Llama 4, whose files or code have {scales['factor']}; got {factor}")
     if fourth:
         found |= {"factor": 16.0, "high_freq_factor": 1.0, **in_file}
     elif in_file:
-        _fail(f"{_SCALES[min(in_file)]} must not be given without keys of Llama 4, which alone reads it: use factor=")
+        fail(f"{scales[min(in_file)]} must not be given without keys of Llama 4, which alone reads it: use factor=")
     elif factor is None:
         why = "since use_scaled_rope is true and the file does not hold it: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B"
-        _fail(f"factor must be given, {why}; got none")
-    names |= {f"rope_parameters.{key}": _SCALES[key] if key in in_file else "constant of Meta's code" for key in found}
+        fail(f"factor must be given, {why}; got none")
+    names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
     names |= {} if fourth else {"rope_parameters.factor": "factor=, as given"}
     return found

@@ -1,0 +1,62 @@
+"""
+Read the TOML files beside this module, which hold what is known of models.
+
+A file has arrays of entries. An entry has ``names``, of all that it holds for, and may be ``like`` an earlier one: then
+it has the facts of that one, but for those that it writes itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
+
+
+class Lazy(Mapping[str, Row]):
+    """A mapping that is made when it is first looked into, since a file is read for it."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Row]], /) -> None:
+        """Take the function that returns the mapping."""
+        self._made = cache(make)
+
+    def __getitem__(self, name: str) -> Row:
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made())
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+
+@cache
+def content(file: str, /) -> Mapping[str, Any]:
+    """Return the content of a file, with tuples for its lists."""
+    import tomllib  # both are slow to import
+    from importlib.resources import files
+
+    found: Mapping[str, Any] = _frozen(tomllib.loads((files("rope_any.config") / file).read_text(encoding="utf-8")))
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, /) -> Mapping[str, Row]:
+    """Return what `row` makes of the entries of an array of a file, and `inner` of tables in them, by their names."""
+    return Lazy(lambda: _rows(file, kind, row, inner))
+
+
+def _rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any]) -> dict[str, Row]:
+    facts: dict[str, dict[str, Any]] = {}
+    for entry in content(file)[kind]:
+        own = {key: inner(**value) if isinstance(value, dict) else value for key, value in entry.items()}
+        names, like = own.pop("names").split(), own.pop("like", None)
+        if twice := facts.keys() & set(names):
+            msg = f"{file} must not hold a name twice; got {', '.join(twice)} again"
+            raise ValueError(msg)
+        facts |= dict.fromkeys(names, (facts[like] if like else {}) | own)
+    return {name: row(**fields) for name, fields in facts.items()}
