@@ -299,16 +299,16 @@ CONFIGS = (
     "GGUF metadata",
 )
 SHOWN = ("pairing", "rope_type", "rope_theta", "head_dim")  # of the facts of a layer
-LINE, GAP = 12.5, 7.0  # points
+LINE, GAP, MARGIN = 12.5, 7.0, 5.0  # points
 
 
 class Sheet:
-    """A figure in points from its upper left corner, on which boxes of text are drawn."""
+    """A figure in points, with a margin to the left and to the right, on which boxes of text are drawn."""
 
     def __init__(self, width: float, height: float) -> None:
-        self.figure = Figure(figsize=(width / 72, height / 72))
+        self.figure = Figure(figsize=((width + 2 * MARGIN) / 72, height / 72))
         self.axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        self.axes.set(xlim=(0, width), ylim=(height, 0))
+        self.axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height, 0))
         self.axes.set_axis_off()
 
     def write(self, x: float, y: float, text: str, **look: Any) -> None:
@@ -341,7 +341,7 @@ class Sheet:
                 value, source = one.facts[fact]
                 text = f"{value:.0f}" if isinstance(value, float) else str(value)
                 last = source.rpartition(".")[2] if "." in source else source
-                for at, word in ((0.0, fact), (0.24, text), (0.47, f"\N{LEFTWARDS ARROW} {last}")):
+                for at, word in ((0.0, fact), (0.22, text), (0.445, f"\N{LEFTWARDS ARROW} {last}")):
                     self.write(x + 2 * GAP + at * (width - 3 * GAP), top + (row + 0.75) * LINE, word, fontsize=8)
             middles.append(top + inner / 2)
         return [*middles, y + height]
@@ -358,9 +358,9 @@ def ropes() -> list[str]:
 
 def load_a_model() -> Figure:
     """Draw the way of a config: file, canonical form with its parts and their layers, one Rope for each."""
-    width = 72 * WIDTH
-    left, right, top = 104.0, 116.0, 34.0
-    middle, gap = width - left - right - 2 * 30, 30.0
+    width = 72 * WIDTH - 2 * MARGIN
+    left, right, top = 96.0, 110.0, 34.0
+    middle, gap = width - left - right - 2 * 28, 28.0
     height = top + 2 * (LINE + 2 * GAP) + 3 * (LINE * (1 + len(SHOWN)) + 2 * GAP)
     sheet = Sheet(width, height + 2)
     titles = {"file": left / 2, "canonical form": left + gap + middle / 2, "Rope": width - right / 2}
@@ -387,7 +387,7 @@ def load_a_model() -> Figure:
 
 def load_a_model_narrow() -> Figure:
     """Draw the same from top to bottom, for the width of a phone."""
-    width = 288.0
+    width = 288.0 - 2 * MARGIN
     inner = LINE * (1 + len(SHOWN)) + GAP
     file, form = 3.2 * LINE, 2 * (LINE + 2 * GAP) + 3 * (inner + GAP) + LINE + GAP
     sheet = Sheet(width, file + form + 2 * 24 + 68)
