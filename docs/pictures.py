@@ -280,6 +280,138 @@ def shards() -> Figure:
     return figure
 
 
+GEMMA4 = {
+    "model_type": "gemma4",
+    "text_config": {
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 12,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25},
+        },
+    },
+    "vision_config": {"model_type": "gemma4_vision"},
+}
+CONFIGS = (
+    "config.json of\ntransformers",
+    "config.json of\ndiffusers",
+    "params.json of\nMistral, of Meta",
+    "GGUF metadata",
+)
+SHOWN = ("pairing", "rope_type", "rope_theta", "head_dim")  # of the facts of a layer
+LINE, GAP, MARGIN = 12.5, 7.0, 5.0  # points
+
+
+class Sheet:
+    """A figure in points, with a margin to the left and to the right, on which boxes of text are drawn."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.figure = Figure(figsize=((width + 2 * MARGIN) / 72, height / 72))
+        self.axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        self.axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height, 0))
+        self.axes.set_axis_off()
+
+    def write(self, x: float, y: float, text: str, **look: Any) -> None:
+        """Write lines, of which the first is centred at a height."""
+        self.axes.text(x, y, text, **{"fontsize": 8.5, "color": BLACK, "va": "center"} | look)
+
+    def box(self, x: float, y: float, width: float, height: float, *, color: str, shade: float = 0.0) -> None:
+        """Draw a box with an edge and, within, a shade of its colour."""
+        self.axes.add_patch(Rectangle((x, y), width, height, facecolor=color, alpha=shade, linewidth=0))
+        self.axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=color, linewidth=1))
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Draw an arrow."""
+        look = {"arrowstyle": "-|>", "color": BLACK, "linewidth": 1, "shrinkA": 0, "shrinkB": 0}
+        self.axes.annotate("", end, start, arrowprops=look)
+
+    def part(self, x: float, y: float, width: float, name: str) -> list[float]:
+        """Draw a part of GEMMA4 with its layers; return the heights of the middle of each, and where the part ends."""
+        told, inner = config.explain(GEMMA4, part=name), LINE * (1 + len(SHOWN)) + GAP
+        height = LINE + GAP + len(told) * (inner + GAP)
+        self.box(x, y, width, height, color=BLUE, shade=0.08)
+        self.write(x + GAP, y + 0.75 * LINE, f"part: {name}", weight="bold")
+        middles = []
+        for number, one in enumerate(told):
+            top = y + LINE + GAP + number * (inner + GAP)
+            self.box(x + GAP, top, width - 2 * GAP, inner, color=BLUE, shade=0.1)
+            layers = "all layers" if one.layers is None else f"{len(one.layers)} layers: {one.layer_type}"
+            self.write(x + 2 * GAP, top + 0.75 * LINE, layers, weight="bold")
+            for row, fact in enumerate(SHOWN, start=1):
+                value, source = one.facts[fact]
+                text = f"{value:.0f}" if isinstance(value, float) else str(value)
+                last = source.rpartition(".")[2] if "." in source else source
+                for at, word in ((0.0, fact), (0.22, text), (0.445, f"\N{LEFTWARDS ARROW} {last}")):
+                    self.write(x + 2 * GAP + at * (width - 3 * GAP), top + (row + 0.75) * LINE, word, fontsize=8)
+            middles.append(top + inner / 2)
+        return [*middles, y + height]
+
+
+def ropes() -> list[str]:
+    """Return what each rotation of GEMMA4 is asked for by."""
+    return [
+        f'part="{part}"' + (f'\nlayer_type=\n"{one.layer_type}"' if one.layer_type else "")
+        for part in config.parts(GEMMA4)
+        for one in config.explain(GEMMA4, part=part)
+    ]
+
+
+def load_a_model() -> Figure:
+    """Draw the way of a config: file, canonical form with its parts and their layers, one Rope for each."""
+    width = 72 * WIDTH - 2 * MARGIN
+    left, right, top = 96.0, 110.0, 34.0
+    middle, gap = width - left - right - 2 * 28, 28.0
+    height = top + 2 * (LINE + 2 * GAP) + 3 * (LINE * (1 + len(SHOWN)) + 2 * GAP)
+    sheet = Sheet(width, height + 2)
+    titles = {"file": left / 2, "canonical form": left + gap + middle / 2, "Rope": width - right / 2}
+    for title, x in titles.items():
+        sheet.write(x, 12, title, ha="center", fontsize=11, weight="bold")
+    sheet.box(left + gap, top - GAP, middle, height - top + GAP, color=BLACK)
+    y, middles = top, []
+    for name in config.parts(GEMMA4):
+        *found, y = sheet.part(left + gap + GAP, y, middle - 2 * GAP, name)
+        middles += found
+        y += GAP
+    each = (height - top + GAP - (len(CONFIGS) - 1) * GAP) / len(CONFIGS)
+    for number, form in enumerate(CONFIGS):
+        at = top - GAP + number * (each + GAP)
+        sheet.box(1, at, left - 2, each, color=GREY, shade=0.12)
+        sheet.write(left / 2, at + each / 2, form, ha="center")
+        sheet.arrow((left, at + each / 2), (left + gap - 1, at + each / 2))
+    for y, words in zip(middles, ropes(), strict=True):
+        sheet.box(width - right, y - 30, right - 1, 60, color=RED, shade=0.08)
+        sheet.write(width - right / 2, y, f"Rope\n{words}", ha="center", fontsize=8)
+        sheet.arrow((width - right - gap - 2 * GAP, y), (width - right - 1, y))
+    return sheet.figure
+
+
+def load_a_model_narrow() -> Figure:
+    """Draw the same from top to bottom, for the width of a phone."""
+    width = 288.0 - 2 * MARGIN
+    inner = LINE * (1 + len(SHOWN)) + GAP
+    file, form = 3.2 * LINE, 2 * (LINE + 2 * GAP) + 3 * (inner + GAP) + LINE + GAP
+    sheet = Sheet(width, file + form + 2 * 24 + 68)
+    sheet.box(1, 1, width - 2, file, color=GREY, shade=0.12)
+    sheet.write(width / 2, 0.8 * LINE, "file", ha="center", weight="bold")
+    for line, forms in ((2.0, CONFIGS[:2]), (2.8, CONFIGS[2:])):
+        sheet.write(width / 2, line * LINE, "; ".join(forms).replace("\n", " "), ha="center", fontsize=8)
+    sheet.arrow((width / 2, file + 1), (width / 2, file + 23))
+    y = file + 24
+    sheet.box(1, y, width - 2, form, color=BLACK)
+    sheet.write(width / 2, y + 0.9 * LINE, "canonical form", ha="center", weight="bold")
+    y += LINE + GAP
+    for name in config.parts(GEMMA4):
+        y = sheet.part(GAP, y, width - 2 * GAP, name)[-1] + GAP
+    bottom = file + 24 + form
+    third = (width - 2 - 2 * GAP) / 3
+    for number, words in enumerate(ropes()):
+        x = 1 + number * (third + GAP)
+        sheet.arrow((x + third / 2, bottom), (x + third / 2, bottom + 23))
+        sheet.box(x, bottom + 24, third, 66, color=RED, shade=0.08)
+        sheet.write(x + third / 2, bottom + 24 + 33, f"Rope\n{words}", ha="center", fontsize=7.5)
+    return sheet.figure
+
+
 def errors_narrow() -> Figure:
     """Draw the picture of the README once more, for the width of a phone."""
     figure = Figure(figsize=(4.0, 3.2), layout="constrained")
@@ -290,6 +422,8 @@ def errors_narrow() -> Figure:
 
 PICTURES: dict[str, Callable[[], Figure]] = {
     "errors-narrow": errors_narrow,
+    "load-a-model": load_a_model,
+    "load-a-model-narrow": load_a_model_narrow,
     "alike": alike,
     "by-parts": by_parts,
     "longrope": longrope,

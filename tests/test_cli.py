@@ -281,9 +281,9 @@ def test_inspect(configs):
     assert "head_dim 128 hidden_size // num_attention_heads" in words
     assert "factor 8 rope_scaling.factor" in words
     assert "attention_factor 1 derived from these" in words
-    assert "wavelengths in tokens: 6.28 7.71 9.47" in words
-    tokens = [float(n) for n in words.split("wavelengths in tokens: ")[1].split()[:64]]
-    assert tokens == sorted(tokens)
+    assert "in tokens pairs shortest 25% 50% 75% longest 64 6.28 136 7334 769929 20473564 32 of" in words
+    tokens = sorted(ra.config.wavelengths(ra.Rope.from_config(LLAMA3)))
+    assert [round(tokens[i]) for i in (0, 15, 31, 47, 63)] == [6, 136, 7334, 769_929, 20_473_564]
     for length, name in ((8192, "trained_length"), (131_072, "extended_length")):
         unfinished = sum(n > length for n in ra.config.wavelengths(ra.Rope.from_config(LLAMA3)))
         assert f"{unfinished} of 64 pairs never complete a turn within {length} tokens ({name})" in words
@@ -337,6 +337,109 @@ def test_inspect_tells_layers_apart(configs):
     one = run("inspect", "gemma.json", "--layer-type", "full_attention", cwd=configs).stdout
     assert "sliding_attention" not in one
     assert "full_attention: no rotary" in run("inspect", "still.json", cwd=configs).stdout
+
+
+# As their repositories have them, but for what has nothing to do with rotary.
+DEEPSEEK = {
+    "model_type": "deepseek_v32",
+    "num_hidden_layers": 61,
+    "qk_rope_head_dim": 64,
+    "index_head_dim": 128,
+    "rope_theta": 10_000,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+}
+QWEN3_VL = {
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "model_type": "qwen3_vl_text",
+        "head_dim": 128,
+        "num_hidden_layers": 36,
+        "max_position_embeddings": 262_144,
+        "rope_theta": 5_000_000,
+        "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+    },
+    "vision_config": {"model_type": "qwen3_vl", "depth": 27, "hidden_size": 1152, "num_heads": 16},
+}
+FLUX = {"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56]}
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 6,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    },
+}
+SEVERAL = {
+    "an indexer": (
+        DEEPSEEK,
+        [
+            "text 61 64 of 64 interleaved 1 10000 yarn × 40",
+            "indexer 61 64 of 128 half 1 10000 yarn × 40",
+            "text, layers (0-60): Rope(",
+            "indexer, layers (0-60): Rope(",
+        ],
+    ),
+    "a tower": (
+        QWEN3_VL,
+        [
+            "text 36 128 of 128 half 3 5000000 default",
+            "vision 27 72 of 72 half 2 10000 axial",
+            "value from (… is text_config)",
+            "rope_theta 5000000 …rope_theta",
+            "axis pairs shortest 25% 50% 75% longest",
+            "0 24 6.28 233 17879 1369057 24687577",
+            "1 20 8 ",
+            "2 20 10.2 ",
+            "19 of 64 pairs never complete a turn within 262144 tokens",
+            "0, 1 18 6.28 48.6 377 2916 37667",
+        ],
+    ),
+    "axes alone": (
+        FLUX,
+        ["transformer, all layers: Rope(<3 axes", "0 8 6.28 19.9 199 1987 19869", "1, 2 28 6.28 45.2 452 4522 45219"],
+    ),
+    "layers that differ": (
+        GEMMA4,
+        [
+            "text 5 sliding_attention 256 of 256 half 1 10000 default",
+            "text 1 full_attention 128 of 512 half 1 1000000 proportional",
+            "model_type gemma4_text model_type",
+            "full_attention (5): Rope(",
+            "partial_rotary_factor 0.25 ",
+            "other values: as for sliding_attention",
+            "64 6.28 14.1 33.5 79.4 188",
+            "192 of 256 pairs don't rotate",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_inspect_shows_what_matters_first(name, tmp_path):
+    config, lines = SEVERAL[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = run("inspect", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    found = [words.find(line) for line in lines]
+    assert found == sorted(found) and found[0] >= 0, dict(zip(lines, found, strict=True))
+    assert words.count("model_type gemma4_text model_type") <= 1  # what layers share is said once
+    folded = terminal("inspect", tmp_path, columns=100).splitlines()
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
+
+
+def test_inspect_names_the_parts_that_are_refused(tmp_path):
+    (tmp_path / "transformer").mkdir()
+    (tmp_path / "transformer_2").mkdir()
+    (tmp_path / "model_index.json").write_text('{"_class_name": "Pipeline"}')
+    (tmp_path / "transformer" / "config.json").write_text(json.dumps(FLUX))
+    (tmp_path / "transformer_2" / "config.json").write_text('{"_class_name": "MochiTransformer3DModel"}')
+    words = " ".join(run("inspect", tmp_path).stdout.split())
+    assert "transformer_2 refused transformer, all layers: Rope(" in words
+    assert "transformer_2: refused" in words and "its frequencies are learned" in words
+    read, refused = json.loads(run("inspect", tmp_path, "--json").stdout)
+    assert (read["part"], read["refused"]) == ("transformer", None)
+    assert refused["rope"] is None and "learned" in refused["refused"]
 
 
 def test_inspect_for_machines(configs):
@@ -794,7 +897,7 @@ def test_on_a_terminal_there_are_colours_and_lines_are_folded(configs):
     assert "\x1b" not in plain
     piped = run("inspect", "scaled.json", cwd=configs).stdout
     assert "\x1b" not in piped
-    assert max(map(len, piped.splitlines())) > 400  # the wavelengths
+    assert max(map(len, piped.splitlines())) > 80
     assert plain.split() != piped.split()  # one long source is folded
     wide = terminal("inspect", "scaled.json", columns=1000, cwd=configs)
     assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", wide).splitlines()] == piped.splitlines()

@@ -494,7 +494,7 @@ EXACT = {  # whose tables are made in float64
     "OvisImageTransformer2DModel",
     "PRXTransformer2DModel",
     "WanAnimate2Transformer3DModel",
-    *(name for name, row in ours.known().classes.items() if row.unread == ("rope_max_seq_len",)),
+    *(name for name, row in ours.CLASSES.items() if row.unread == ("rope_max_seq_len",)),
 }
 
 
@@ -525,7 +525,7 @@ def sized(row, rng):
 
 def drawn(name, rng):
     """Return a random config of a class."""
-    row = ours.known().classes[name]
+    row = ours.CLASSES[name]
     dim, keys = sized(row, rng)
     heads = rng.randint(1, 3)
     if row.kind == "rising":
@@ -569,7 +569,7 @@ ALSO = {
 
 def needed(name, dim, rng, keys):
     """Return what a class or its reader needs beside, and keys that it alone has."""
-    needs = {setting.key: setting.must_be for setting in ours.known().classes[name].needs}
+    needs = {setting.key: setting.must_be for setting in ours.CLASSES[name].needs}
     return needs | ALSO.get(name, lambda *_: {})(dim, rng, keys)
 
 
@@ -583,7 +583,7 @@ def placed(part, name, shape, rng):
         return [(p,) for p in range(math.prod(shape))]
     if CASES[name][1] in COUNTED:
         return list(product(*map(range, shape)))
-    real = ours.known().classes[name].kind == "rising"
+    real = ours.CLASSES[name].kind == "rising"
     return [tuple(rng.uniform(-1, 1) if real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
 
 
@@ -594,7 +594,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     known = inspect.signature(class_of(name).__init__).parameters
     taken = {key: value for key, value in keys.items() if key in known}
     module = None if rotary is None else built(monkeypatch, name, rotary, taken)
-    width, heads = found.facts["head_dim"].value, 1 if ours.known().classes[name].kind == "rising" else 2
+    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "rising" else 2
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
     config = {**defaults(name), **keys}
@@ -621,7 +621,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     assert len(rows[0]) == blocks or not angle or off(pairing=other) > limit
 
 
-@pytest.mark.parametrize("name", ours.known().classes)
+@pytest.mark.parametrize("name", ours.CLASSES)
 def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
     rng = random.Random(name)
     for _ in range(3):
@@ -634,7 +634,7 @@ def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
         compare(monkeypatch, name, keys, shape, rng)
 
 
-@pytest.mark.parametrize("name", ours.known().classes)
+@pytest.mark.parametrize("name", ours.CLASSES)
 def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
     keys = needed(name, 96, random.Random(name), {})
     if name == KANDINSKY_5:
@@ -644,7 +644,7 @@ def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
     compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
 
 
-CROPPED = [name for name, row in ours.known().classes.items() if row.grid in {"cropped", "fitted"}]
+CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped", "fitted"}]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
@@ -721,42 +721,42 @@ def models():
 
 
 def test_every_class_is_known():
-    known = {*ours.known().classes, *ours.known().refused, *ours.known().unrotated}
+    known = {*ours.CLASSES, *ours.REFUSED, *ours.UNROTATED}
     assert not models().keys() - known
-    assert len(known) == len(ours.known().classes) + len(ours.known().refused) + len(ours.known().unrotated)
-    assert set(CASES) == set(ours.known().classes)
+    assert len(known) == len(ours.CLASSES) + len(ours.REFUSED) + len(ours.UNROTATED)
+    assert set(CASES) == set(ours.CLASSES)
 
 
 def test_each_entry_of_the_file_is_read_and_says_something_new():
     table = tomllib.loads(Path(ours.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
-    names = [name for entry in table["class"] for name in entry["names"]]
-    names += [*table["refused"], *table["unrotated"]["names"]]
+    names = [name for entry in table["class"] for name in entry["names"].split()]
+    names += [*table["refused"], *table["unrotated"]["names"].split()]
     assert len(set(names)) == len(names)
     for entry in table["class"]:
         assert entry.keys() <= {"names", "like", *ours.Class._fields}
-        row, like = ours.known().classes[entry["names"][0]], ours.known().classes.get(entry.get("like"))
+        row, like = ours.CLASSES[entry["names"].split()[0]], ours.CLASSES.get(entry.get("like"))
         old = like._asdict() if like else ours.Class._field_defaults
         assert not [field for field in entry.keys() & old.keys() if getattr(row, field) == old[field]], entry["names"]
 
 
 def test_each_rule_is_used_and_each_that_is_named_is_there():
-    rows = ours.known().classes.values()
+    rows = ours.CLASSES.values()
     axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
     assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
     assert {row.kind for row in rows} == set(ours._KINDS)
     assert {row.grid for row in rows} - {""} == set(ours._GRIDS)
 
 
-@pytest.mark.parametrize("name", sorted(ours.known().unrotated))
+@pytest.mark.parametrize("name", sorted(ours.UNROTATED))
 def test_the_file_of_a_class_without_rotary_has_none(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
     with pytest.raises(ValueError, match=f"{name} has no rotary"):
         ours.recipe(Config(name))
 
 
-@pytest.mark.parametrize("name", ours.known().classes)
+@pytest.mark.parametrize("name", ours.CLASSES)
 def test_keys_and_defaults_are_those_of_the_constructor(name):
-    row, theirs = ours.known().classes[name], defaults(name)
+    row, theirs = ours.CLASSES[name], defaults(name)
     for setting in ours.settings(row):
         absent = name == KANDINSKY_5 and setting.key == "scale_factor"  # an argument of its forward
         absent |= name in STRANGE.get(setting.key, ())
@@ -783,7 +783,7 @@ def test_the_pairing_is_in_the_code_of_the_class(name):
         assert ("use_real_unbind_dim=-2" in source) == (CASES[name][2] is halves)
 
 
-@pytest.mark.parametrize("name", ours.known().refused)
+@pytest.mark.parametrize("name", ours.REFUSED)
 def test_refuses_by_name(name):
     for call in (ours.recipe, lambda part: ours.grid(part, (2, 2))):
         with pytest.raises(ValueError, match=f"transformer._class_name: {name}: "):

@@ -9,6 +9,8 @@ import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import forms
+import models
 import modules
 import parts
 import pytest
@@ -182,6 +184,24 @@ def test_the_table_of_modules_is_that_of_the_tree():
 def test_the_table_of_parts_is_that_of_the_code():
     assert parts.WRITTEN.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
     assert "{include} parts_table.md" in (parts.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_models_is_that_of_the_code():
+    assert models.WRITTEN.read_text(encoding="utf-8") == f"{models.table()}\n", "python tools/models.py --write"
+    assert "{include} models_table.md" in (models.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_forms_is_what_is_read():
+    assert forms.WRITTEN.read_text(encoding="utf-8") == f"{forms.table()}\n", "python tools/forms.py --write"
+    assert "{include} forms_table.md" in (forms.WRITTEN.parent / "load-a-model.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", forms.FORMS, ids=lambda form: form.name)
+def test_each_key_of_a_form_alone_tells_the_form(form):
+    with pytest.raises(ValueError, match="model_type must be given"):
+        ra.config.explain(form.example)
+    told = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
+    assert len({kind for kind, _ in told}) == 1
 
 
 def test_the_table_of_schedules_is_that_of_the_code():

@@ -162,7 +162,10 @@ def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatc
     first, plans = bits(call()), len(PLANS)
     assert len([key for key in PLANS if key[1] != "table"]) == 1  # others are of the tables that the calls are given
     with monkeypatch.context() as patch:
-        for module, checks in ((_rope, ("require_rotatable", "check_table", "plan_of")), (_rotate, ("require_rotatable", "check_table"))):
+        for module, checks in (
+            (_rope, ("require_rotatable", "check_table", "plan_of")),
+            (_rotate, ("require_rotatable", "check_table")),
+        ):
             for check in checks:
                 patch.setattr(module, check, lambda *_, check=check, **__: pytest.fail(f"{check} was called again"))
         second = bits(call())

@@ -14,7 +14,7 @@ from rope_any.config import _diffusers, _indexers, _towers
 WRITTEN = making.DOCS / "parts_table.md"
 
 
-def _grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
+def grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
     """Return the lines of a table in which names with the same cells share a line."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, cells in rows:
@@ -22,11 +22,16 @@ def _grouped(rows: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
     return [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in found.items()]
 
 
+def number(value: float) -> str:
+    """Return a number in groups of digits."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
 def _base(base: object) -> str:
     """Return a base, or the key that holds it."""
     key, default = getattr(base, "key", None), getattr(base, "default", base)
-    number = f"{default:,.0f}".replace(",", " ") if isinstance(default, float | int) else "none"
-    return f"`{key}`, {number}" if key else number
+    said = number(default) if isinstance(default, float | int) else "none"
+    return f"`{key}`, {said}" if key else said
 
 
 def table() -> str:
@@ -46,25 +51,25 @@ def table() -> str:
             "",
             "| tower | pairing | base, if the config says none | axes of its positions |",
             "| --- | --- | --- | --- |",
-            *_grouped(towers),
+            *grouped(towers),
             "",
             "**Indexers** of sparse attention, by the `model_type` of the text part:",
             "",
             "| model | pairing | features of the index head | frequencies |",
             "| --- | --- | --- | --- |",
-            *_grouped(indexers),
+            *grouped(indexers),
             "",
             "**Transformers of diffusers**, by `_class_name`:",
             "",
             "| class | pairing | base | which tokens rotate |",
             "| --- | --- | --- | --- |",
-            *_grouped(classes),
+            *grouped(classes),
             "",
             "**Refused**, with the reason:",
             "",
             "| part | why no `Rope` expresses it |",
             "| --- | --- |",
-            *_grouped(refused),
+            *grouped(refused),
         ]
     )
 

@@ -1,11 +1,15 @@
 """``rope-any inspect``, ``diff``: show the rotations of models, where each value is from, and how far two differ."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rope_any._checks import shown
+from rope_any._frequencies import as_rows
+from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, plain, show, table
 from rope_any.cli._configs import (
     ConfigFile,
@@ -19,7 +23,7 @@ from rope_any.cli._configs import (
     reach,
     title,
 )
-from rope_any.config import Explanation, drift, wavelengths
+from rope_any.config import Explanation, Fact, drift, wavelengths
 
 LONGEST = 80  # characters of a value
 POSITIONS = tuple(4**n for n in range(11))  # 1 … 1 048 576
@@ -38,43 +42,108 @@ def inspect(
     """
     Show the rotations of a model, and where each value is from.
 
-    Part by part, with the wavelengths of the pairs, and how many never complete a turn within the lengths that it is
-    for.
+    First all of them in one table, then part by part each value with its source, the wavelengths of the pairs, and how
+    many pairs never complete a turn within the lengths that the rotation is for.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
+    told: dict[str, tuple[Explanation, ...] | str]
     if part is None and layer_type is None:
         told = explained_parts(file, **options)
     else:
         told = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
     if as_json:
-        echo_json([_record(one, name) for name, each in told.items() if not isinstance(each, str) for one in each])
+        echo_json([_record(one, name) for name, each in told.items() for one in _each(each)])
         return
-    for name, each in told.items():
+    if sum(len(_each(each)) for each in told.values()) > 1:
+        heads = ("part", "layers", "rotates", "pairing", "axes", "base", "scheme")
+        show(table(*heads, rows=[_summary(one, name) for name, each in told.items() for one in _each(each)]))
+        show("")
+    for number, (name, each) in enumerate(told.items()):
+        if number:
+            show("")
         if isinstance(each, str):
             show(f"{name}: refused", bold=True)
             show(each)
-            continue
-        if name != "text":
-            show(f"part {name}", bold=True)
-        _show(each)
+        else:
+            _show(each, name, "" if [*told] == ["text"] else f"{name}, ")
 
 
-def _show(told: tuple[Explanation, ...]) -> None:
-    """Show the rotations of one part."""
-    for one in told:
-        show(f"{title(one)}: {one.rope or 'no rotary'}", bold=True)
-        rows = ((name, _short(fact.value), fact.source) for name, fact in one.facts.items())
-        show(table("value", "", "from", rows=rows))
+def _each(told: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:
+    """Return the rotations of a part, or the one reason why it is refused."""
+    return (told,) if isinstance(told, str) else told
+
+
+def _summary(one: Explanation | str, part: str) -> tuple[str, ...]:
+    """Return a rotation as one row of a table."""
+    if isinstance(one, str):
+        return part, "", "refused"
+    layers = f"{'all' if one.layers is None else len(one.layers)} {one.layer_type or ''}".strip()
+    if one.rope is None:
+        return part, layers, "no rotary"
+    cells = {name: _short(fact.value) for name, fact in one.facts.items()}
+    rotating = 2 * sum(n < math.inf for n in wavelengths(one.rope))
+    factor = f" × {cells['factor']}" if cells.get("factor", "1") != "1" else ""
+    return (
+        part,
+        layers,
+        f"{rotating} of {cells.get('head_dim', '–')}",
+        one.rope.pairing,
+        str(len(as_rows(one.rope.frequencies))),
+        cells.get("rope_theta", "–"),
+        cells.get("rope_type", "–") + factor,
+    )
+
+
+def _show(told: tuple[Explanation, ...], part: str, label: str) -> None:
+    """Show the rotations of one part: all values of the first, of others those that differ."""
+    for number, one in enumerate(told):
+        if number:
+            show("")
+        show(f"{label}{title(one)}: {one.rope or 'no rotary'}", bold=True)
+        facts: dict[str, Fact] = dict(one.facts)
+        if number:
+            first = told[0].facts
+            facts = {name: facts.get(name, Fact(None, "")) for name in [*first, *facts]}
+            facts = {name: fact for name, fact in facts.items() if first.get(name) != fact}
+        path = one.facts["model_type"].source.removesuffix("model_type") if "model_type" in one.facts else ""
+        path = path if path.endswith(".") else ""  # of the part's own config, which most sources begin with
+        rows = ((name, _short(fact.value), fact.source.replace(path or "\0", "…")) for name, fact in facts.items())
+        show(table("value", "", f"from (… is {path[:-1]})" if path else "from", rows=rows))
+        if number:
+            show(f"other values: as for {told[0].layer_type or title(told[0])}")
         if one.rope is not None:
-            tokens = sorted(wavelengths(one.rope))
-            show(f"wavelengths in tokens: {' '.join(map(_tokens, tokens))}")
-            if not _unfinished(one):
-                show("the config says no length, within which pairs might complete a turn")
-            for name, pairs in _unfinished(one).items():
-                length = one.facts[name].value
-                show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
-            if "length" in one.facts:
-                show("longer sequences may turn otherwise: see --sequence-length")
+            _show_wavelengths(one, one.rope, part)
+
+
+def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
+    """Show the wavelengths of a rotation by axis, and how many pairs come round within the lengths that it is for."""
+    axes: dict[tuple[str, ...], list[str]] = {}
+    rows = as_rows(rope.frequencies)
+    for axis, row in enumerate(rows):
+        axes.setdefault(_quartiles(replace(rope, frequencies=row)), []).append(str(axis))
+    heads = ("pairs", "shortest", "25%", "50%", "75%", "longest")
+    if len(rows) == 1:
+        show("wavelengths in tokens")
+        show(table(*heads, rows=axes))
+    else:
+        show("wavelengths in positions along each axis")
+        show(table("axis", *heads, rows=((", ".join(names), *cells) for cells, names in axes.items())))
+    tokens = wavelengths(rope)
+    if still := sum(n == math.inf for n in tokens):
+        show(f"{still} of {len(tokens)} pairs don't rotate")
+    for name, pairs in _unfinished(one).items():
+        length = one.facts[name].value
+        show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
+    if part == "text" and not _unfinished(one):
+        show("the config says no length, within which pairs might complete a turn")
+    if "length" in one.facts:
+        show("longer sequences may turn otherwise: see --sequence-length")
+
+
+def _quartiles(rope: Rope) -> tuple[str, ...]:
+    """Return how many pairs rotate, and their shortest wavelength, the quartiles and the longest."""
+    tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
+    return str(len(tokens)), *(_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
 
 def diff(
@@ -147,8 +216,10 @@ def _unfinished(one: Explanation) -> dict[str, int]:
     return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
 
 
-def _record(one: Explanation, part: str) -> dict[str, Any]:
-    """Return an explanation of a part as JSON has it."""
+def _record(one: Explanation | str, part: str) -> dict[str, Any]:
+    """Return an explanation of a part as JSON has it, or the reason why the part is refused."""
+    refused = one if isinstance(one, str) else None
+    one = _NOTHING if isinstance(one, str) else one
     rope = one.rope
     return {
         "part": part,
@@ -164,6 +235,7 @@ def _record(one: Explanation, part: str) -> dict[str, Any]:
         },
         "wavelengths": rope and sorted(wavelengths(rope)),
         "pairs_without_a_turn": _unfinished(one),
+        "refused": refused,
     }
 
 

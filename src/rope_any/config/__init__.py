@@ -93,7 +93,8 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     >>> parts({"model_type": "deepseek_v32", "qk_rope_head_dim": 64})
     ('text', 'indexer')
     """
-    return tuple(_parts.found(config, pairing=pairing, factor=factor))
+    found = _parts.found(config, pairing=pairing, factor=factor)
+    return tuple(name for name, one in found.items() if _parts.rotates(one))
 
 
 def layers(

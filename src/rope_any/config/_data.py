@@ -53,10 +53,17 @@ def rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any
 def _rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any]) -> dict[str, Row]:
     facts: dict[str, dict[str, Any]] = {}
     for entry in content(file)[kind]:
-        own = {key: inner(**value) if isinstance(value, dict) else value for key, value in entry.items()}
+        own = {key: _made(value, inner) for key, value in entry.items()}
         names, like = own.pop("names").split(), own.pop("like", None)
         if twice := facts.keys() & set(names):
             msg = f"{file} must not hold a name twice; got {', '.join(twice)} again"
             raise ValueError(msg)
         facts |= dict.fromkeys(names, (facts[like] if like else {}) | own)
     return {name: row(**fields) for name, fields in facts.items()}
+
+
+def _made(value: Any, inner: Callable[..., Any]) -> Any:
+    """Return a value with what `inner` makes of its tables."""
+    if isinstance(value, dict):
+        return inner(**value)
+    return tuple(_made(item, inner) for item in value) if isinstance(value, tuple) else value

@@ -8,7 +8,6 @@ head, `_KINDS` of frequencies, `_GRIDS` of positions.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from rope_any._checks import MAX_FEATURES, flag, integer, positive, shown
 from rope_any._frequencies import Frequencies, frequencies
 from rope_any._pairing import Pairing
 from rope_any.axes import assigned, axial, in_turn
+from rope_any.config import _data
 from rope_any.config._load import Fact, fail, same
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
@@ -76,42 +76,14 @@ class Class(NamedTuple):
     """Keys that sound of rotary but change no angle of the tokens that `covers` names."""
 
 
-class Known(NamedTuple):
-    """What is known of classes, by ``_class_name``: facts, why one is refused, and those without rotary."""
-
-    classes: Mapping[str, Class]
-    refused: Mapping[str, str]
-    unrotated: frozenset[str]
-
-
-@cache
-def known() -> Known:
-    """Return what is known of the classes of diffusers, from ``diffusers.toml``."""
-    import tomllib
-    from importlib.resources import files
-
-    table = tomllib.loads((files("rope_any.config") / "diffusers.toml").read_text(encoding="utf-8"))
-    classes: dict[str, Class] = {}
-    for entry in table["class"]:
-        names, like = entry.pop("names"), entry.pop("like", None)
-        fields = classes[like]._asdict() if like else {}
-        classes |= dict.fromkeys(names, Class(**fields | {key: _frozen(value) for key, value in entry.items()}))
-    return Known(classes, table["refused"], frozenset(table["unrotated"]["names"]))
-
-
-def _frozen(value: Any) -> Any:
-    """Return a value of TOML with tuples for its lists and settings for its tables."""
-    if isinstance(value, dict):
-        return Setting(**{key: _frozen(inner) for key, inner in value.items()})
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def __getattr__(name: str) -> Any:
-    """Return a table of `known` by its name in capitals: CLASSES, REFUSED or UNROTATED."""
-    if name.lower() not in Known._fields:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(known(), name.lower())
+CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting)
+"""The classes whose rotation a `Rope` expresses, by ``_class_name``."""
+REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("diffusers.toml")["refused"])
+"""Why other classes are refused."""
+UNROTATED: Mapping[str, str] = _data.Lazy(
+    lambda: dict.fromkeys(_data.content("diffusers.toml")["unrotated"]["names"].split(), "")
+)
+"""Classes without rotary embedding."""
 
 
 # --- reading a config -------------------------------------------------------------------------------------
@@ -120,6 +92,13 @@ def __getattr__(name: str) -> Any:
 def is_diffusers(keys: Mapping[str, Any], /) -> bool:
     """Whether a config is of a component of diffusers."""
     return keys.get("_class_name") is not None
+
+
+def may_rotate(name: object, /) -> bool:
+    """Whether a class may have rotary embedding: those that are known, and transformers that are not."""
+    if not isinstance(name, str) or name in CLASSES or name in REFUSED:
+        return True
+    return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
 
 
 def recipe(part: Part, /, *, sequence_length: int | None = None) -> Recipe | Fact:
@@ -192,12 +171,11 @@ def _component(part: Part) -> _Component:
     """Return a component whose class has a rotation, having refused keys on rotary that the class doesn't read."""
     source, name = part.name("_class_name"), part.keys.get("_class_name")
     name = _typed(name, str, source, "a name")
-    classes, refused, unrotated = known()
-    if name in unrotated or name in refused:
-        fail(f"{source}: {name} has no rotary" if name in unrotated else f"{source}: {name}: {refused[name]}")
-    if name not in classes:
+    if name in UNROTATED or name in REFUSED:
+        fail(f"{source}: {name} has no rotary" if name in UNROTATED else f"{source}: {name}: {REFUSED[name]}")
+    if name not in CLASSES:
         fail(f"{source} must be a class of diffusers that is known here; got {shown(name)}{_advice(name)}")
-    at = _Component(part, name, classes[name], f"default of {name}")
+    at = _Component(part, name, CLASSES[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
@@ -215,7 +193,7 @@ def _advice(name: str) -> str:
     if name.endswith("Pipeline"):
         return "; give the folder of the pipeline, or the config.json of its transformer"
     by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
-    return f"; {by_hand}{near(name, [name for table in known() for name in table])}"
+    return f"; {by_hand}{near(name, [*CLASSES, *REFUSED, *UNROTATED])}"
 
 
 def settings(row: Class, /) -> list[Setting]:

@@ -7,14 +7,13 @@ what differs from a model that rotates halves, with base 10 000, in every layer.
 """
 
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from rope_any._checks import integer, shown
 from rope_any._pairing import Pairing
+from rope_any.config._data import Lazy, content
 
 Config = Mapping[str, Any]
 Rule = str | Mapping[str, Any]
@@ -287,12 +286,10 @@ def _value(key: str, value: Any) -> Any:
         return rule(RULES, value, _USUAL[key])
     if key == "layers":
         return {name: Layer(**layer) for name, layer in value.items()}
-    if key in _TUPLES:
-        return _TUPLES[key](**value)
-    return tuple(value) if isinstance(value, list) else value
+    return _TUPLES[key](**value) if key in _TUPLES else value
 
 
-def _models(entries: list[dict[str, Any]]) -> dict[str, Model]:
+def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
     """Return the models of entries, by name."""
     found = {}
     for entry in entries:
@@ -303,14 +300,14 @@ def _models(entries: list[dict[str, Any]]) -> dict[str, Model]:
     return found
 
 
-_FACTS = tomllib.loads((files("rope_any.config") / "models.toml").read_text(encoding="utf-8"))
+_FILE = "models.toml"
 
-MODELS: Mapping[str, Model] = _models(_FACTS["model"])
+MODELS: Mapping[str, Model] = Lazy(lambda: _models(content(_FILE)["model"]))
 """What is known of each ``model_type``; some are of code that comes with the weights."""
-ALL: Mapping[str, Model] = {**MODELS, **_models(_FACTS["other"])}
+ALL: Mapping[str, Model] = Lazy(lambda: {**MODELS, **_models(content(_FILE)["other"])})
 """The same, and model types whose own rotation is not known here, or which have none that a text part could have."""
 
-_WORDS = _FACTS["words"]
+_WORDS = content(_FILE)["words"]
 STILL: frozenset[str] = frozenset(_WORDS["still"])
 INERT: Mapping[str, Any] = _WORDS["inert"]
 BESIDE: Mapping[str, str] = _WORDS["beside"]

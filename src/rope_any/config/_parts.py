@@ -78,7 +78,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
     parts = {"text": _text(text)}
     if _has_indexer(text):
         parts["indexer"] = Found(text, partial(_indexer_layers, text), partial(_read_indexer, text))
-    for key, name in _NAMES.items():
+    for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
             why = f"{text.name(key)} is not read: read that part from a config.json of transformers"
             parts[name] = _refused(keys, why)
@@ -103,8 +103,8 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
     parts: dict[str, Found] = {}
     for file in sorted(folder.glob("*/config.json")):
         keys, name = load(file), file.parent.name
-        if "_class_name" in keys and keys["_class_name"] not in (_diffusers.CLASSES.keys() | _diffusers.REFUSED.keys()):
-            continue  # no transformer: a VAE, for example
+        if _diffusers.is_diffusers(keys) and not _diffusers.may_rotate(keys["_class_name"]):
+            continue  # a VAE, for example
         try:
             inner = found(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
@@ -139,6 +139,14 @@ def _all_layers(part: Part) -> tuple[int, ...] | None:
     counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
     single = part.keys.get("num_single_layers")  # of Flux and its kin: blocks that follow the others
     return tuple(range(counts[0] + (single if type(single) is int else 0))) if counts else None
+
+
+def rotates(one: Found, /) -> bool:
+    """Whether a part has rotary embedding, or is refused when it is read."""
+    try:
+        return any(group.still is None for group in one.layers())
+    except (TypeError, ValueError):
+        return True
 
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:

@@ -18,7 +18,7 @@ from rope_any.config._part import Part
 Facts = Mapping[str, Fact]
 
 
-class Layers(NamedTuple):
+class _Scored(NamedTuple):
     """Layers of one kind: the part of the config, their score, their sizes, and the parameters of their rotation."""
 
     part: Part
@@ -37,19 +37,19 @@ class Layers(NamedTuple):
         return Fact(fact.value, f"{key} {fact.value}, {default}" if fact.source == default else fact.source)
 
 
-def _by_head(layers: Layers) -> Fact:  # 1/√d
+def _by_head(layers: _Scored) -> Fact:  # 1/√d
     """Return the scale of most models."""
     head = layers.size("head_dim")
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
-def _by_half_a_head(layers: Layers) -> Fact:  # 1/√(d/2)
+def _by_half_a_head(layers: _Scored) -> Fact:  # 1/√(d/2)
     """Return the scale of heads that read two vectors side by side."""
     head = layers.size("head_dim")
     return Fact((head.value / 2) ** -0.5, f"1 / sqrt({head.source} / 2)")
 
 
-def _by_slices(layers: Layers) -> Fact:  # 1/√(plain + rotary)
+def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
     """Return the scale of a head that is put together of a plain and a rotary slice (MLA)."""
     plain, rotary = layers.size("qk_nope_head_dim", layers.score.plain), layers.size("qk_rope_head_dim")
     whole, said = plain.value + rotary.value, layers.part.get("qk_head_dim")
@@ -58,7 +58,7 @@ def _by_slices(layers: Layers) -> Fact:  # 1/√(plain + rotary)
     return Fact(whole**-0.5, f"1 / sqrt({plain.source} + {rotary.source})")
 
 
-def _with_mscale(layers: Layers) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
+def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
     """Return the scale of MLA, which grows if the context is extended, whatever the rope type."""
     scale, keys = _by_slices(layers), ("rope_type", "mscale_all_dim", "factor")
     kind, c, s = (layers.parameters.get(key) or Fact(None, layers.part.name(key)) for key in keys)
@@ -70,7 +70,7 @@ def _with_mscale(layers: Layers) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_di
     return Fact(scale.value * m * m, f"{scale.source} * mscale², mscale = 1 + 0.1 * {c.source} * ln({s.source})")
 
 
-def _by_key(layers: Layers) -> Fact:
+def _by_key(layers: _Scored) -> Fact:
     """Return a power of what a key says, or of what the class assumes: a number, or 1/√d itself."""
     part, key, power, default = layers.part, layers.score.key, layers.score.power, layers.score.default
     fact = part.get(key)
@@ -83,12 +83,12 @@ def _by_key(layers: Layers) -> Fact:
     return Fact(value**power, fact.source if power == 1 else f"({fact.source}) ** {power}")
 
 
-def _one(layers: Layers) -> Fact:
+def _one(layers: _Scored) -> Fact:
     """Return the scale of models that leave scores as they are."""
     return Fact(1.0, f"{layers.part.model_type} does not scale q·k")
 
 
-def _unknown(layers: Layers) -> NoReturn:
+def _unknown(layers: _Scored) -> NoReturn:
     """Refuse a scale that a config cannot tell."""
     fail(f"the score scale of {layers.part.model_type} is not told: {layers.score.why}")
 
@@ -108,14 +108,14 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
         fail("GGUF metadata does not tell the score scale: read the config.json of the model")
     if not model.rotary:
         fail(f"{name} must be one whose score scale is known, in most 1 / sqrt(head_dim); got {shown(part.model_type)}")
-    layers = Layers(part, model.score, sizes, parameters)
+    layers = _Scored(part, model.score, sizes, parameters)
     scale = RULES[model.score.rule](layers)
     of = f"{scale.source}, in layers of type {layer_type}" if layer_type else scale.source
     besides = "" if model.score.unless and _has_value(layers, **model.score.unless) else model.score.besides
     return Fact(float(scale.value), f"{of}; {besides}" if besides else of)
 
 
-def _has_value(layers: Layers, key: str, value: Any = None, default: Any = None) -> bool:
+def _has_value(layers: _Scored, key: str, value: Any = None, default: Any = None) -> bool:
     """Whether a key has a value, in the parameters or the config, or by the default of the class."""
     fact = layers.parameters.get(key) or layers.part.get(key) or Fact(default, "")
     return bool(fact.value == value)

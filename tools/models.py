@@ -1,0 +1,52 @@
+"""
+Print what is known of each text model by its `model_type`, as a table: `models_table.md`.
+
+    python tools/models.py                                 # prints the table
+    python tools/models.py --write                         # and writes models_table.md
+"""
+
+import making
+from parts import grouped, number
+
+from rope_any.config._models import MODELS, Model
+
+WRITTEN = making.DOCS / "models_table.md"
+
+
+def _base(row: Model) -> str:
+    """Return the base of a model, or those of its kinds of layers."""
+    if row.stated:
+        return "none: `rope_parameters` must be given"
+    if not row.layers:
+        return number(row.base)
+    return ", ".join(f"{number(layer.base)} (`{name}`)" for name, layer in row.layers.items())
+
+
+def table() -> str:
+    """Return the tables of models, of models whose text part is another model, and of those without rotary."""
+    known = sorted(MODELS.items(), key=lambda item: item[0].lower())
+    models = ((n, (row.pairing, _base(row), f"{row.partial:g}")) for n, row in known if row.rotary and not row.text)
+    texts = ((n, (f"`{row.text}`",)) for n, row in known if row.rotary and row.text)
+    without = (f"`{name}`" for name, row in known if not row.rotary)
+    return "\n".join(
+        [
+            "<!-- written by tools/models.py; run it again rather than edit this file -->",
+            "",
+            "| model | pairing | base, if the config says none | share of the head that rotates, likewise |",
+            "| --- | --- | --- | --- |",
+            *grouped(models),
+            "",
+            "**Models with a text part** that may leave out its own `model_type`:",
+            "",
+            "| model | its text part is |",
+            "| --- | --- |",
+            *grouped(texts),
+            "",
+            f"**Models without rotary embedding:** {', '.join(without)}.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    given = making.parser(__doc__, WRITTEN).parse_args()
+    making.show(table(), WRITTEN, write=given.write)
