@@ -45,7 +45,8 @@ ROOMS = {
     "_schedules": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
     "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
     "scaling": ("test_scaling", "test_testing", "test_errors"),
-    "config._parameters": CONFIG,
+    "config._canonical": CONFIG,
+    "config._part": CONFIG,
     "config._recipe": CONFIG,
     "config._schemes": CONFIG,
 }

@@ -42,7 +42,7 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
     config = _loaded(file)
     told: dict[str, tuple[Explanation, ...] | str] = {}
     with _naming(file):
-        for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")):
+        for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")) or ("text",):
             try:
                 told[part] = explain(config, part=part, **options)
             except (TypeError, ValueError) as error:

@@ -194,7 +194,7 @@ def explain(
         found: dict[Rope, Explanation] = {}
         for group in (group for group in alike if not group.still):
             made = one.recipe(group, length)
-            facts = {**made.facts, **_lengths(one.part, group, groups, made.facts), **_score(one, group)}
+            facts = {**made.facts, **_lengths(one.part, group, groups, made.facts), **_score_of(one, group)}
             new = Explanation(label or layer_type, rope_of(made), facts, group.indices)
             old = found.setdefault(rope_of(made), new)
             if old is not new:
@@ -205,7 +205,7 @@ def explain(
     return tuple(told)
 
 
-def _score(one: _parts.Found, group: Layers) -> dict[str, Fact]:
+def _score_of(one: _parts.Found, group: Layers) -> dict[str, Fact]:
     """Return the score scale of some layers, or why it is not told."""
     if one.score is None:
         return {}
