@@ -298,4 +298,8 @@ def test_inspect_shows_all_parts(tmp_path):
     alone = CliRunner().invoke(app, ["inspect", str(file), "--part", "vision"])
     assert alone.exit_code == 0 and alone.stdout in shown.stdout
     records = json.loads(CliRunner().invoke(app, ["inspect", str(file), "--json"]).stdout)
-    assert [record["part"] for record in records] == ["text", "vision"]
+    assert [(record["part"], record["refused"] is None) for record in records] == [
+        ("text", True),
+        ("vision", True),
+        ("audio", False),
+    ]

@@ -191,8 +191,9 @@ class Rope:
         Notes
         -----
         For models whose attention has a rotary slice by itself (MLA: ``qk_rope_head_dim``) the recipe is of that
-        slice. Which layers rotate, `rope_any.config.layers` says; where each number comes from, `rope_any.config.explain`. GGUF keeps the
-        divisors of Llama 3 as a tensor, of which its metadata have no trace: what they alone say is unscaled.
+        slice. Which layers rotate, `rope_any.config.layers` says; where each number comes from,
+        `rope_any.config.explain`. GGUF keeps the divisors of Llama 3 as a tensor, of which its metadata have no trace:
+        what they alone say is unscaled.
 
         Examples
         --------
