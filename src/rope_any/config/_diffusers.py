@@ -78,6 +78,8 @@ class Class(NamedTuple):
 
 CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting)
 """The classes whose rotation a `Rope` expresses, by ``_class_name``."""
+PARTS: Mapping[str, Class] = _data.rows("diffusers.toml", "part", Class, Setting)
+"""Further rotations of classes, for other tokens, by ``_class_name`` and a name of their own, with a point between."""
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("diffusers.toml")["refused"])
 """Why other classes are refused."""
 UNROTATED: Mapping[str, str] = _data.Lazy(
@@ -101,22 +103,28 @@ def may_rotate(name: object, /) -> bool:
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
 
 
-def recipe(part: Part, /, *, sequence_length: int | None = None) -> Recipe | Fact:
+def parts_of(name: object, /) -> list[str]:
+    """Return the names of the further rotations of a class."""
+    return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
+
+
+def recipe(part: Part, /, *, sequence_length: int | None = None, of: str = "") -> Recipe | Fact:
     """
     Return what the `Rope` of a component of diffusers is made of; a class with one axis has a single row.
 
-    The length of the sequence is for OmniGen, whose frequencies depend on it; by default it is the trained one.
+    The length of the sequence is for OmniGen, whose frequencies depend on it; by default it is the trained one. `of`
+    names a further rotation, of those that `parts_of` returns.
     ``facts["blocks"]``, if there, is the number of blocks of the `Rope`; ``facts["covers"]`` says which tokens it is
     for. Raise unless the class is known and a `Rope` expresses its rotation, and if a key is unknown, missing or wrong.
     """
-    at = _component(part)._replace(length=sequence_length)
+    at = _component(part, of)._replace(length=sequence_length)
     head, base = _head(at), at.read(at.row.base)
     made = _KINDS[at.row.kind](at, head.value, positive(base.source, base.value))
     covers = Fact(at.row.covers, at.default)
     return made._replace(facts={"head_dim": head, "rope_theta": base, **made.facts, "covers": covers})
 
 
-def grid(part: Part, shape: Sequence[int], /) -> tuple[tuple[float, ...], ...] | None:
+def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[float, ...], ...] | None:
     """
     Return the positions of a grid of visual tokens, token by token, as the model or its pipeline numbers them.
 
@@ -124,7 +132,7 @@ def grid(part: Part, shape: Sequence[int], /) -> tuple[tuple[float, ...], ...] |
     fastest. None if positions depend on text, time or other images, and for sequences. Raise as `recipe`, and if the
     shape is no grid, or none of this class.
     """
-    at = _component(part)._replace(shape=_lengths(shape))
+    at = _component(part, of)._replace(shape=_lengths(shape))
     if not at.row.grid:
         return None
     n = at.row.numbers[0] if len(at.row.numbers) == 1 else len(_listed(at.read(at.row.axes), at.row.numbers))
@@ -167,15 +175,15 @@ class _Component(NamedTuple):
         return next((setting for setting in self.row.reads if setting.key == key), other)
 
 
-def _component(part: Part) -> _Component:
-    """Return a component whose class has a rotation, having refused keys on rotary that the class doesn't read."""
+def _component(part: Part, of: str) -> _Component:
+    """Return a component, or its further rotation, having refused keys on rotary that the class doesn't read."""
     source, name = part.name("_class_name"), part.keys.get("_class_name")
     name = _typed(name, str, source, "a name")
     if name in UNROTATED or name in REFUSED:
         fail(f"{source}: {name} has no rotary" if name in UNROTATED else f"{source}: {name}: {REFUSED[name]}")
     if name not in CLASSES:
         fail(f"{source} must be a class of diffusers that is known here; got {shown(name)}{_advice(name)}")
-    at = _Component(part, name, CLASSES[name], f"default of {name}")
+    at = _Component(part, name, PARTS[f"{name}.{of}"] if of else CLASSES[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
@@ -242,6 +250,10 @@ def _head(at: _Component) -> Fact:
     if not at.row.head:
         axes = at.read(at.row.axes)
         return Fact(sum(_listed(axes, at.row.numbers)), f"sum of {axes.source}")
+    if at.row.kind == "sequence":  # the sum of the first list that is given
+        given = (setting for setting in at.row.head if at.part.get(setting.key))
+        axes = at.read(next(given, at.row.head[-1]))
+        return Fact(sum(_listed(axes, (3,))), f"sum of {axes.source}")
     first, *others = map(at.number, at.row.head)
     if not others:
         return first
@@ -343,23 +355,37 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _rising(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of LTX: frequencies that rise over all heads side by side, dealt out to three axes in turn."""
-    n, kind, (heads, each) = dim // 6, at.read(at.further("rope_type", "interleaved")), at.row.head
+    """Return the recipe of LTX: frequencies that rise over all heads side by side, dealt out to its axes in turn."""
+    (axes,), (heads, each) = at.row.numbers, at.row.head
+    n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
     if dim % 2 or not n:
-        fail(f"{heads.key} · {each.key} must be even and at least 6; got {dim}")
+        fail(f"{heads.key} · {each.key} must be even and at least {2 * axes}; got {dim}")
+    if (across := at.further("audio_cross_attention_dim")) and (other := at.number(across)).value != dim:
+        fail(f"{other.source} must be {heads.key} · {each.key}, {dim}, as queries and keys are; got {other.value}")
     if not isinstance(kind.value, str) or kind.value not in {"interleaved", "split"}:
         fail(f"{kind.source} must be interleaved or split; got {shown(kind.value)}")
-    # f₃ᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
-    rest, row = dim // 2 - 3 * n, tuple(base ** (i // 3 / max(n - 1, 1)) * math.pi / 2 for i in range(3 * n))
-    axis_of, facts = in_turn(3 * n, [n] * 3), {"rotary_dim": Fact(6 * n, at.default), "rope_type": kind}
+    # of k axes fₖᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
+    count = axes * n
+    rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
+    axis_of, facts = in_turn(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, at.default)
-        return Recipe(assigned(row, axis_of), "interleaved", 1.0, 2 * rest, facts)
+        return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
     facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         fail(f"{each.key} must be even; got {dim // blocks.value}")
     rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
-    return Recipe(rows, "half", 1.0, 0, facts)
+    return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
+
+
+def _sequence(at: _Component, dim: int, base: float) -> Recipe:
+    """Return the recipe of Kandinsky's sequences: one axis over the whole head, whose frequencies a key may multiply."""
+    if dim % 2:
+        fail(f"the head dimension must be even; got {dim}")
+    scale = at.read(at.further("audio_freqs_scaling", 1.0))
+    factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, at.default)}
+    facts |= {"frequency_scale": scale} if factor != 1 else {}
+    return Recipe(tuple(factor * f for f in frequencies(dim, base=base)), at.row.pairing, 1.0, 0, facts)
 
 
 def _longrope(at: _Component, dim: int, base: float) -> Recipe:
@@ -392,6 +418,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
     "strided": _strided,
     "rising": _rising,
     "longrope": _longrope,
+    "sequence": _sequence,
 }
 
 

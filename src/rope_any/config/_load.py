@@ -15,6 +15,7 @@ from rope_any._checks import shown
 
 LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes
+DEEPEST = 64  # objects in objects
 _FILES = "config.json", "params.json", "genai_config.json"  # in a folder, the first that is there
 
 
@@ -41,22 +42,30 @@ def same(a: object, b: object) -> bool:
 def load(config: object, /) -> dict[str, Any]:
     """Return a config as a dict: a dict as it is, the JSON of a path, or what ``to_dict()`` returns."""
     if isinstance(config, str | os.PathLike):
-        return _read(Path(config))
+        config = _read(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
     if not isinstance(config, Mapping):
         msg = f"config must be a dict, a path to a config.json or an object with to_dict(); got {shown(config)}"
         raise TypeError(msg)
-    return {key: _as_json(value) for key, value in config.items()}
+    found: dict[str, Any] = _as_json(config, (), {})
+    return found
 
 
-def _as_json(value: object, depth: int = 8) -> Any:
-    """Return a value with lists in the place of tuples, in objects as deep as parameters stand."""
+def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
+    """Return a value with lists in the place of tuples; refuse objects that hold themselves or are nested too deeply."""
     if isinstance(value, tuple):
         return list(value)
-    if isinstance(value, Mapping) and depth:
-        return {key: _as_json(inner, depth - 1) for key, inner in value.items()}
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    own = id(value)
+    if own in within:
+        fail("config must not hold an object that contains itself")
+    if len(within) == DEEPEST:
+        fail(f"config must hold objects at most {DEEPEST} deep; got one nested too deeply")
+    if own not in done:  # an object that stands twice is read once; it is kept, so that none other has its id
+        done[own] = value, {key: _as_json(inner, (*within, own), done) for key, inner in value.items()}
+    return done[own][1]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import shown
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _diffusers, _indexers, _towers
+from rope_any.config import _data, _diffusers, _indexers, _towers
 from rope_any.config._canonical import MOST_LAYERS, Layers, agreed, by_label, canonical, of_type
 from rope_any.config._load import Fact, fail, is_name, load, require_names
 from rope_any.config._models import MODELS, Model
+from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, recipe, require_length, rope_of, score
 
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
+_OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}
 _GGUF = "general.architecture"
+_TOLD = {"hidden_size", "num_attention_heads", "rope_theta"}  # of a tower in Mistral's params.json
 _DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
 
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
@@ -54,7 +57,9 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         if factor is not None:
             fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
         part = Part(keys, (), shown(keys["_class_name"]), Model(), given)
-        return {"transformer": _alike(part, _diffusers.recipe, _diffusers.grid)}
+        names = ["", *_diffusers.parts_of(keys["_class_name"])]
+        reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
+        return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
     model_type = keys.get("model_type")
     if _is_tower(model_type) and model_type not in MODELS:
         return {_NAMES[_kind_of(str(model_type))]: _tower(keys, (), str(model_type), given)}
@@ -64,13 +69,21 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     except ValueError as error:
         if not others:
             raise
-        parts = {"text": _refused(keys, str(error))}
+        parts = {} if model_type in _words("apart") else {"text": _refused(keys, str(error))}
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
         parts[name if name and alone else ".".join(path)] = other
+    if model_type in _words("audio") and "text" in parts and "audio" not in parts:
+        parts["audio"] = parts.pop("text")
     first = [name for name in ("text", "indexer", *_NAMES.values()) if name in parts]
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Return a list of model types of ``models.toml``."""
+    found: tuple[str, ...] = _data.content("models.toml")["words"][name]
+    return found
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
@@ -80,7 +93,11 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
         parts["indexer"] = Found(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
-            why = f"{text.name(key)} is not read: read that part from a config.json of transformers"
+            inner, path = text.keys[key], text.name(key)
+            if text.names.get("model_type") == MISTRAL and name == "vision" and _TOLD <= inner.keys():
+                parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
+                continue
+            why = f"{path} is not read: read that part from a config.json of transformers"
             parts[name] = _refused(keys, why)
     return parts
 
@@ -110,7 +127,8 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
         except (TypeError, ValueError) as error:
             parts[name] = _refused(keys, str(error))
         else:
-            parts |= {name if len(inner) == 1 else f"{name}.{part}": one for part, one in inner.items()}
+            main = next(iter(inner)) if len(inner) == 1 else "transformer"  # which has the name of its folder
+            parts |= {name + f".{part}".removeprefix(f".{main}"): one for part, one in inner.items()}
     return parts
 
 
@@ -150,10 +168,11 @@ def rotates(one: Found, /) -> bool:
 
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
-    """Return a part by its name: by default the text, or the only part."""
+    """Return a part by its name: by default the text, or the only part, beside those inside of it."""
     if name is None:
-        if "text" in parts or len(parts) == 1:
-            return parts["text"] if "text" in parts else next(iter(parts.values()))
+        whole = ["text"] if "text" in parts else [each for each in parts if each.rpartition(".")[0] not in parts]
+        if len(whole) == 1:
+            return parts[whole[0]]
         fail(f"part must be given, since the config has several: one of {', '.join(parts)}")
     if not isinstance(name, str) or name not in parts:
         msg = f"part must be one that the config has ({', '.join(parts)}); got {shown(name)}"
@@ -177,24 +196,32 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
         if _is_tower(model_type):
             yield path, _tower(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
-            yield path, _text(part_at(inner, path, model_type, pairing))
-        elif path[-1] in _NAMES and model_type not in MODELS and model_type not in _towers.UNROTATED:
+            yield path, _other_text(inner, path, model_type, pairing)
+        elif path[-1] in _NAMES and not (model_type in MODELS or model_type in {*_towers.UNROTATED, *_words("apart")}):
             name = ".".join((*path, "model_type"))
             if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
                 yield path, _refused(inner, f"{name} must be one whose rotation is known; got {shown(model_type)}")
 
 
+def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
+    """Return a part that is read as text is and is not the text; what is wrong with it does not concern the others."""
+    try:
+        return _text(part_at(keys, path, model_type, pairing))
+    except (TypeError, ValueError) as error:
+        return _refused(keys, str(error))
+
+
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
-    """Yield the configs inside a config: their paths, and the model types of what they are in, by path."""
+    """Yield the objects inside a config: their paths, and the model types of what they are in, by path."""
     said = keys.get("model_type")
     outer = {**outer, path: said if isinstance(said, str) else ""}
     for key, value in keys.items():
-        if key in _NAMES and value is not None and not isinstance(value, Mapping):
+        if key in _OBJECTS and value is not None and not isinstance(value, Mapping):
             msg = f"{'.'.join((*path, key))} must be an object or null; got {shown(value)}"
             raise TypeError(msg)
-        if _is_config(key, value) and len(path) < _MOST_DEPTH:
+        if isinstance(value, Mapping) and isinstance(key, str) and len(path) < _MOST_DEPTH:
             yield (*path, key), value, outer
             yield from _sub_configs(value, (*path, key), outer)
 
@@ -205,15 +232,10 @@ def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tup
     if said is not None and not is_name(said):
         msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(said)}"
         raise TypeError(msg)
-    if said is not None and said not in outer.values():
+    if said and said not in outer.values():
         return str(said)
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
     return next(filter(None, known), "")
-
-
-def _is_config(key: object, value: object) -> bool:
-    """Whether an object under a key is a config inside a config."""
-    return isinstance(value, Mapping) and isinstance(key, str) and (key.endswith("_config") or key in TEXT)
 
 
 def _is_tower(model_type: object) -> bool:

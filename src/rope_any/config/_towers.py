@@ -6,9 +6,9 @@ The facts stand in ``towers.toml``, an entry for each ``model_type`` that a towe
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rope_any import axes
 from rope_any._checks import integer, positive, shown
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     """A size that a config may tell."""
 
     keys: tuple[str, ...]  # by which the class reads it, today's first
-    default: int  # what the class assumes if the config has none of them
+    default: float  # what the class assumes if the config has none of them; a base need not be whole
 
 
 class Tower(NamedTuple):
@@ -53,6 +53,8 @@ class Tower(NamedTuple):
     axes: tuple[str, ...] = ("row", "column")  # of its positions, in the order in which the class takes them: of `AXES`
     features: tuple[str, ...] = ()  # the axes in the order in which they have the pairs, if it is another one
     layout: str = "side by side"  # how the axes divide the pairs: one of `LAYOUTS`
+    pairs: tuple[Size, ...] = ()  # how many pairs each axis has, if keys tell it; the last of the head are left over
+    axis_bases: tuple[Size, ...] = ()  # the base of each axis, if they have their own
     blocks: int = 1  # as `Rope` has it
     scale: float = 1.0  # multiplies the frequencies
     first: int = 0  # the position of the first row and of the first column
@@ -93,6 +95,7 @@ def recipe(part: Part, /) -> Recipe | Fact:
         return Fact(None, f"{part.model_type} has no rotary embedding")
     tower = _tower(part)
     kind, base = _parameters(part, tower)
+    base = _by_axis(part, tower.axis_bases) or base
     head = _head(part, tower)
     n = len(tower.axes)
     exact = 2 if tower.layout == "one ladder" else 2 * n
@@ -100,7 +103,10 @@ def recipe(part: Part, /) -> Recipe | Fact:
         fail(f"{head.source} must give heads of a multiple of {exact} features; got {head.value}")
     if not 2 * n <= head.value <= LARGEST_HEAD:
         fail(f"{head.source} must give heads of {2 * n} to {LARGEST_HEAD} features; got {head.value}")
-    rows = _rows(tower, head.value, base.value)
+    pairs = _by_axis(part, tower.pairs)
+    if pairs and 2 * sum(pairs.value) > head.value:
+        fail(f"{pairs.source} must sum to at most half of the head, {head.value // 2}; got {shown(list(pairs.value))}")
+    rows = _listed(head.value, pairs.value, base.value) if pairs else _rows(tower, head.value, base.value)
     source = part.name("model_type")
     said = f"{source} {part.model_type}"
     facts = {
@@ -116,6 +122,21 @@ def recipe(part: Part, /) -> Recipe | Fact:
     if tower.blocks > 1:
         facts["blocks"] = Fact(tower.blocks, said)
     return Recipe(rows, tower.pairing, 1.0, 0, facts)
+
+
+def _by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
+    """Return a number for each axis, or None if a tower has no keys for them."""
+    found = [_size(part, size, integer if type(size.default) is int else positive) for size in sizes]
+    sources = ", ".join(dict.fromkeys(fact.source for fact in found))
+    return Fact(tuple(fact.value for fact in found), sources) if found else None
+
+
+def _listed(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tuple[Row, ...]:
+    """Return the frequencies of axes with so many pairs and bases of their own; pairs that are left over rest."""
+    ramps = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
+    order = [axis for axis, ramp in enumerate(ramps) for _ in ramp]
+    rest = head // 2 - len(order)
+    return axes.assigned((*(f for ramp in ramps for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
 
 
 def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
@@ -147,7 +168,7 @@ _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
     """Return the rope type and the base; raise if the config has a rotary key that the class does not read."""
     stray = f"must not be given for {part.model_type}, whose class does not read it"
-    known = {*tower.bases, *tower.objects, *tower.unread}
+    known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
     for key in part.keys:
         unknown = part.get(key) if _ROTARY.search(key) and key not in known else None
         if unknown and not (key.startswith("use_") and unknown.value is True):  # that it is used is no news
@@ -164,7 +185,7 @@ def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
                 bases.append(inner)
             elif key not in ("rope_type", "type"):
                 fail(f"{inner.source} {stray}")
-            elif value not in ("default", tower.rope_type):  # "default" is another name of it
+            elif not isinstance(value, str) or value not in ("default", tower.rope_type):  # "default" is another name of it
                 fail(f"{inner.source} must be {tower.rope_type!r} here; got {shown(value)}")
             else:
                 kind = Fact(tower.rope_type, inner.source)
@@ -180,10 +201,10 @@ def _agreed(facts: Sequence[Fact]) -> Fact | None:
     return facts[0] if facts else None
 
 
-def _size(part: Part, size: Size) -> Fact:
+def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) -> Fact:
     """Return a size by any of its keys, or the default of the class."""
     given = [fact for key in size.keys if (fact := part.get(key))]
-    found = _agreed([Fact(integer(fact.source, fact.value), fact.source) for fact in given])
+    found = _agreed([Fact(check(fact.source, fact.value), fact.source) for fact in given])
     found = found or Fact(size.default, part.default)
     if not 1 <= found.value <= LARGEST_WIDTH:
         fail(f"{found.source} must be from 1 to {LARGEST_WIDTH}; got {shown(found.value)}")
