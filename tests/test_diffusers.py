@@ -644,6 +644,70 @@ def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
     compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
 
 
+# The order in which a class makes the modules of its further rotations.
+FURTHER = {
+    f"{LTX2}.audio": ("LTX2AudioVideoRotaryPosEmbed", (1,)),
+    f"{LTX2}.cross": ("LTX2AudioVideoRotaryPosEmbed", (2, 3)),
+    f"{REFINER}.audio": ("SanaWMLTX2AudioVideoRotaryPosEmbed", (1,)),
+    f"{REFINER}.cross": ("SanaWMLTX2AudioVideoRotaryPosEmbed", (2, 3)),
+    "Kandinsky5Transformer3DModel.text": ("Kandinsky5RoPE1D", (0,)),
+    "Kandinsky6Transformer3DModel.audio": ("Kandinsky6RoPE1D", (0,)),
+    "Kandinsky6Transformer3DModel.text": ("Kandinsky6RoPE1D", (1,)),
+    "Kandinsky6Transformer3DModel.audio_text": ("Kandinsky6RoPE1D", (2,)),
+}
+OF_LTX = {"num_layers": 1, "num_attention_heads": 2, "audio_num_attention_heads": 2}
+OF_LTX |= {"attention_head_dim": 24, "audio_attention_head_dim": 16, "audio_cross_attention_dim": 32}
+OF_LTX |= {"pos_embed_max_pos": 20, "audio_pos_embed_max_pos": 30}
+OF_KANDINSKY = {"num_text_blocks": 1, "num_visual_blocks": 1, "axes_dims": [8, 4, 4], "model_dim": 32}
+SIX = {**OF_KANDINSKY, "axes_dims_a": [4, 12, 8], "model_dim_a": 48, "audio_freqs_scaling": 1.7, "ca_rope": True}
+
+
+@pytest.mark.parametrize("full", FURTHER)
+@pytest.mark.parametrize("changes", [{}, {"rope_type": "split", "rope_theta": 100.0, "axes_dims_a": None}])
+def test_further_rotations_are_those_of_the_class(monkeypatch, full, changes):
+    (name, of), (rotary, places) = full.split("."), FURTHER[full]
+    keys = SIX if "6" in name else OF_KANDINSKY if "Kandinsky" in name else OF_LTX
+    keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
+    module, made = module_of(name), []
+    kind = getattr(module, rotary)
+    with monkeypatch.context() as patch, torch.device("meta"):
+        patch.setattr(module, rotary, lambda *args, **options: made.append((args, options)) or torch.nn.Identity())
+        class_of(name)(**keys)
+    assert set(ours.parts_of(name)) == {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
+    found = ours.recipe(Config(name, **keys), of=of)
+    assert ours.grid(Config(name, **keys), (2, 2), of=of) is None
+    width, rope = found.facts["head_dim"].value, rope_of(found)
+    for place in places:
+        args, options = made[place]
+        theirs, x = kind(*args, **options), torch.randn(1, 1, 9, width)
+        if "Kandinsky" in name:
+            at = torch.arange(9)
+            wanted = CASES[name][2](x, theirs(at))
+        else:
+            at = torch.rand(9, dtype=torch.float64) * 2 - 1
+            wanted = flat(ltx2)(x, theirs(((at + 1) / 2 * 30).float()[None, None]))
+        angle = max(rope.frequencies) * float(at.abs().max())
+        error = 2**-8 if name == KANDINSKY_5 else (8 + 8 * angle) * 2**-24
+        tolerance = error * float(x.abs().max())
+        assert float((rope.apply(x, at) - wanted).abs().max()) <= tolerance
+        assert float((x - wanted).abs().max()) > 10 * tolerance
+
+
+def test_further_rotations_that_do_not_fit():
+    with pytest.raises(ValueError, match="audio_cross_attention_dim must be audio_num_attention_heads · audio_atten"):
+        ours.recipe(Config(LTX2, **OF_LTX | {"audio_cross_attention_dim": 48}), of="cross")
+    with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
+        ours.recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), of="audio")
+
+
+@pytest.mark.parametrize("full", ours.PARTS)
+def test_keys_of_further_rotations_are_those_of_the_constructor(full):
+    row, theirs = ours.PARTS[full], defaults(full.split(".")[0])
+    for setting in ours.settings(row):
+        assert setting.default == theirs[setting.key]
+    assert set(row.unread) <= theirs.keys() | {"scale_factor"}
+
+
 CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped", "fitted"}]
 
 
@@ -740,7 +804,7 @@ def test_each_entry_of_the_file_is_read_and_says_something_new():
 
 
 def test_each_rule_is_used_and_each_that_is_named_is_there():
-    rows = ours.CLASSES.values()
+    rows = [*ours.CLASSES.values(), *ours.PARTS.values()]
     axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
     assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
     assert {row.kind for row in rows} == set(ours._KINDS)

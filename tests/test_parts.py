@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any import Rope, config
 from rope_any.cli import app
+from rope_any.config import _data
+from rope_any.config._models import MODELS
 
 YARN = {
     "type": "yarn",
@@ -303,3 +305,134 @@ def test_inspect_shows_all_parts(tmp_path):
         ("vision", True),
         ("audio", False),
     ]
+
+
+def test_parts_beside_the_text():
+    evolla = {"model_type": "evolla", "head_dim": 64, "protein_encoder_config": {"rope_theta": 500.0}}
+    assert config.parts(evolla) == ("text", "protein_encoder_config")
+    rope = Rope.from_config(evolla, part="protein_encoder_config")
+    assert rope == Rope(ra.frequencies(64, base=500.0), pairing="half")
+    wav = {"model_type": "qwen3_omni_moe", "thinker_config": OMNI["thinker_config"], "code2wav_config": {}}
+    assert Rope.from_config(wav, part="code2wav_config") == Rope(ra.frequencies(64), pairing="half")
+    moshi = {"model_type": "moshi", "head_dim": 64, "depth_decoder_config": {"model_type": "moshi_depth"}}
+    assert config.parts(moshi) == ("text",)  # whose depth decoder has no rotary
+    with pytest.raises(ValueError, match="moshi_depth has no rotary embedding"):
+        Rope.from_config({"model_type": "moshi_depth"})
+    phi = {"model_type": "phi4mm", "hidden_size": 3072, "num_attention_heads": 24, "partial_rotary_factor": 0.75}
+    assert Rope.from_config(phi) == Rope.from_config(phi | {"model_type": "phi4_multimodal"})
+    pair = {"model_type": "t5_gemma_module", "head_dim": 64}
+    assert config.parts({"model_type": "t5gemma", "encoder": pair, "decoder": pair}) == ("text", "encoder")
+    flamingo = {"model_type": "musicflamingo", "text_config": {"model_type": "qwen2", "head_dim": 64}}
+    assert config.parts(flamingo) == ("text", "audio")
+    with pytest.raises(ValueError, match="musicflamingo is not supported: it rotates hidden states by time stamps"):
+        Rope.from_config(flamingo, part="audio")
+    tracker = {"model_type": "sam3_tracker_video", "vision_config": {"backbone_config": {"hidden_size": 1024}}}
+    assert config.parts(tracker) == ("vision", "vision_config.backbone_config")
+    blt = {"model_type": "blt", "patcher_config": {"model_type": "blt_patcher", "head_dim": 64}}
+    assert config.parts(blt) == ("patcher_config",)  # since there is no text
+
+
+def test_a_lone_encoder_of_audio():
+    encoder = {"model_type": "glmasr_encoder", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2}
+    assert config.parts(encoder) == ("audio",)
+    whole = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
+    assert config.parts(whole) == ("text", "audio")
+    assert Rope.from_config(encoder) == Rope.from_config(whole, part="audio") and len(config.layers(encoder)) == 2
+    assert config.score_scale(encoder) == 0.125
+
+
+def test_lists_of_model_types():
+    words = _data.content("models.toml")["words"]
+    assert set(words["audio"]) <= MODELS.keys() and not set(words["apart"]) & MODELS.keys()
+    for name in ("audio", "apart"):
+        assert len(words[name]) == len(set(words[name]))
+
+
+def test_a_model_that_is_not_known_and_parts_that_are():
+    text = {"model_type": "qwen3", "head_dim": 64}
+    new = {"model_type": "brand_new_vl", "text_config": text}
+    new["vision_config"] = QWEN["vision_config"] | {"model_type": "qwen3_vl_vision"}
+    assert config.parts(new) == ("text", "vision")
+    assert Rope.from_config(new) == Rope.from_config(text)
+    assert Rope.from_config(new, part="vision") == Rope.from_config(QWEN, part="vision")
+    nameless = new | {"text_config": {"head_dim": 64}}
+    assert config.parts(nameless) == ("text", "vision")
+    assert Rope.from_config(nameless, part="vision") == Rope.from_config(QWEN, part="vision")
+    with pytest.raises(ValueError, match=r"text_config\.model_type must be given, since it decides the pairing"):
+        Rope.from_config(nameless)
+    nameless = new | {"vision_config": {"model_type": "brand_new_vision", "hidden_size": 64}}
+    assert Rope.from_config(nameless) == Rope.from_config(text)
+    with pytest.raises(ValueError, match=r"vision_config\.model_type must be one whose rotation is known"):
+        Rope.from_config(nameless, part="vision")
+    wrong = {**OMNI, "talker_config": {"text_config": {**OMNI["talker_config"]["text_config"], "rope_new": 3}}}
+    assert Rope.from_config(wrong) == Rope.from_config(OMNI)
+    with pytest.raises(ValueError, match="config must not hold a name on rotary that is not known here"):
+        Rope.from_config(wrong, part="talker_config.text_config")
+
+
+def test_a_component_of_several_rotations(tmp_path):
+    ltx = {"_class_name": "LTX2VideoTransformer3DModel", "rope_type": "split"}
+    assert config.parts(ltx) == ("transformer", "transformer.audio", "transformer.cross")
+    assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the others are inside of it
+    audio, cross = (Rope.from_config(ltx, part=f"transformer.{name}") for name in ("audio", "cross"))
+    assert audio == cross != Rope.from_config(ltx)
+    (told,) = config.explain(ltx, part="transformer.audio")
+    assert told.facts["covers"].value.startswith("self-attention of audio tokens")
+    (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "dit").mkdir()
+    (tmp_path / "dit" / "config.json").write_text(json.dumps(ltx), encoding="utf-8")
+    assert config.parts(tmp_path) == ("dit", "dit.audio", "dit.cross")
+    assert Rope.from_config(tmp_path, part="dit.audio") == audio
+
+
+def _nested(key, depth):
+    inner = {}
+    for _ in range(depth):
+        inner = {key: inner}
+    return inner
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("keys", [LLAMA, QWEN, FLUX, MISTRAL, {"general.architecture": "llama"}])
+@pytest.mark.parametrize("key", ["rope_parameters", "text_config", "vision_config", "other"])
+def test_a_config_inside_itself_or_without_an_end(keys, key):
+    inside = dict(keys)
+    inside[key] = {"x": inside}
+    for reads in (config.parts, config.explain, Rope.from_config):
+        with pytest.raises(ValueError, match=r"^config must not hold an object that contains itself$"):
+            reads(inside)
+        with pytest.raises(ValueError, match=r"^config must hold objects at most 64 deep; got one nested too deeply$"):
+            reads(keys | _nested(key, 10_000))
+    shared = {"x": {"y": 1}}
+    assert config.parts(LLAMA | {"one": shared, "two": shared}) == ("text",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        (LLAMA | {"rope_theta": np.zeros(2)}, TypeError, "rope_theta must be a real number; got ndarray"),
+        (LLAMA | {"hidden_size": np.array([64, 2])}, TypeError, "hidden_size must be an integer; got ndarray"),
+        (LLAMA | {"rope_parameters": np.zeros(3)}, TypeError, "rope_parameters must be an object or null; got ndarray"),
+        (LLAMA | {"text_config": np.zeros(3)}, TypeError, "text_config must be an object or null; got ndarray"),
+        (LLAMA | {"layer_types": np.array(["x", "y"])}, TypeError, "layer_types must be a list of names; got ndarray"),
+        (LLAMA | {"model_type": np.array("llama")}, TypeError, "model_type must be a name; got ndarray"),
+        (
+            {"model_type": "qwen2_vl_vision", "rope_scaling": {"rope_type": np.array(["x", "y"])}},
+            ValueError,
+            "rope_scaling.rope_type must be 'axial' here; got ndarray",
+        ),
+        (FLUX | {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "axes_dims_rope must be a list; got ndarray"),
+    ],
+)
+def test_arrays_as_values(keys, error, message):
+    for reads in (config.explain, Rope.from_config):
+        with pytest.raises(error, match=message) as caught:
+            reads(keys)
+        assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_as_values():
+    keys = {"hidden_size": np.int64(64), "num_attention_heads": np.int32(2), "rope_theta": np.float32(5e5)}
+    assert Rope.from_config(LLAMA | keys) == Rope.from_config(LLAMA | {"rope_theta": 5e5})

@@ -191,6 +191,7 @@ PEERS = {
 }
 
 
+NAMELESS = {"mistral_vision_encoder", "esmfold2_atom_encoder"}  # whose configs have no model_type
 CLASS_TOKENS = {"inkling2_vision": (1, 0), "llama4_vision_model": (0, 1)}  # before and after the patches
 # What a model asks for besides, and its rotation does not depend on.
 OTHERS = {
@@ -334,7 +335,7 @@ def test_memory_attention(name):
 
 
 def test_every_tower_has_a_peer():
-    assert PEERS.keys() == TOWERS.keys()
+    assert PEERS.keys() | NAMELESS == TOWERS.keys()
 
 
 def test_entries():
@@ -363,7 +364,7 @@ def test_wrong_entries(entries, error, message, monkeypatch):
         len(_data.rows("x.toml", "x.toml", Tower, Size))
 
 
-@pytest.mark.parametrize("name", TOWERS)
+@pytest.mark.parametrize("name", PEERS)
 def test_defaults(name):
     """An empty config is what the class makes of none."""
     tower, config = TOWERS[name], config_class(name)()
@@ -461,7 +462,71 @@ def test_parts_of_larger_configs(outer, path):
     config = kind()
     for name in path.split("."):
         config = getattr(config, name)
-    assert config.model_type == PARTS[outer][path]
+    assert config.model_type in (PARTS[outer][path], "")
+
+
+# --- parts of which a larger config alone tells what they are -------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PARTS["esmfold2"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"hidden_size": 256, "num_attention_heads": 4, "num_spatial_rope_pairs_per_axis": 3, "num_uid_rope_pairs": 7},
+        {"spatial_rope_base_frequency": 7.5, "uid_rope_base_frequency": 500.0, "head_dim": 32},
+    ],
+)
+def test_atoms(path, keys):
+    """Three axes of space and the number of a molecule, in pairs and with bases of their own."""
+    theirs = modeling("esmfold2")
+    kind = importlib.import_module("transformers.models.esmfold2.configuration_esmfold2").EsmFold2AtomEncoderConfig
+    whole = {"model_type": "esmfold2"}
+    inner = whole
+    for name in path.split("."):
+        inner[name] = {}
+        inner = inner[name]
+    inner |= keys
+    assert ra.config.parts(whole) == (path,)
+    rope, module = ra.Rope.from_config(whole), theirs.EsmFold2RotaryEmbedding(kind(**keys))
+    space, molecule = uniform(1, 9, 3) * 20, torch.randint(0, 30, (1, 9))
+    q, k = uniform(2, 1, HEADS, 9, kind(**keys).head_dim)
+    rotated = theirs.apply_rotary_pos_emb(q, k, *module(space, molecule, torch.float32))
+    at = torch.cat([space, molecule[..., None]], -1)
+    for x, wanted in zip((q, k), rotated, strict=True):
+        np.testing.assert_allclose(rope.apply(x, at).numpy(), wanted.numpy(), rtol=0, atol=ATOL)
+    (told,) = ra.config.explain(whole)
+    assert told.facts["axes"].value == 4 and len(told.facts["rope_theta"].value) == 4
+    with pytest.raises(ValueError, match="positions of this part are the caller's"):
+        ra.config.positions(whole, (2, 2), like=np.empty(0))
+    inner["num_uid_rope_pairs"] = 4096
+    with pytest.raises(ValueError, match="num_uid_rope_pairs must sum to at most half of the head, "):
+        ra.Rope.from_config(whole)
+
+
+@pytest.mark.parametrize("base", [1e4, 250.0])
+def test_the_tower_of_a_params_json(base):
+    """What mistral-inference pairs side by side is in halves for transformers, whose converter permutes the weights."""
+    tower = {"hidden_size": 3 * 40, "num_attention_heads": 3, "rope_theta": base, "image_size": 64, "patch_size": 8}
+    text = {"dim": 64, "n_layers": 2, "head_dim": 32, "hidden_dim": 8, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5}
+    theirs = modeling("pixtral")
+    config = config_class("pixtral")(hidden_size=120, num_attention_heads=3, rope_parameters={"rope_theta": base})
+    x = uniform(1, HEADS, 12, 40)
+    halves = x.unflatten(-1, (20, 2)).transpose(-1, -2).flatten(-2)  # as the weights are permuted
+    for keys in ({"vision_encoder": tower}, {"multimodal": {"vision_encoder_args": tower}}):
+        model = text | {"rope_theta": 1e6} | keys
+        assert ra.config.parts(model) == ("text", "vision")
+        at = ra.config.positions(model, (3, 4), part="vision", like=x)
+        table = theirs.PixtralVisionRotaryEmbedding(config)(x, at)
+        wanted, _ = theirs.apply_rotary_pos_emb(halves, halves, *(each[None] for each in table))
+        rope = ra.Rope.from_config(model, part="vision")
+        ours = rope.apply(x, at).unflatten(-1, (20, 2)).transpose(-1, -2).flatten(-2)
+        np.testing.assert_allclose(ours.numpy(), wanted.numpy(), rtol=0, atol=ATOL)
+        (told,) = ra.config.explain(model, part="vision")
+        assert re.fullmatch(r"(multimodal\.)?vision_encoder(_args)?\.rope_theta", told.facts["rope_theta"].source)
+    for key in ("hidden_size", "num_attention_heads", "rope_theta"):  # mistral-inference has no default of them
+        with pytest.raises(ValueError, match="vision_encoder is not read: read that part from a config"):
+            ra.Rope.from_config(text | {"vision_encoder": {**tower, key: None}, "rope_theta": 1e6}, part="vision")
 
 
 @pytest.mark.parametrize("name", REFUSED)

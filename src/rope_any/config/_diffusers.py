@@ -379,7 +379,7 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _sequence(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of Kandinsky's sequences: one axis over the whole head, whose frequencies a key may multiply."""
+    """Return the recipe of Kandinsky's sequences: one axis over the whole head; a key may multiply frequencies."""
     if dim % 2:
         fail(f"the head dimension must be even; got {dim}")
     scale = at.read(at.further("audio_freqs_scaling", 1.0))

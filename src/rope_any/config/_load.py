@@ -53,7 +53,7 @@ def load(config: object, /) -> dict[str, Any]:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return a value with lists in the place of tuples; refuse objects that hold themselves or are nested too deeply."""
+    """Return a value with lists for tuples; refuse objects that hold themselves or are nested too deeply."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, Mapping):

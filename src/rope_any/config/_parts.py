@@ -25,7 +25,7 @@ _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}
 _GGUF = "general.architecture"
-_TOLD = {"hidden_size", "num_attention_heads", "rope_theta"}  # of a tower in Mistral's params.json
+_TOLD = ("hidden_size", "num_attention_heads", "rope_theta")  # of a tower in Mistral's params.json
 _DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
 
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
@@ -61,18 +61,20 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
         return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
     model_type = keys.get("model_type")
-    if _is_tower(model_type) and model_type not in MODELS:
-        return {_NAMES[_kind_of(str(model_type))]: _tower(keys, (), str(model_type), given)}
+    tower = {_kind_of(str(model_type)): _tower(keys, (), str(model_type), given)} if _is_tower(model_type) else {}
     others = list(_others(keys, text_path(keys), given))
     try:
-        parts = _texts(keys, part_of(keys, pairing=pairing, factor=factor))
+        parts = (
+            tower if tower and model_type not in MODELS else _texts(keys, part_of(keys, pairing=pairing, factor=factor))
+        )
     except ValueError as error:
         if not others:
             raise
         parts = {} if model_type in _words("apart") else {"text": _refused(keys, str(error))}
+    parts |= tower
     for path, other in others:
         name = _NAMES.get(path[-1], "")
-        alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1
+        alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
         parts[name if name and alone else ".".join(path)] = other
     if model_type in _words("audio") and "text" in parts and "audio" not in parts:
         parts["audio"] = parts.pop("text")
@@ -94,7 +96,8 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
             inner, path = text.keys[key], text.name(key)
-            if text.names.get("model_type") == MISTRAL and name == "vision" and _TOLD <= inner.keys():
+            told = text.names.get("model_type") == MISTRAL and all(inner.get(key) is not None for key in _TOLD)
+            if told and name == "vision":
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
             why = f"{path} is not read: read that part from a config.json of transformers"
@@ -244,8 +247,8 @@ def _is_tower(model_type: object) -> bool:
 
 
 def _kind_of(model_type: str) -> str:
-    """Return the key under which models have a tower of this type."""
-    return "audio_config" if "audio" in model_type else "vision_config"
+    """Return the name of a tower of this type."""
+    return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
 
 
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:

@@ -185,7 +185,10 @@ def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
                 bases.append(inner)
             elif key not in ("rope_type", "type"):
                 fail(f"{inner.source} {stray}")
-            elif not isinstance(value, str) or value not in ("default", tower.rope_type):  # "default" is another name of it
+            elif not isinstance(value, str) or value not in (
+                "default",
+                tower.rope_type,
+            ):  # "default" is another name of it
                 fail(f"{inner.source} must be {tower.rope_type!r} here; got {shown(value)}")
             else:
                 kind = Fact(tower.rope_type, inner.source)
