@@ -335,6 +335,10 @@ def test_parts_beside_the_text():
 def test_a_lone_encoder_of_audio():
     encoder = {"model_type": "glmasr_encoder", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2}
     assert config.parts(encoder) == ("audio",)
+    codec = {"model_type": "neucodec", "hidden_size": 128, "num_attention_heads": 2}
+    codec["semantic_model_config"] = {"model_type": "wav2vec2-bert", "position_embeddings_type": "rotary"}
+    assert config.parts(codec) == ("audio", "semantic_model_config")
+    assert Rope.from_config(codec) == Rope.from_config(codec, part="audio")  # the other is in a sub-config
     whole = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
     assert config.parts(whole) == ("text", "audio")
     assert Rope.from_config(encoder) == Rope.from_config(whole, part="audio") and len(config.layers(encoder)) == 2

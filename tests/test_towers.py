@@ -504,6 +504,42 @@ def test_atoms(path, keys):
         ra.Rope.from_config(whole)
 
 
+@pytest.mark.parametrize(
+    ("folder", "path", "names"),
+    [
+        (
+            "evolla",
+            "protein_encoder_config",
+            ("SaProtConfig", "EvollaSaProtRotaryEmbedding", "EvollaSaProtSelfAttention"),
+        ),
+        (
+            "qwen3_omni_moe",
+            "code2wav_config",
+            ("Qwen3OmniMoeCode2WavConfig", "Qwen3OmniMoeRotaryEmbedding", "Qwen3OmniMoeCode2WavAttention"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("keys", [{}, {"hidden_size": 120, "num_attention_heads": 3}])
+def test_sequences_of_larger_configs(folder, path, names, keys):
+    """Parts of one axis, whose configs have no model_type."""
+    theirs, (kind, rotary, attention) = modeling(folder), names
+    kind = getattr(importlib.import_module(f"transformers.models.{folder}.configuration_{folder}"), kind)
+    config = kind(
+        **keys, **({"rope_theta": 300.0} if folder == "evolla" else {"rope_parameters": {"rope_theta": 300.0}})
+    )
+    whole = {"model_type": folder, path: json.loads(json.dumps(config.to_dict()))}
+    rope, width = ra.Rope.from_config(whole, part=path), config.hidden_size // config.num_attention_heads
+    q, k = uniform(2, 1, HEADS, 9, width)
+    at = torch.arange(9)
+    rotated = theirs.apply_rotary_pos_emb(q, k, *getattr(theirs, rotary)(config)(q, at[None]))
+    for x, wanted in zip((q, k), rotated, strict=True):
+        np.testing.assert_allclose(rope.apply(x, at).numpy(), wanted.numpy(), rtol=0, atol=ATOL)
+    assert ra.config.score_scale(whole, part=path) == getattr(theirs, attention)(config, layer_idx=0).scaling
+    assert len(ra.config.layers(whole, part=path)) == config.num_hidden_layers
+    assumed = {"model_type": folder, path: kind().to_dict()}
+    assert ra.Rope.from_config({"model_type": folder, path: {}}, part=path) == ra.Rope.from_config(assumed, part=path)
+
+
 @pytest.mark.parametrize("base", [1e4, 250.0])
 def test_the_tower_of_a_params_json(base):
     """What mistral-inference pairs side by side is in halves for transformers, whose converter permutes the weights."""

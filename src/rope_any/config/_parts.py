@@ -101,7 +101,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
             why = f"{path} is not read: read that part from a config.json of transformers"
-            parts[name] = _refused(keys, why)
+            parts[name] = _refused(keys, why, (key,))
     return parts
 
 
@@ -135,9 +135,9 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
     return parts
 
 
-def _refused(keys: Mapping[str, Any], reason: str) -> Found:
+def _refused(keys: Mapping[str, Any], reason: str, path: tuple[str, ...] = ()) -> Found:
     """Return a part that is refused when it is read."""
-    part = Part(keys, (), None, Model(), None)
+    part = Part(keys, path, None, Model(), None)
     return Found(part, partial(fail, reason), partial(recipe, part))
 
 
@@ -171,11 +171,12 @@ def rotates(one: Found, /) -> bool:
 
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
-    """Return a part by its name: by default the text, or the only part, beside those inside of it."""
+    """Return a part by its name: by default the text, or the only part, or the only one that is in no sub-config."""
     if name is None:
-        whole = ["text"] if "text" in parts else [each for each in parts if each.rpartition(".")[0] not in parts]
-        if len(whole) == 1:
-            return parts[whole[0]]
+        own = [each for each, one in parts.items() if not one.part.path and each.rpartition(".")[0] not in parts]
+        for names in (["text"] if "text" in parts else list(parts), own):
+            if len(names) == 1:
+                return parts[names[0]]
         fail(f"part must be given, since the config has several: one of {', '.join(parts)}")
     if not isinstance(name, str) or name not in parts:
         msg = f"part must be one that the config has ({', '.join(parts)}); got {shown(name)}"
@@ -203,7 +204,10 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
         elif path[-1] in _NAMES and not (model_type in MODELS or model_type in {*_towers.UNROTATED, *_words("apart")}):
             name = ".".join((*path, "model_type"))
             if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
-                yield path, _refused(inner, f"{name} must be one whose rotation is known; got {shown(model_type)}")
+                yield (
+                    path,
+                    _refused(inner, f"{name} must be one whose rotation is known; got {shown(model_type)}", path),
+                )
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
@@ -211,7 +215,7 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
     try:
         return _text(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
-        return _refused(keys, str(error))
+        return _refused(keys, str(error), path)
 
 
 def _sub_configs(
