@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any import Rope, config
 from rope_any.cli import app
-from rope_any.config import _data
-from rope_any.config._models import MODELS
 
 YARN = {
     "type": "yarn",
@@ -345,11 +343,20 @@ def test_a_lone_encoder_of_audio():
     assert config.score_scale(encoder) == 0.125
 
 
-def test_lists_of_model_types():
-    words = _data.content("models.toml")["words"]
-    assert set(words["audio"]) <= MODELS.keys() and not set(words["apart"]) & MODELS.keys()
-    for name in ("audio", "apart"):
-        assert len(words[name]) == len(set(words[name]))
+def test_what_a_config_beside_the_rotation_says_is_told():
+    (told,) = config.explain(
+        {"model_type": "roformer", "hidden_size": 64, "num_attention_heads": 2, "rotary_value": True}
+    )
+    assert told.facts["rotary_value"] == (True, "rotary_value; rotates the values too: Rope.apply")
+    (told,) = config.explain({"model_type": "llama", "head_dim": 64, "use_fope": False})
+    assert "use_fope" not in told.facts
+    large = {"model_type": "mistral_large4_text", "qk_rope_head_dim": 64, "rope_parameters": {"rope_type": "default"}}
+    for part in config.parts(large):
+        assert config.explain(large, part=part)[0].facts["frequencies"].value.startswith("times exp(alpha)")
+
+
+def test_a_lone_tower_of_video_is_called_vision():
+    assert config.parts({"model_type": "pe_video_encoder", "head_dim": 64}) == ("vision",)
 
 
 def test_a_model_that_is_not_known_and_parts_that_are():

@@ -41,7 +41,9 @@ def table() -> str:
         (n, (row.pairing, "last" if row.last else "first", row.still or "as the main attention"))
         for n, row in _indexers.INDEXERS.items()
     )
-    classes = ((n, (row.pairing, _base(row.base), row.covers)) for n, row in _diffusers.CLASSES.items())
+    classes = (
+        (n, (row.pairing, _base(row.base), row.covers)) for n, row in {**_diffusers.CLASSES, **_diffusers.PARTS}.items()
+    )
     refused = ((n, (why,)) for where in (_towers, _indexers, _diffusers) for n, why in where.REFUSED.items())
     return "\n".join(
         [

@@ -163,7 +163,8 @@ class Rope:
             A ``config.json`` of transformers, of today's form or an older one; that of a transformer of diffusers; a
             ``params.json`` of Mistral or Meta; or the metadata of a GGUF file as a dict.
         part : str, optional
-            Which part of the model, of those that `rope_any.config.parts` names. By default the text, or the only part.
+            Which part of the model, of those that `rope_any.config.parts` names. By default the text, or the only part,
+            or the only one that is not in a sub-config.
         layer_type : str, optional
             Which kind of layer, where the config tells layers apart (``"full_attention"``, ...).
         sequence_length : int, optional

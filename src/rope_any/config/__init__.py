@@ -78,9 +78,10 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     Returns
     -------
     tuple of str
-        In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers).
-        Another part has the path of its sub-config as its name, as ``talker_config.code_predictor_config``. A part that
-        no `Rope` can express is among them; to read it is an error that says why.
+        In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
+        whose further rotations are ``transformer.audio`` and the like. Another part has the path of its sub-config as
+        its name, as ``talker_config.code_predictor_config``. A part that no `Rope` can express is among them; to read
+        it is an error that says why. Empty if nothing rotates.
 
     Raises
     ------
@@ -307,7 +308,7 @@ def score_scale(
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     part, layer_type, pairing, factor : optional
-        As for `Rope.from_config`. Text parts alone have one here.
+        As for `Rope.from_config`. Towers and transformers of diffusers have none here.
 
     Returns
     -------

@@ -293,6 +293,5 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
         "rotary_dim": Fact(rotary_dim, width),
         "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {ours}"),
         **({"key_stride": _stride(part, row)} if row.stride else {}),
-        **({"frequencies": Fact(row.learned, ours)} if row.learned else {}),
     }
     return main._replace(pairing=row.pairing, start=start, facts={**main.facts, **facts})

@@ -82,7 +82,6 @@ class Indexer(NamedTuple):
     stride: tuple[str, ...] = ()  # the paths of n, if key b is pooled from n tokens and has the position b · n
     pooled: int | None = None  # the n that the class assumes
     still: str = ""  # why the indexer has no rotary
-    learned: str = ""  # what the weights, not the config, say of the frequencies
 
 
 class Numbering(NamedTuple):
@@ -115,6 +114,9 @@ class Model(NamedTuple):
     text: str = ""  # the ``model_type`` of its text part, if that does not name its own; * is the name of the model
     parts: Mapping[str, str] = {}  # those of its towers, by path, for files in which they have none; * as in `text`
     rotary: bool = True
+    alone: str = "text"  # what its rotation is called if it is no part of a larger config
+    apart: bool = False  # whether it is made of parts alone, and has no rotation beside theirs
+    learned: str = ""  # what the weights, not the config, say of the frequencies
     inside: str | None = None  # the object in which the base stands, if it has one of its own
     sizes: Mapping[str, int] = {}  # that the class assumes, by key or "layer type.key"; of the whole, for parts alone
     doubled: bool = False  # whether its class keeps a base of its own beside the parameters, which win

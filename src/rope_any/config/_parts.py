@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import shown
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _data, _diffusers, _indexers, _towers
+from rope_any.config import _diffusers, _indexers, _towers
 from rope_any.config._canonical import MOST_LAYERS, Layers, agreed, by_label, canonical, of_type
 from rope_any.config._load import Fact, fail, is_name, load, require_names
-from rope_any.config._models import MODELS, Model
+from rope_any.config._models import ALL, MODELS, Model
 from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, recipe, require_length, rope_of, score
@@ -70,22 +70,17 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     except ValueError as error:
         if not others:
             raise
-        parts = {} if model_type in _words("apart") else {"text": _refused(keys, str(error))}
+        parts = {} if ALL.get(str(model_type), Model()).apart else {"text": _refused(keys, str(error))}
     parts |= tower
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
         parts[name if name and alone else ".".join(path)] = other
-    if model_type in _words("audio") and "text" in parts and "audio" not in parts:
-        parts["audio"] = parts.pop("text")
+    own_name = MODELS.get(str(model_type), Model()).alone
+    if "text" in parts and own_name not in parts:
+        parts[own_name] = parts.pop("text")
     first = [name for name in ("text", "indexer", *_NAMES.values()) if name in parts]
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """Return a list of model types of ``models.toml``."""
-    found: tuple[str, ...] = _data.content("models.toml")["words"][name]
-    return found
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
@@ -201,7 +196,9 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
             yield path, _tower(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
-        elif path[-1] in _NAMES and not (model_type in MODELS or model_type in {*_towers.UNROTATED, *_words("apart")}):
+        elif path[-1] in _NAMES and not (
+            model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, Model()).apart
+        ):
             name = ".".join((*path, "model_type"))
             if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
                 yield (

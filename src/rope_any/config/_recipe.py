@@ -241,11 +241,20 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
         **values,
         "attention_factor": factor,
         **arrangement,
-        **{key: Fact(fact.value, f"{fact.source}; {note}") for key, note in BESIDE.items() if (fact := part.get(key))},
+        **({"frequencies": Fact(part.model.learned, pairing.source)} if part.model.learned else {}),
+        **_beside(part),
     }
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
+
+
+def _beside(part: Part) -> dict[str, Fact]:
+    """Return what a config says that changes attention and not the rotation, and what serves it."""
+    found = ((key, part.get(key), note) for key, note in BESIDE.items())
+    return {
+        key: Fact(fact.value, f"{fact.source}; {note}") for key, fact, note in found if fact and fact.value is not False
+    }
 
 
 def require_length(sequence_length: object, /) -> int | None:
