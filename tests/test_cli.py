@@ -664,7 +664,7 @@ def test_verify_says_what_is_wrong(mine):
     assert found["properties"]["keeps lengths"]["holds"] is True
     done = run("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
     assert done.returncode == 1
-    assert "raised ValueError" in done.stdout
+    assert "raised ArgumentValueError" in done.stdout
 
 
 def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):

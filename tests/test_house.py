@@ -218,7 +218,9 @@ MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", 
 
 def test_the_public_face():
     assert ra.__all__ == sorted(
-        {"BentTable", "Rope", "Table", "__version__", "clear_caches", "cos_sin", "frequencies", "rotate"} | MODULES
+        {"ArgumentTypeError", "ArgumentValueError", "BentTable", "Rope", "Table", "__version__"}
+        | {"clear_caches", "cos_sin", "frequencies", "rotate"}
+        | MODULES
     )
     assert dir(ra) == ra.__all__
     assert {name for name in MODULES if getattr(ra, name) is not sys.modules[f"rope_any.{name}"]} == set()

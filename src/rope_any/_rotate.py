@@ -5,7 +5,7 @@ from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._memory import passes_fast_overlap_check, require_writable
-from rope_any._checks import flag, integer
+from rope_any._checks import ArgumentValueError, Text, flag, integer
 from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schedules import Plan, Rotation, plan_schedule
@@ -105,11 +105,8 @@ def require_rotatable(rotation: Rotation, x: Array, table: Table, out: Array | N
         raise ValueError(msg)
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
-        msg = (
-            f"{name} must hold the {2 * pairs} features that {pairs} pairs turn from start={start} on; "
-            f"got {features} features"
-        )
-        raise ValueError(msg)
+        wanted = f"hold the {2 * pairs} features that {pairs} pairs turn from start={start} on"
+        raise ArgumentValueError(name, wanted, Text(f"{features} features"))
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         msg = f"{name} must be sharded where its positions or its table are; got a plain array (see DTensor.from_local)"
         raise TypeError(msg)
