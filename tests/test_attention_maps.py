@@ -239,7 +239,7 @@ def test_wrong_positions_are_named(function, wrong, kind, message):
 
 
 def test_what_does_not_go_together_is_named():
-    with pytest.raises(ValueError, match="local_size must be less than chunk_size, 5; got 5"):
+    with pytest.raises(ValueError, match="local_size must be less than `chunk_size`, 5; got 5"):
         positions.dual_chunk(HERE, chunk_size=5, local_size=5)
     with pytest.raises(ValueError, match=r"window \* \(factor - 1\) must be .* got 4611686011984936962"):
         positions.leaky_rerope(HERE, window=2**31 - 1, factor=2**31 - 1)

@@ -294,12 +294,12 @@ WRONG = {
     "ramp the wrong way": (
         lambda: scaling.llama3(F, 8.0, original_length=8192, low_freq_factor=4.0, high_freq_factor=1.0),
         ValueError,
-        "high_freq_factor must be at least low_freq_factor; got 1.0 and 4.0",
+        "high_freq_factor must be at least `low_freq_factor`, 4.0; got 1.0",
     ),
     "betas the wrong way": (
         lambda: scaling.yarn(F, 8.0, base=1e4, original_length=8192, beta_fast=1.0, beta_slow=32.0),
         ValueError,
-        "beta_fast must be at least beta_slow",
+        "beta_fast must be at least `beta_slow`, 32.0; got 1.0",
     ),
     "base 1": (lambda: scaling.yarn(F, 8.0, base=1.0, original_length=8192), ValueError, "base must not be 1"),
     "short list": (

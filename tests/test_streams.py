@@ -252,7 +252,7 @@ ERRORS = {
     "a float": ([1.5], TypeError, r"spans\[0\] must be a number .* got float 1.5"),
     "a bool": ([True], TypeError, r"spans\[0\] must be an integer; got bool True"),
     "negative text": ([2, -3], ValueError, r"spans\[1\] must be from 0 to 2147483647; got -3"),
-    "two axes": ([(4, 4)], ValueError, r"spans\[0\] must be a number .* got tuple \(4, 4\)"),
+    "two axes": ([(4, 4)], ValueError, r"spans\[0\] must be a number .* got \(4, 4\)"),
     "no frame": ([(0, 4, 4)], ValueError, r"frames of spans\[0\] must be from 1 to 2147483647; got 0"),
     "half a row": ([(1, 4.5, 4)], TypeError, r"rows of spans\[0\] must be an integer; got float 4.5"),
     "columns a string": ([(1, 4, "4")], TypeError, r"columns of spans\[0\] must be an integer; got str '4'"),

@@ -741,19 +741,19 @@ CASE = cases()["plain"]
         (
             {"head_dim": 31},
             ValueError,
-            "head_dim must leave an even number of features from start 0 on, 2 at least; got 31",
+            "head_dim must leave an even number of features from `start` 0 on, 2 at least; got 31",
         ),
         (
             {"head_dim": 0},
             ValueError,
-            "head_dim must leave an even number of features from start 0 on, 2 at least; got 0",
+            "head_dim must leave an even number of features from `start` 0 on, 2 at least; got 0",
         ),
         (
             {"start": 32},
             ValueError,
-            "head_dim must leave an even number of features from start 32 on, 2 at least; got 32",
+            "head_dim must leave an even number of features from `start` 32 on, 2 at least; got 32",
         ),
-        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from start 0 on; got 32"),
+        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from `start` 0 on; got 32"),
         ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
         ({"start": -1}, ValueError, "start must be from 0 to 2147483647; got -1"),
         ({"start": "0"}, TypeError, "start must be an integer"),
@@ -773,7 +773,7 @@ CASE = cases()["plain"]
             TypeError,
             "case must be one of rope_any.testing.cases(); got str 'plain'",
         ),
-        ({"case": CASE}, ValueError, "head_dim must not be given beside case, which has its own"),
+        ({"case": CASE}, ValueError, "head_dim must not be given beside `case`, which has its own"),
     ],
 )
 def test_one_sentence(options, error, said):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rope_any._checks import MAX_FEATURES, integer, positive, shown
+from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, brief, integer, positive
 from rope_any._frequencies import Row, as_row
 
 __all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
@@ -50,8 +50,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     """
     rows = [as_row(row) for row in frequencies]
     if not rows:
-        msg = "frequencies must be given for at least one axis; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("frequencies", "be given for at least one axis", Text("none"))
     return assigned(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
 
 
@@ -132,8 +131,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     dealt = in_turn(len(row), sizes)
     got = [dealt.count(axis) for axis in range(len(sizes))]
     if got != sizes:
-        msg = f"sections must be what dealing {len(row)} pairs in turn can give, {shown(got)}; got {shown(sizes)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("sections", f"be what dealing {len(row)} pairs in turn can give, {brief(got)}", sizes)
     return assigned(row, dealt)
 
 
@@ -174,8 +172,7 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     """
     row, n = as_row(frequencies), integer("axes", axes)
     if not 1 <= n <= len(row):
-        msg = f"axes must be from 1 to the number of pairs, {len(row)}; got {n}"
-        raise ValueError(msg)
+        raise ArgumentValueError("axes", f"be from 1 to the number of pairs, {len(row)}", n)
     return axial(*(row[a::n] for a in range(n)))
 
 
@@ -233,14 +230,11 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     """
     dim, n, b = integer("rotary_dim", rotary_dim), integer("heads", heads), positive("base", base)
     if not 4 <= dim <= MAX_FEATURES or dim % 4:
-        msg = f"rotary_dim must be a multiple of 4 from 4 to {MAX_FEATURES}; got {dim}"
-        raise ValueError(msg)
+        raise ArgumentValueError("rotary_dim", f"be a multiple of 4 from 4 to {MAX_FEATURES}", dim)
     if not 1 <= n <= MAX_FEATURES // dim:
-        msg = f"heads must be from 1 to {MAX_FEATURES // dim} for a rotary_dim of {dim}; got {n}"
-        raise ValueError(msg)
+        raise ArgumentValueError("heads", f"be from 1 to {MAX_FEATURES // dim} for a `rotary_dim` of {dim}", n)
     if not callable(getattr(rng, "random", None)):
-        msg = f"rng must have a method random(), as random.Random has; got {shown(rng)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("rng", "have a method random(), as random.Random has", rng)
     # fᵢ = base^(−4i/d),  i = 0 … d/4 − 1
     f = [b ** (-4 * i / dim) for i in range(dim // 4)]
 
@@ -267,10 +261,8 @@ def assigned(row: Row, axis_of: Sequence[int], /) -> tuple[Row, ...]:
 
 def _sections(sections: Sequence[int], pairs: int) -> list[int]:
     if not isinstance(sections, tuple | list):
-        msg = f"sections must be a sequence of integers; got {type(sections).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("sections", "be a sequence of integers", sections)
     sizes = [integer("sections", size) for size in sections]
     if min(sizes, default=0) < 1 or sum(sizes) != pairs:
-        msg = f"sections must be positive and sum to the number of pairs, {pairs}; got {shown(sizes)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("sections", f"be positive and sum to the number of pairs, {pairs}", sizes)
     return sizes

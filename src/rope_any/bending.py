@@ -9,7 +9,7 @@ Differences and sums of positions are exact: in float64, or where the library ha
 import math
 
 from rope_any._arrays import Array, Library, is_array, library
-from rope_any._checks import MAX_FEATURES, int32, integer, positive, real
+from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, int32, integer, positive, real
 from rope_any._positions import Positions, as_numbers
 from rope_any._table import BentTable, Table, check_table
 
@@ -78,8 +78,7 @@ def xpos(
     lib, whole, part = _numbers(table, positions)
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
-        msg = f"scale_base must be at least one token; got {b}"
-        raise ValueError(msg)
+        raise ArgumentValueError("scale_base", "be at least one token", b)
     n = table.cos.shape[-1]
     # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
     rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
@@ -162,20 +161,15 @@ def fope(
         or shape[-2] != kept
         or not 0 < shape[-1] <= n
     ):
-        msg = (
-            f"cos_coefficients and sin_coefficients must be ({kept}, out) or (heads, {kept}, out), with out from 1 to "
-            f"pairs={n}; got {shape} and {tuple(sin_coefficients.shape)}"
-        )
-        raise ValueError(msg)
+        wanted = f"be ({kept}, out) or (heads, {kept}, out), with out from 1 to `pairs`, {n}"
+        got = Text(f"{shape} and {tuple(sin_coefficients.shape)}")
+        raise ArgumentValueError("cos_coefficients and sin_coefficients", wanted, got)
     if table.cos.ndim not in (2, 3):
-        msg = f"table must be (seq, kept) or (batch, seq, kept); got {tuple(table.cos.shape)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("table", "be (seq, kept) or (batch, seq, kept)", tuple(table.cos.shape))
     if n > MAX_FEATURES // 2:
-        msg = f"pairs must be at most {MAX_FEATURES // 2}; got {n}"
-        raise ValueError(msg)
+        raise ArgumentValueError("pairs", f"be at most {MAX_FEATURES // 2}", n)
     if real("sine_padding", sine_padding) not in (0, 1):
-        msg = f"sine_padding must be 0.0 or 1.0; got {sine_padding}"
-        raise ValueError(msg)
+        raise ArgumentValueError("sine_padding", "be 0.0 or 1.0", sine_padding)
 
     xp = lib.xp
 
@@ -269,8 +263,7 @@ def temperature(
 
 def _require_table(table: object) -> None:
     if not isinstance(table, Table):
-        msg = f"table must be a Table, as cos_sin and Rope.table make them; got {type(table).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("table", "be a Table, as cos_sin and Rope.table make them", Text(type(table).__name__))
 
 
 def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
@@ -282,8 +275,8 @@ def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array 
     whole, part = as_numbers(lib, table.cos, positions, wide=lib.has_float64(table.cos))
     if whole.shape != table.cos.shape[:-1]:
         shape = tuple(table.cos.shape)
-        msg = f"positions must be those of the table, {shape[:-1]} for a table {shape}; got {tuple(whole.shape)}"
-        raise ValueError(msg)
+        wanted = f"be those of the table, {shape[:-1]} for a table {shape}"
+        raise ArgumentValueError("positions", wanted, tuple(whole.shape))
     return lib, whole, part
 
 

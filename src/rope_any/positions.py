@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, is_array, library, require_array
-from rope_any._checks import flag, int32, positive, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, positive
 from rope_any._positions import Positions, as_position_array, consecutive
 
 __all__ = [
@@ -86,13 +86,11 @@ def packed(
     """
     starts = _integers("cumulative_lengths", cumulative_lengths, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
-        msg = f"cumulative_lengths must have shape (sequences + 1,); got {tuple(starts.shape)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("cumulative_lengths", "have shape (sequences + 1,)", tuple(starts.shape))
     if not is_array(cumulative_lengths):
         length = _total(cumulative_lengths, length)
     elif length is None:
-        msg = "length must be given where cumulative_lengths are an array, which is not looked into"
-        raise TypeError(msg)
+        raise ArgumentTypeError("length", "be given if `cumulative_lengths` is an array, whose values are not read")
     lib, i = library(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
     # position = i − the start of its sequence, the last one at or below i
     return i - lib.xp.take(starts, lib.count_at_or_below(starts, i) - 1)
@@ -102,14 +100,12 @@ def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
     """Return how many tokens there are, or say what is wrong with their cumulative lengths."""
     ends = list(cumulative_lengths)
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
-        msg = f"cumulative_lengths must start at 0 and not fall; got {shown(ends)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("cumulative_lengths", "start at 0 and not fall", ends)
     if length is None:
         return ends[-1]
-    if int32("length", length) < ends[-1]:
-        msg = f"length must be at least the last of cumulative_lengths, {ends[-1]}; got {length}"
-        raise ValueError(msg)
-    return length
+    if (n := int32("length", length)) < ends[-1]:
+        raise ArgumentValueError("length", f"be at least the last of `cumulative_lengths`, {ends[-1]}", n)
+    return n
 
 
 def padded(mask: Array, /) -> Array:
@@ -152,8 +148,7 @@ def padded(mask: Array, /) -> Array:
         lib.require_integer("mask", mask)
         mask = mask != 0
     if mask.ndim == 0:
-        msg = "mask must have shape (..., seq); got ()"
-        raise ValueError(msg)
+        raise ArgumentValueError("mask", "have shape (..., seq)", ())
     n = as_position_array(lib.xp.astype(mask, lib.xp.int32), like=None)
     # position = tokens so far, without this one
     return n * (lib.cumulative_sum(n) - 1)
@@ -252,8 +247,7 @@ def unrotated(
     shape, seq_axis = tuple(p.shape), -1 - len(width)
     if p.ndim < -seq_axis or shape[len(shape) - len(width) :] != width:
         wanted = "(..., seq)" if axes is None else f"(..., seq, {axes})"
-        msg = f"positions must have shape {wanted}; got {shape}"
-        raise ValueError(msg)
+        raise ArgumentValueError("positions", f"have shape {wanted}", shape)
     lib = library(positions=p)
 
     def still(count: int) -> Array:
@@ -369,12 +363,10 @@ def grid(
     require_array("like", home)
     lib, axes = library(like=home), [_along(points, like=home) for points in positions]
     if not axes:
-        msg = "positions must have at least one axis; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("positions", "have at least one axis", Text("none"))
     sizes = _window(window, [axis.shape[0] for axis in axes])
     if not isinstance(order, str) or order not in ("rows", "columns"):
-        msg = f"order must be 'rows' or 'columns'; got {shown(order)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("order", "be 'rows' or 'columns'", order)
     reals = [axis.dtype for axis in axes if not lib.is_integer(axis)]
     dtype = max(reals, key=lib.dtype_name, default=axes[0].dtype)  # float64 before float32
     axes = [lib.cast(axis, dtype) for axis in axes]
@@ -388,8 +380,8 @@ def _along(points: Positions, /, *, like: Array) -> Array:
         points = range(int32("positions", points, least=0))
     axis = as_position_array(points, like=like)
     if axis.ndim != 1:
-        msg = f"positions must have one axis for each axis of the grid; got shape {tuple(axis.shape)}"
-        raise ValueError(msg)
+        got = Text(f"shape {tuple(axis.shape)}")
+        raise ArgumentValueError("positions", "have one axis for each axis of the grid", got)
     return axis
 
 
@@ -397,8 +389,7 @@ def _window(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
     """Return how many points a window has along each axis, or say that it must divide them."""
     sizes = [1] * len(lengths) if window is None else _numbers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
-        msg = f"window must divide the lengths of the axes, {lengths}; got {sizes}"
-        raise ValueError(msg)
+        raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
     return sizes
 
 
@@ -619,14 +610,12 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
     if is_array(rank):
         xp, which = library(rank=rank).xp, _integers("rank", rank, like=like)
         if which.ndim:
-            msg = f"rank must be one number; got shape {tuple(which.shape)}"
-            raise ValueError(msg)
+            raise ArgumentValueError("rank", "be one number", Text(f"shape {tuple(which.shape)}"))
         starts = xp.stack([size * chunk for chunk in _held(which, count, zigzag=zigzag)])
     elif 0 <= (which := int32("rank", rank)) < ranks:
         starts = [size * chunk for chunk in _held(which, count, zigzag=zigzag)]
     else:
-        msg = f"rank must be from 0 to {ranks - 1}; got {which}"
-        raise ValueError(msg)
+        raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
     return _in_a_row(starts, size, like=like)
 
 
@@ -679,8 +668,7 @@ def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
     """Return how many chunks a sequence is cut into, and how many tokens each has."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     if int32("length", length, least=1) % count:
-        msg = f"length must be a multiple of {count}, the number of chunks for {ranks} ranks; got {length}"
-        raise ValueError(msg)
+        raise ArgumentValueError("length", f"be a multiple of {count}, the number of chunks for {ranks} ranks", length)
     return count, length // count
 
 
@@ -803,11 +791,9 @@ def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool =
 def _laid(spans: Sequence[Span], /, *, start: int, time_advances: bool) -> tuple[list[tuple[int, Coordinates]], int]:
     """Return of each span where it begins, and its coordinates; and one behind the largest position of all."""
     if not isinstance(spans, tuple | list):
-        msg = f"spans must be a sequence of text lengths and of (frames, rows, columns); got {shown(spans)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
     if not spans:
-        msg = "spans must have at least one; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("spans", "have at least one", Text("none"))
     first = end = int32("start", start)
     counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)  # rows and columns, or text
     laid = []
@@ -828,9 +814,11 @@ def _length(axes: Coordinates) -> int:
 def _axes(name: str, span: Span) -> Coordinates:
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
-    if not isinstance(span, tuple | list) or len(span) != 3:
-        msg = f"{name} must be a number of text tokens or (frames, rows, columns); got {shown(span)}"
-        raise (ValueError if isinstance(span, tuple | list) else TypeError)(msg)
+    wanted = "be a number of text tokens or (frames, rows, columns)"
+    if not isinstance(span, tuple | list):
+        raise ArgumentTypeError(name, wanted, span)
+    if len(span) != 3:
+        raise ArgumentValueError(name, wanted, span)
     return tuple(_coordinates(f"{axis} of {name}", span[i]) for i, axis in enumerate(("frames", "rows", "columns")))
 
 
@@ -838,8 +826,7 @@ def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:
-        msg = f"{name} must have at least one coordinate; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, "have at least one coordinate", Text("none"))
     return [int32(name, coordinate, least=0) for coordinate in axis]
 
 
@@ -1056,8 +1043,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     """
     size = int32("chunk_size", chunk_size, least=1)
     if not (local := int32("local_size", local_size, least=0)) < size:
-        msg = f"local_size must be less than chunk_size, {size}; got {local}"
-        raise ValueError(msg)
+        raise ArgumentValueError("local_size", f"be less than `chunk_size`, {size}", local)
     c = size - local
     p = _whole(positions, like)
     xp = library(positions=p).xp
@@ -1087,6 +1073,5 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return the integers of a host sequence, or say that `name` must be one."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        msg = f"{name} must be a sequence of integers; got {shown(values)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, "be a sequence of integers", values)
     return [int32(name, value, least=least) for value in values]

@@ -9,7 +9,7 @@ the scaled and the plain host frequencies.
 import math
 from collections.abc import Sequence
 
-from rope_any._checks import flag, positive, real, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, positive, real
 from rope_any._frequencies import Row, as_row
 
 __all__ = [
@@ -230,8 +230,7 @@ def yarn(
     b, length = positive("base", base), positive("original_length", original_length)
     slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
     if b == 1:
-        msg = "base must not be 1, which has no ramp"
-        raise ValueError(msg)
+        raise ArgumentValueError("base", "not be 1, which has no ramp")
     d = 2 * len(row)
 
     def index(turns: float) -> float:
@@ -352,13 +351,11 @@ def longrope(
     lists = {"short_factor": short_factor, "long_factor": long_factor}
     for name, factors in lists.items():
         if not isinstance(factors, tuple | list):
-            msg = f"{name} must be a tuple or a list of numbers; got {shown(factors)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(name, "be a tuple or a list of numbers", factors)
     divisors = {name: tuple(positive(name, factor) for factor in factors) for name, factors in lists.items()}
     for name, factors in divisors.items():
         if len(factors) != len(row):
-            msg = f"{name} must have one number for each of {len(row)} pairs; got {len(factors)}"
-            raise ValueError(msg)
+            raise ArgumentValueError(name, f"have one number for each of {len(row)} pairs", len(factors))
     long = positive("length", length) > positive("original_length", original_length)
     return tuple(f / e for f, e in zip(row, divisors["long_factor" if long else "short_factor"], strict=True))
 
@@ -438,8 +435,7 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     """
     row, p = as_row(frequencies), real("proportion", proportion)
     if not 0 <= p <= 1:
-        msg = f"proportion must be between 0 and 1; got {p}"
-        raise ValueError(msg)
+        raise ArgumentValueError("proportion", "be between 0 and 1", p)
     turning = int(p * 2 * len(row) // 2)
     return tuple(f if i < turning else 0.0 for i, f in enumerate(row))
 
@@ -548,16 +544,14 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
     """
     s, length = positive("factor", factor), positive("original_length", original_length)
     if length <= 1:
-        msg = f"original_length must be more than one token; got {length}"
-        raise ValueError(msg)
+        raise ArgumentValueError("original_length", "be more than one token", length)
     return math.sqrt(1 + math.log(s) / math.log(length)) if s > 1 else 1.0
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
     low, high = positive(low_name, low), positive(high_name, high)
     if low > high:
-        msg = f"{high_name} must be at least {low_name}; got {high} and {low}"
-        raise ValueError(msg)
+        raise ArgumentValueError(high_name, f"be at least `{low_name}`, {low}", high)
     return low, high
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from rope_any._checks import int32
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32
 from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
@@ -144,8 +144,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     >>> undo()
     """
     if not isinstance(model, nn.Module):
-        msg = f"model must be a torch module; got {type(model).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     length = None if sequence_length is None else int32("sequence_length", sequence_length, least=1)
     with torch.device("cpu"), torch.no_grad():  # what is compared is made here
         tables, rotations, left, changes = _found(model, length)
@@ -161,8 +160,7 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
     made = {path: _made(m, length) for path, m in embeddings.items() if path not in left}
     held = {path: _held(m, model) for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
     if not made and not held:
-        msg = f"model must have rotary embeddings, other than those of vision towers; got {type(model).__name__}"
-        raise ValueError(msg)
+        raise _unfit(model, "have rotary embeddings, other than those of vision towers")
     layouts = {path: tables.layout for path, tables in made.items()} | dict.fromkeys(held, "once")
     reach = {path: path if path in held else _nearest(path, embeddings) for path, _ in model.named_modules()}
     turning = cache(_turning)
@@ -191,13 +189,15 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
 
 def _refuse(module: nn.Module) -> None:
     """Say that the tables of a module cannot be replaced: if they are from here, or have no numbers."""
-    name = type(module).__name__
     if _is_ours(vars(module).get("forward")):
-        msg = f"model must not be replaced twice; got a {name} that is replaced already"
-        raise ValueError(msg)
+        raise _unfit(module, "not be replaced twice", " that is replaced already")
     if any(buffer.is_meta for buffer in module.buffers()):
-        msg = f"model must have its rotary tables in memory; got a {name} on the meta device"
-        raise ValueError(msg)
+        raise _unfit(module, "have its rotary tables in memory", " on the meta device")
+
+
+def _unfit(module: nn.Module, wanted: str, but: str = "", hint: str = "") -> ArgumentValueError:
+    """Return the error for a model with a module that cannot be replaced."""
+    return ArgumentValueError("model", wanted, Text(f"a {type(module).__name__}{but}"), hint)
 
 
 def _is_ours(forward: Any) -> bool:
@@ -290,18 +290,14 @@ PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
 def _made(embedding: nn.Module, length: int | None) -> Made:
     """Return the tables of a rotary embedding, having compared them with those that it makes."""
     _refuse(embedding)
-    name = type(embedding).__name__
     if "forward" in vars(embedding):
-        msg = f"model must have rotary embeddings without a wrapped forward; got a {name} with one (remove its hook)"
-        raise ValueError(msg)
+        raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
-        msg = f"model must have rotary embeddings with a config, which take position_ids; got a {name}"
-        raise ValueError(msg)
+        raise _unfit(embedding, "have rotary embeddings with a config, which take position_ids")
     by_kind = {kind: _by_length(embedding.config, kind, length) for kind in _kinds(embedding)}
     layouts = {_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
-        msg = f"model must make the rotary tables that its config says; got a {name} that makes others"
-        raise ValueError(msg)
+        raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
     theirs = _theirs(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
     follows = isinstance(theirs, tuple) and theirs[0].dtype == torch.bfloat16
     return Made(by_kind, str(layouts.pop()), follows, rounds=follows)
@@ -322,8 +318,8 @@ def _by_length(model_config: Any, kind: str | None, length: int | None) -> ByLen
     (told,) = explain(model_config, layer_type=kind)
     scheme = told.facts["rope_type"].value
     if scheme != "longrope":
-        msg = f"sequence_length must be given for rope type {scheme!r}, whose tables depend on it; got None"
-        raise ValueError(msg)
+        wanted = f"be given for rope type {scheme!r}, whose tables depend on it"
+        raise ArgumentValueError("sequence_length", wanted, None)
     return ByLength(_forwards(rope), _forwards(longer), int(told.facts[ORIGINAL].value))
 
 
@@ -339,8 +335,7 @@ def _theirs(embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype:
     try:
         return own(x, position_ids, **({} if kind is None else {"layer_type": kind}))
     except (RuntimeError, TypeError) as error:
-        msg = f"model must have rotary embeddings that work; got a {type(embedding).__name__} that fails: {error}"
-        raise ValueError(msg) from error
+        raise _unfit(embedding, "have rotary embeddings that work", f" that fails: {error}") from error
 
 
 def _layout(embedding: nn.Module, kind: str | None, ropes: ByLength, length: int) -> str | None:
@@ -392,8 +387,7 @@ def _held(attention: nn.Module, model: Any) -> Tensor:
     exact, bound = torch.cat((sin, cos), dim=-1), eps + _twice(_bound(rope, positions, eps))
     if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
         return exact.to(held)
-    msg = f"model must hold the rotary tables that its config says; got a {type(attention).__name__} that holds others"
-    raise ValueError(msg)
+    raise _unfit(attention, "hold the rotary tables that its config says", " that holds others")
 
 
 # --- the rotation -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 
 from rope_any import config
 from rope_any._arrays import Array, host, is_array, library, require_array
-from rope_any._checks import flag, int32, integer, positive, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer, positive
 from rope_any._frequencies import Frequencies, as_rows
 from rope_any._pairing import members
 from rope_any._positions import as_position_array
@@ -120,15 +120,12 @@ def hands(
     last = len(lengths) - 1
     chosen = _spread(len(lengths), 8) if pairs is None else _host("pairs", pairs).tolist()
     if not isinstance(chosen, list):
-        msg = f"pairs must be a sequence of integers; got {shown(pairs)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("pairs", "be a sequence of integers", pairs)
     if not chosen:
-        msg = "pairs must be at least one; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("pairs", "be at least one", Text("none"))
     for pair in chosen:
         if not 0 <= integer("pairs", pair) <= last:
-            msg = f"pairs must be from 0 to {last}; got {pair}"
-            raise ValueError(msg)
+            raise ArgumentValueError("pairs", f"be from 0 to {last}", pair)
     legend = flag("legend", legend)
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     count = len(as_rows(rope.frequencies))
@@ -136,8 +133,7 @@ def hands(
     turning = _turning(rope, names)
     if place.ndim > 1 or place.size not in {1, count}:
         each = f", or one for each of {count} axes" if count > 1 else ""
-        msg = f"position must be one number{each}; got shape {place.shape}"
-        raise ValueError(msg)
+        raise ArgumentValueError("position", f"be one number{each}", Text(f"shape {place.shape}"))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None]))
     with drawing_on(ax, height=4.2, projection="polar") as clock:
         drawn: list[Line2D] = []
@@ -203,14 +199,12 @@ def wavelengths(
     rows = [[w if w < 1e100 else math.inf for w in config.wavelengths(_rope(rope))] for rope in ropes]
     names = _labels(labels, len(rows))
     if not isinstance(lengths, Mapping | None):
-        msg = f"lengths must be a mapping of names to tokens; got {shown(lengths)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("lengths", "be a mapping of names to tokens", lengths)
     marks = {name: [positive("lengths", length) for length in several(of)] for name, of in (lengths or {}).items()}
     _texts("the names of lengths", [*marks])
     looks = styles(len(rows))
     if any(min(row) == math.inf for row in rows):
-        msg = "ropes must each have a pair that turns; got one of which all hold still"
-        raise ValueError(msg)
+        raise ArgumentValueError("ropes", "each have a pair that turns", Text("one of which all hold still"))
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
     alone = ax is None and len(rows) > 1  # several may leave no corner free
     with drawing_on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
@@ -343,8 +337,8 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         cos, sin = (_host("table", part) for part in table)
         places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
-            msg = f"table must be (positions, pairs), for {len(places)} positions; got shape {cos.shape}"
-            raise ValueError(msg)
+            wanted = f"be (positions, pairs), for {len(places)} positions"
+            raise ArgumentValueError("table", wanted, Text(f"shape {cos.shape}"))
         every = _every(len(places))
         cos, sin = cos[every], sin[every]
     else:
@@ -354,8 +348,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         cos, sin = _table(rope, np.asarray(places[every]))
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
     if not image.size:
-        msg = f"table must have a position and a pair; got shape {cos.shape}"
-        raise ValueError(msg)
+        raise ArgumentValueError("table", "have a position and a pair", Text(f"shape {cos.shape}"))
     most = max(1.0, float(np.abs(image).max()))
     with drawing_on(ax, height=4.6) as axes:
         looks: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
@@ -492,8 +485,7 @@ def pairs(
     """
     for rope in ropes:
         if not isinstance(rope, Rope):
-            msg = f"ropes must be Ropes, which say which features pair up; got {shown(rope)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError("ropes", "be Ropes, which say which features pair up", rope)
     titles = _labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
     names = _axis_names(axes, most, at_most=len(FACES))
@@ -544,8 +536,7 @@ def _rope(recipe: Recipe) -> Rope:
         return recipe
     given = _host("frequencies", recipe).tolist() if is_array(recipe) else recipe
     if not isinstance(given, tuple | list):
-        msg = f"rope must be a Rope or frequencies; got {shown(recipe)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("rope", "be a Rope or frequencies", recipe)
     return Rope(given, pairing="half")  # type: ignore[arg-type]  # it says what is wrong
 
 
@@ -555,11 +546,9 @@ def _host(name: str, numbers: Any) -> Numbers:
     try:
         data: Numbers = host(given)
     except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"
-        msg = f"{name} must be an array that holds its numbers; got {type(given).__name__}"
-        raise TypeError(msg) from error
+        raise ArgumentTypeError(name, "be an array that holds its numbers", Text(type(given).__name__)) from error
     if not np.isfinite(data).all():
-        msg = f"{name} must be finite; got {data[~np.isfinite(data)][0]}"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, "be finite", float(data[~np.isfinite(data)][0]))
     return data
 
 
@@ -570,8 +559,7 @@ def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
     if positions.ndim != 2 or not axes or positions.shape[1] != axes:
         each = f", or one for each of {axes} axes" if axes else ""
-        msg = f"positions must be one number for a token{each}; got shape {positions.shape}"
-        raise ValueError(msg)
+        raise ArgumentValueError("positions", f"be one number for a token{each}", Text(f"shape {positions.shape}"))
     return positions
 
 
@@ -588,8 +576,8 @@ def _listed(positions: Any) -> range | Numbers:
         return positions
     numbers = _host("positions", positions)
     if numbers.ndim not in {1, 2}:
-        msg = f"positions must be one number for a token, or one for each axis; got shape {numbers.shape}"
-        raise ValueError(msg)
+        wanted = "be one number for a token, or one for each axis"
+        raise ArgumentValueError("positions", wanted, Text(f"shape {numbers.shape}"))
     return numbers
 
 
@@ -606,21 +594,18 @@ def _table(rope: Rope, positions: Numbers) -> Table:
 def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
     """Return the names of recipes, or say that there are not as many."""
     if not count:
-        msg = "ropes must be at least one; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("ropes", "be at least one", Text("none"))
     if labels is None:
         return [f"recipe {i + 1}" for i in range(count)] if count > 1 else [""]
     if len(_texts("labels", labels)) != count:
-        msg = f"labels must be {count} names, one for each recipe; got {shown(labels)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("labels", f"be {count} names, one for each recipe", labels)
     return list(labels)
 
 
 def _texts(name: str, texts: object) -> list[str]:
     """Return names, or say that they are none."""
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        msg = f"{name} must be a sequence of str; got {shown(texts)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, "be a sequence of str", texts)
     return [*texts]
 
 
@@ -629,8 +614,7 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
     names = [f"axis {axis}" for axis in range(count)] if axes is None else _texts("axes", axes)
     if not count <= len(names) <= (at_most or len(names)) or len(set(names)) < len(names):
         most = f", at most {at_most}" if at_most else ""
-        msg = f"axes must be {count} names or more{most}, all different; got {shown(names)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("axes", f"be {count} names or more{most}, all different", names)
     return names
 
 

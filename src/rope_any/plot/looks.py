@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rope_any._checks import shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,11 +57,10 @@ def drawing_on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rec
         msg = f'rope_any.plot needs {error.name}, which is missing; install it by: pip install "rope-any[plot]"'
         raise ModuleNotFoundError(msg, name=error.name) from None
     if ax is not None and not isinstance(ax, Axes):
-        msg = f"ax must be an Axes of matplotlib; got {shown(ax)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("ax", "be an Axes of matplotlib", ax)
     if ax is not None and ax.name != projection:
-        msg = f'ax must be {projection}, of subplots(subplot_kw={{"projection": "{projection}"}}); got {ax.name} axes'
-        raise ValueError(msg)
+        wanted = f'be {projection}, of subplots(subplot_kw={{"projection": "{projection}"}})'
+        raise ArgumentValueError("ax", wanted, Text(f"{ax.name} axes"))
     with mpl.rc_context(LOOKS if ax is None else {}):
         yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(projection=projection)
 
@@ -69,8 +68,7 @@ def drawing_on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rec
 def styles(count: int) -> list[dict[str, Any]]:
     """Return what lines look like: one alone, or the first wide and pale and the others each in a style of its own."""
     if not 1 <= count <= 1 + len(STYLES):
-        msg = f"ropes must be from 1 to {1 + len(STYLES)}, to be told apart; got {count}"
-        raise ValueError(msg)
+        raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, to be told apart", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
     first: dict[str, Any] = {"color": GREY, "linewidth": 3.4, "alpha": 0.6}
     return [first, *others][:count] if count > 1 else others[:1]

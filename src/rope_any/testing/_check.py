@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._arrays import Array, Library, find, host, require_array
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32, integer
 from rope_any._checks import attention_factor as as_factor
-from rope_any._checks import int32, integer, shown
 from rope_any._frequencies import Row, as_row
 from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
@@ -178,8 +178,7 @@ def check_rotary(
     (False, ('angles in float32',))
     """
     if not callable(function):
-        msg = f"function must be callable, as function(x, positions); got {shown(function)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("function", "be callable, as function(x, positions)", function)
     given = {
         "head_dim": head_dim,
         "rotary_dim": rotary_dim,
@@ -222,12 +221,11 @@ def _job(
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
-        msg = f"head_dim must leave an even number of features from start {first} on, 2 at least; got {dim}"
-        raise ValueError(msg)
+        wanted = f"leave an even number of features from `start` {first} on, 2 at least"
+        raise ArgumentValueError("head_dim", wanted, dim)
     row = _row(dim - first, rotary_dim, base, frequencies)
     if first + 2 * len(row) > dim:
-        msg = f"head_dim must hold {2 * len(row)} features that turn from start {first} on; got {dim}"
-        raise ValueError(msg)
+        raise ArgumentValueError("head_dim", f"hold {2 * len(row)} features that turn from `start` {first} on", dim)
     last = LONGEST if longest is None else int32("longest", longest, least=LEAST)
     begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN <= last - RUN), last - RUN + 1]
     runs = {p: exact(range(p, p + RUN), row) for p in begins}
@@ -239,18 +237,15 @@ def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
-        msg = "frequencies must be given alone, or else rotary_dim and base; got both"
-        raise ValueError(msg)
+        raise ArgumentValueError("frequencies", "be given alone, or else `rotary_dim` and `base`", Text("both"))
     return as_row(frequencies)
 
 
 def _job_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Job:
     if not isinstance(case, Case):
-        msg = f"case must be one of rope_any.testing.cases(); got {shown(case)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("case", "be one of rope_any.testing.cases()", case)
     if too_many := [name for name, value in options.items() if value is not None]:
-        msg = f"{too_many[0]} must not be given beside case, which has its own"
-        raise ValueError(msg)
+        raise ArgumentValueError(too_many[0], "not be given beside `case`, which has its own")
     a, right = case.attention_factor, np.asarray(case.frequencies)
     rows = zip(case.positions.tolist(), case.positions, case.cos / a, case.sin / a, strict=True)
     runs = {
