@@ -693,7 +693,7 @@ def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
         ("mine:right --pairing neox", "--pairing must be one of 'half', 'interleaved'; got 'neox'"),
         (
             "mine:right --pairing half --head-dim 31",
-            "--head-dim must leave an even number of features from start 0 on, 2 at least; got 31",
+            "--head-dim must leave an even number of features from --start 0 on, 2 at least; got 31",
         ),
         ("mine:right --pairing half --longest 5", "--longest must be from 127"),
         ("mine:right --pairing half --case none", "--case must be one of plain, "),

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rope_any._checks import shown
+from rope_any._checks import NOTHING, ArgumentError, Text, shown
 from rope_any._pairing import Pairing
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features turn together, as the model was trained.")]
@@ -67,6 +67,8 @@ class Verb(TyperCommand):
         """Run it, or say what is refused in the words of the command line."""
         try:
             return super().invoke(ctx)
+        except ArgumentError as error:
+            raise ValueError(_rendered(error, ctx)) from error
         except (TypeError, ValueError) as error:
             raise ValueError(_typed(str(error), ctx)) from error
 
@@ -110,9 +112,22 @@ def _is_argument(param: Any) -> bool:
     return bool(param.param_type_name == "argument")
 
 
+def _rendered(error: ArgumentError, ctx: Any) -> str:
+    """Return an error in the words of the command line: ``--head-dim must be ...``."""
+    params = {param.name: param for param in ctx.command.params}
+    params = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
+    words = {name: _word(param) for name, param in params.items()}
+    argument, wanted, got, hint, where = (*error.args, NOTHING, NOTHING, NOTHING)[:5]
+    if type(argument) is str and argument in params:  # the name of a file is none
+        typed = ctx.params.get(params[argument].name)
+        argument, got = words[argument], Text(repr(got)) if type(typed) is type(got) and typed == got else got
+    wanted, hint = (re.sub(r"`(\w+)`", lambda name: words.get(name[1], name[0]), text) for text in (wanted, hint))
+    return str(type(error)(argument, wanted, got, hint, where))
+
+
 def _typed(text: str, ctx: Any) -> str:
     """
-    Return an error in the words of the command line: ``--head-dim must be ...``.
+    Return an error that has no parts in the words of the command line: ``--head-dim must be ...``.
 
     The names of parameters become what is typed, and the value of the one that the error is about is shown without its
     type. Other values come from files, where their types say something. The files keep their names.
