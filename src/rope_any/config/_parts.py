@@ -54,33 +54,41 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     if len(forms) > 1:
         fail(f"config must be of one form; got the keys {' and '.join(forms)}, which are of several")
     if _diffusers.is_diffusers(keys):
-        if factor is not None:
-            fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
-        part = Part(keys, (), shown(keys["_class_name"]), Model(), given)
-        names = ["", *_diffusers.parts_of(keys["_class_name"])]
-        reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
-        return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
-    model_type = keys.get("model_type")
-    tower = {_kind_of(str(model_type)): _tower(keys, (), str(model_type), given)} if _is_tower(model_type) else {}
+        return _transformers(keys, given, factor)
+    model_type = str(keys.get("model_type"))
     others = list(_others(keys, text_path(keys), given))
-    try:
-        parts = (
-            tower if tower and model_type not in MODELS else _texts(keys, part_of(keys, pairing=pairing, factor=factor))
-        )
-    except ValueError as error:
-        if not others:
-            raise
-        parts = {} if ALL.get(str(model_type), Model()).apart else {"text": _refused(keys, str(error))}
-    parts |= tower
+    tower = {_kind_of(model_type): _tower(keys, (), model_type, given)} if _is_tower(model_type) else {}
+    parts: dict[str, Found] = {}
+    if not tower or model_type in MODELS:
+        try:
+            parts = _texts(keys, part_of(keys, pairing=pairing, factor=factor))
+        except ValueError as error:
+            if not others:
+                raise
+            parts = {} if ALL.get(model_type, Model()).apart else {"text": _refused(keys, str(error))}
+    return _named(parts | tower, others, MODELS.get(model_type, Model()).alone)
+
+
+def _named(parts: dict[str, Found], others: list[tuple[tuple[str, ...], Found]], own_name: str, /) -> dict[str, Found]:
+    """Return parts, and others by their names: short ones if they are the only ones of their kind, or their paths."""
     for path, other in others:
         name = _NAMES.get(path[-1], "")
         alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
         parts[name if name and alone else ".".join(path)] = other
-    own_name = MODELS.get(str(model_type), Model()).alone
     if "text" in parts and own_name not in parts:
         parts[own_name] = parts.pop("text")
     first = [name for name in ("text", "indexer", *_NAMES.values()) if name in parts]
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
+
+
+def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, Found]:
+    """Return the parts of a transformer of diffusers."""
+    if factor is not None:
+        fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
+    part = Part(keys, (), shown(keys["_class_name"]), Model(), pairing)
+    names = ["", *_diffusers.parts_of(keys["_class_name"])]
+    reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
+    return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
