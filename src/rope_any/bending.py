@@ -169,7 +169,7 @@ def fope(
     if n > MAX_FEATURES // 2:
         raise ArgumentValueError("pairs", f"be at most {MAX_FEATURES // 2}", n)
     if real("sine_padding", sine_padding) not in (0, 1):
-        raise ArgumentValueError("sine_padding", "be 0.0 or 1.0", sine_padding)
+        raise ArgumentValueError("sine_padding", "be 0.0 or 1.0", float(sine_padding))
 
     xp = lib.xp
 

@@ -667,9 +667,9 @@ def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
 def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
     """Return how many chunks a sequence is cut into, and how many tokens each has."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
-    if int32("length", length, least=1) % count:
-        raise ArgumentValueError("length", f"be a multiple of {count}, the number of chunks for {ranks} ranks", length)
-    return count, length // count
+    if (n := int32("length", length, least=1)) % count:
+        raise ArgumentValueError("length", f"be a multiple of {count}, the number of chunks for {ranks} ranks", n)
+    return count, n // count
 
 
 def _held(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
