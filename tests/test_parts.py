@@ -1,5 +1,6 @@
 """Parts of a model, by the public functions: their names, rotations, layers, positions and score scales."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -447,3 +448,36 @@ def test_arrays_as_values(keys, error, message):
 def test_numbers_of_numpy_as_values():
     keys = {"hidden_size": np.int64(64), "num_attention_heads": np.int32(2), "rope_theta": np.float32(5e5)}
     assert Rope.from_config(LLAMA | keys) == Rope.from_config(LLAMA | {"rope_theta": 5e5})
+
+
+ODD = {
+    "sections": {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_scaling": {"mrope_section": [24, 20, 21]}},
+    "no sections": {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_scaling": {"mrope_section": ["24", 20, 20]}},
+    "an interval": {"model_type": "smollm3", "head_dim": 64, "no_rope_layer_interval": "4"},
+    "a type in lists": {"model_type": [[["llama"]]]},
+    "a type that is an array": {"model_type": np.array([1, 2])},
+    "sizes in an array": {"model_type": "gemma4_text", "per_layer_config": np.array([1, 2])},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_values_are_refused_in_one_line(name):
+    for function in (Rope.from_config, config.explain):
+        with pytest.raises((TypeError, ValueError), match=r"\A[^\n]* must [^\n]*\Z"):
+            function(ODD[name])
+    with contextlib.suppress(TypeError, ValueError):  # what cannot be read may be among the parts
+        config.parts(ODD[name])
+
+
+@pytest.mark.parametrize("count", [30_000_000, 2**62, 10**400, -5])
+def test_blocks_beyond_any_number_are_not_counted(count):
+    flux = FLUX | {"num_layers": 2, "num_single_layers": count}
+    assert config.explain(flux)[0].layers is None
+
+
+def test_shared_objects_are_shown_by_their_type():
+    shared = {}
+    for _ in range(60):
+        shared = {"a": shared, "b": shared}
+    with pytest.raises(TypeError, match=r"head_dim must be an integer; got dict$"):
+        Rope.from_config({"model_type": "llama", "head_dim": shared})

@@ -148,6 +148,9 @@ def brief(value: object) -> str:
         return str(value)
     if isinstance(value, str | bytes | list | tuple | dict) and len(value) > 40:
         return kind
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    if any(isinstance(one, list | tuple | dict) and one for one in inner):  # which may be of any size
+        return kind
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits

@@ -418,7 +418,7 @@ def _with_sizes(part: Part, label: str | None, sizes: Mapping[str, Fact]) -> Par
 def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
     """Return the sizes of heads that layers have of their own, which are all of rotary that they may have so."""
     by_layer = part.keys.get("per_layer_config")
-    if not by_layer:
+    if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
         return {}
     name = part.name("per_layer_config")
     if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):

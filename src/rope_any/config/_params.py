@@ -45,7 +45,7 @@ def form_of(keys: Keys, /) -> str | None:
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
         return ONNX
-    if _OTHER_FORMS & keys.keys() or kind not in (None, "transformer", "mamba"):
+    if _OTHER_FORMS & keys.keys() or not (kind is None or (isinstance(kind, str) and kind in {"transformer", "mamba"})):
         return None
     if len(_words("common") & keys.keys()) < 2:
         return None

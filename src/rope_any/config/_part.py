@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import shown
+from rope_any._checks import ArgumentError, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
@@ -231,6 +231,8 @@ def _require_rules(part: Part) -> None:
         part.model.turns(part.keys, "full_attention", 0)
         if part.model.pattern is not None and not any(map(part.get, TYPES)):
             part.model.pattern(part.keys, 0, 2)
+    except ArgumentError as error:
+        raise type(error)(part.name(error.argument), *error.args[1:]) from None
     except (TypeError, ValueError) as error:
         msg = f"{part.name('')}{error}"
         raise type(error)(msg) from None

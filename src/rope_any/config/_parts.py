@@ -55,7 +55,9 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         fail(f"config must be of one form; got the keys {' and '.join(forms)}, which are of several")
     if _diffusers.is_diffusers(keys):
         return _transformers(keys, given, factor)
-    model_type = str(keys.get("model_type"))
+    model_type = keys.get("model_type")
+    if not isinstance(model_type, str):
+        model_type = ""  # which is refused if it is no name
     others = list(_others(keys, text_path(keys), given))
     tower = {_kind_of(model_type): _tower(keys, (), model_type, given)} if _is_tower(model_type) else {}
     parts: dict[str, Found] = {}
@@ -161,8 +163,9 @@ def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
 def _all_layers(part: Part) -> tuple[int, ...] | None:
     """Return all layers of a tower or of a transformer, if its config tells how many there are."""
     counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
-    single = part.keys.get("num_single_layers")  # of Flux and its kin: blocks that follow the others
-    return tuple(range(counts[0] + (single if type(single) is int else 0))) if counts else None
+    single = part.keys.get("num_single_layers", 0)  # of Flux and its kin: blocks that follow the others
+    count = counts[0] + single if counts and type(single) is int and single >= 0 else 0
+    return tuple(range(count)) if 0 < count <= MOST_LAYERS else None
 
 
 def rotates(one: Found, /) -> bool:

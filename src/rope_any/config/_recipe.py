@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import axes
-from rope_any._checks import attention_factor, flag, integer, positive, shown
+from rope_any._checks import attention_factor, flag, inside, integer, positive, shown
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
@@ -304,8 +304,7 @@ def _arranged(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequenc
     try:
         rows = _ARRANGEMENTS[kind](row, sections.value, assumed=given is None)
     except (TypeError, ValueError) as error:
-        msg = f"{sections.source}: {error}"
-        raise type(error)(msg) from None
+        raise inside(sections.source, error) from None
     if rows is None:
         note = f"its class divides {sum(sections.value)} pairs, not {len(row)}: one axis until sections are given"
         return row, {"axes": Fact(1, note)}

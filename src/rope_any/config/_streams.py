@@ -66,7 +66,8 @@ def stream(
     TypeError, ValueError
         If the model is unknown, its config lacks a value, an argument is of another kind, or grids and tokens differ.
     """
-    row = STREAMS.get(str(whole.get("model_type")))
+    model_type = whole.get("model_type")
+    row = STREAMS.get(model_type) if isinstance(model_type, str) else None
     if row is None:
         got = shown(whole.get("model_type"))
         fail(f"model_type must be one whose streams are known ({', '.join(STREAMS)}); got {got}")
