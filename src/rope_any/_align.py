@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array
-from rope_any._checks import integer, require_known, shown
+from rope_any._checks import ArgumentValueError, Text, integer, require_known
 from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
 from rope_any._table import Table
 
@@ -26,9 +26,8 @@ class Tokens(NamedTuple):
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
-        got = shown(seq_axis).removeprefix("int ")  # "int" alone, of one with very many digits
-        msg = f"seq_axis must be an axis of {name} other than its last; got {got} for shape {tuple(x.shape)}"
-        raise ValueError(msg)
+        got = Text(f"{seq_axis} for shape {tuple(x.shape)}")
+        raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got)
     if isinstance(count := x.shape[seq_axis], float):
         require_known(name, x.shape)
     return Tokens(lib, name, x, seq_axis % int(x.ndim), count)
@@ -42,8 +41,7 @@ def expand_positions(
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
         return number  # then they are positions
     if tokens.count is None:
-        msg = f"{name} must be given one by one where the length along seq_axis is open; got {shown(number)}"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, "be given one by one if the length along `seq_axis` is open", number)
     lib = tokens.lib
     if axes is None and lib.host is not None and lib.keeps_constants() and not is_array(number):
         first = integer(name, number)
@@ -110,11 +108,11 @@ def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple
     fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
     if not fits:
         require_known(positions, given)
-        msg = (
-            f"{positions} must be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand "
-            f"along axis {seq}, or have more of its other axes before seq; each length 1 or that of {name}; got {given}"
+        wanted = (
+            f"be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along axis {seq}, "
+            f"or have more of its other axes before seq; each length 1 or that of {name}"
         )
-        raise ValueError(msg)
+        raise ArgumentValueError(positions, wanted, given)
     return axes
 
 

@@ -1,6 +1,7 @@
 """Checks of arguments, and the exceptions for wrong ones: they carry the argument, what it must be, what it got."""
 
 import math
+from collections.abc import Container
 from numbers import Integral, Real
 from typing import Any
 
@@ -105,6 +106,15 @@ def flag(name: str, value: object) -> bool:
     if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
         return bool(value)
     raise ArgumentTypeError(name, "be True or False", value)
+
+
+def choice(name: str, value: object, known: Container[str], wanted: str) -> str:
+    """Return `value` if it is one of the known words, or say that `name` must do what is wanted."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(name, wanted, value)
+    if value not in known:
+        raise ArgumentValueError(name, wanted, value)
+    return value
 
 
 def real(name: str, value: object) -> float:

@@ -8,20 +8,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from rope_any._checks import NOTHING, ArgumentValueError, Text
+
 
 def require_free(targets: list[Path], *, overwrite: bool) -> None:
     """Say that nothing may stand where files of one folder are to go, or with `overwrite` nothing but files."""
     if not (place := _nearest(targets[0].parent)).is_dir():
-        msg = f"{place} must be a folder, to write to; got a file"
-        raise ValueError(msg)
+        raise ArgumentValueError(place, "be a folder, to write to", Text("a file"))
     for target in targets:
         if target.exists() and not target.is_file():
-            kind = "a directory" if target.is_dir() else "a device or a pipe"
-            msg = f"{target} must be a file that can be replaced; got {kind}"
-            raise ValueError(msg)
+            kind = Text("a directory" if target.is_dir() else "a device or a pipe")
+            raise ArgumentValueError(target, "be a file that can be replaced", kind)
         if os.path.lexists(target) and not overwrite:
-            msg = f"{target} exists; choose another place, or --overwrite"
-            raise ValueError(msg)
+            raise ArgumentValueError(target, "not exist", NOTHING, "choose another place, or `overwrite`")
 
 
 def require_apart(targets: list[Path], sources: list[Path]) -> None:
@@ -29,8 +28,8 @@ def require_apart(targets: list[Path], sources: list[Path]) -> None:
     for target in targets:
         for source in sources:
             if target.exists() and target.samefile(source):
-                msg = f"OUT must not be IN, which is never touched; got {target} for {source}"
-                raise ValueError(msg)
+                got = Text(f"{target} for {source}")
+                raise ArgumentValueError("OUT", "not be IN, which is never touched", got)
 
 
 @contextmanager

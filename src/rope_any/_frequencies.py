@@ -1,10 +1,11 @@
 """Frequencies: how far each pair of features turns per position. Host numbers, no arrays."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rope_any._checks import MAX_FEATURES, integer, positive, real, shown
+from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, integer, positive, real, shown
 
 Row: TypeAlias = tuple[float, ...]
 """One frequency per pair, in radians per position."""
@@ -76,8 +77,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     """
     dim = integer("rotary_dim", rotary_dim)
     if not 2 <= dim <= MAX_FEATURES or dim % 2:
-        msg = f"rotary_dim must be even and from 2 to {MAX_FEATURES}; got {dim}"
-        raise ValueError(msg)
+        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {MAX_FEATURES}", dim)
     b = positive("base", base)
     # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
     return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
@@ -85,34 +85,29 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 def as_row(values: object) -> Row:
     """Return one row of frequencies as floats, or say what is wrong with it."""
-    if not isinstance(values, tuple | list):
-        raise TypeError(_no_tuple(values))
-    row = tuple(real("frequencies", value) for value in values)
+    row = tuple(real("frequencies", value) for value in _sequence(values))
     for f in row:
         if not abs(f) <= _LARGEST:
-            msg = f"frequencies must be at most 65536 radians per position, and finite; got {f}"
-            raise ValueError(msg)
+            raise ArgumentValueError("frequencies", "be at most 65536 radians per position, and finite", f)
     if not row:
-        msg = "frequencies must have at least one pair; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("frequencies", "have at least one pair", Text("none"))
     return row
 
 
 def as_frequencies(values: object) -> Frequencies:
     """Return host frequencies, one row or several of the same length, as tuples of floats."""
-    if not isinstance(values, tuple | list):
-        raise TypeError(_no_tuple(values))
+    values = _sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values)
     for value in values:
         if not isinstance(value, tuple | list):
-            msg = f"frequencies must be all numbers or all rows of numbers; got {shown(value)} among rows"
-            raise TypeError(msg)
+            got = Text(f"{shown(value)} among rows")
+            raise ArgumentTypeError("frequencies", "be all numbers or all rows of numbers", got)
     rows = tuple(as_row(value) for value in values)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1:
-        msg = f"frequencies must have rows of the same length, one per axis; got lengths {lengths}"
-        raise ValueError(msg)
+        got = Text(f"lengths {lengths}")
+        raise ArgumentValueError("frequencies", "have rows of the same length, one per axis", got)
     return rows
 
 
@@ -121,11 +116,13 @@ def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
     return (freqs,) if isinstance(freqs[0], float) else freqs
 
 
-def _no_tuple(value: object) -> str:
-    return (
-        f"frequencies must be a tuple of floats, or of one such row per axis; got {shown(value)} "
-        "(learned frequencies, an array, go through cos_sin and rotate)"
-    )
+def _sequence(values: object) -> Sequence[object]:
+    """Return `values`; raise unless they are a tuple or a list."""
+    if not isinstance(values, tuple | list):
+        wanted = "be a tuple of floats, or of one such row per axis"
+        hint = "learned frequencies, an array, go through cos_sin and rotate"
+        raise ArgumentTypeError("frequencies", wanted, values, hint)
+    return values
 
 
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:

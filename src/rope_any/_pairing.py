@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeAlias
 
 from rope_any._arrays import Library
-from rope_any._checks import shown
+from rope_any._checks import choice
 
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` rotates feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
@@ -14,11 +14,8 @@ _MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it is a pairing; raise an error that names both if not."""
-    if not isinstance(value, str) or value not in _MEMBER_AXIS:
-        known = " or ".join(f'"{name}"' for name in _MEMBER_AXIS)
-        msg = f"{name} must be {known}; got {shown(value)}"
-        raise (ValueError if isinstance(value, str) else TypeError)(msg)
-    return value  # type: ignore[return-value]  # a key of _MEMBER_AXIS is a Pairing
+    known = 'be "half" or "interleaved"'
+    return choice(name, value, _MEMBER_AXIS, known)  # type: ignore[return-value]  # a key of _MEMBER_AXIS is a Pairing
 
 
 def are_adjacent(pairing: Pairing) -> bool:

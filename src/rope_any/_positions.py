@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import FLOATING, Array, Library, _sharding, is_array, library
-from rope_any._checks import integer, require_known
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Where tokens stand: an array, or numbers on the host."""
@@ -33,8 +33,8 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
     for array in arrays:
         if array is not None:
             return array
-    msg = f"positions must be an array, or come with like= (an array); got {type(positions).__name__}"
-    raise TypeError(msg)
+    wanted, got = "be an array, or come with `like`, an array", Text(type(positions).__name__)
+    raise ArgumentTypeError("positions", wanted, got)
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
@@ -43,8 +43,8 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
         return [positions]
     shape = tuple(positions.shape)
     if not shape or shape[-1] != axes:
-        msg = f"{name} must end in an axis of length {axes}, one for each row of frequencies; got shape {shape}"
-        raise ValueError(msg)
+        wanted = f"end in an axis of length {axes}, one for each row of frequencies"
+        raise ArgumentValueError(name, wanted, Text(f"shape {shape}"))
     return [positions[..., axis] for axis in range(axes)]
 
 
@@ -61,8 +61,8 @@ def consecutive(
         require_fit(first, first + max(length - 1, 0), wide=wide, name=name)
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not lib.is_integer(start):
-        msg = f"{name} must be an integer where they are one number; got {lib.dtype_name(start.dtype)}"
-        raise TypeError(msg)
+        got = Text(lib.dtype_name(start.dtype))
+        raise ArgumentTypeError(name, "be an integer if they are one number", got)
     along = _sharding.replicated(xp.arange(length, dtype=dtype, **place), like=start)
     return lib.cast(start, dtype) + along
 
@@ -138,8 +138,7 @@ def read_positions(
         return _from_host(lib, home, positions, wide=wide, name=name)
     kind = lib.dtype_name(positions.dtype)
     if not lib.is_integer(positions) and kind not in FLOATING:
-        msg = f"{name} must be integers or real numbers; got an array of {kind}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {kind}"))
     return positions, None
 
 
@@ -153,8 +152,7 @@ def _from_host(
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
     if not isinstance(positions, Integral | Sequence):
-        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__))
     numbers, shape = _leaves(positions, name)
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
@@ -169,28 +167,24 @@ def _from_host(
     return array(nearest, whole), array([n - m for n, m in zip(numbers, nearest, strict=True)], xp.float32)
 
 
-_WANTED = "must be an array, an int, a range or a sequence of finite numbers"
+_WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
 def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
     """Return the numbers of a number or of nested sequences in one list, and their shape."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
-            msg = f"{name} {_WANTED}; got sequences within more than 64 others"
-            raise ValueError(msg)
+            raise ArgumentValueError(name, _WANTED, Text("sequences within more than 64 others"))
         parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
-            msg = f"{name} {_WANTED}; got rows of different lengths"
-            raise ValueError(msg)
+            raise ArgumentValueError(name, _WANTED, Text("rows of different lengths"))
         return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
     if isinstance(positions, bool) or not isinstance(positions, Real):
-        msg = f"{name} {_WANTED}; got {type(positions).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__))
     number = int(positions) if isinstance(positions, Integral) else float(positions)
     if not _is_plain(number):
-        msg = f"{name} {_WANTED}; got {number}"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, _WANTED, number)
     return [number], ()
 
 
@@ -204,6 +198,5 @@ def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:
-            got = position if abs(position) < 2**64 else "one beyond 64 bits"  # which may be too long to be shown
-            msg = f"{name} must not exceed {limit} in magnitude here; got {got}"
-            raise ValueError(msg)
+            got = position if abs(position) < 2**64 else Text("one beyond 64 bits")  # which may be too long to be shown
+            raise ArgumentValueError(name, f"not exceed {limit} in magnitude here", got)

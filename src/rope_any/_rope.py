@@ -14,7 +14,7 @@ from rope_any._align import (
     tokens_of,
 )
 from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
-from rope_any._checks import attention_factor, flag, integer
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
 from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
@@ -103,20 +103,15 @@ class Rope:
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
-            msg = (
-                f"frequencies must be a tuple of floats; got an array of {lib.name} "
-                "(learned frequencies go through cos_sin and rotate)"
-            )
-            raise TypeError(msg)
+            got, hint = Text(f"an array of {lib.name}"), "learned frequencies go through cos_sin and rotate"
+            raise ArgumentTypeError("frequencies", "be a tuple of floats", got, hint)
         start = integer("start", self.start)
         if start < 0:
-            msg = f"start must not be negative; got {start}"
-            raise ValueError(msg)
+            raise ArgumentValueError("start", "not be negative", start)
         frequencies = as_frequencies(self.frequencies)
         pairs, blocks = len(as_rows(frequencies)[0]), integer("blocks", self.blocks)
         if blocks < 1 or pairs % blocks:
-            msg = f"blocks must be positive and divide the number of pairs, {pairs}; got {blocks}"
-            raise ValueError(msg)
+            raise ArgumentValueError("blocks", f"be positive and divide the number of pairs, {pairs}", blocks)
         fields = {
             "frequencies": frequencies,
             "pairing": as_pairing(self.pairing),
@@ -294,11 +289,10 @@ class Rope:
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
-            msg = "inverse must be False for a BentTable, which is no rotation; got True"
-            raise ValueError(msg)
+            raise ArgumentValueError("inverse", "be False for a BentTable, which is no rotation", inverse)
         if _is_pair(positions):
-            msg = "positions must be one table for one array; got a pair of tables, which is for queries and keys"
-            raise ValueError(msg)
+            got = Text("a pair of tables, which is for queries and keys")
+            raise ArgumentValueError("positions", "be one table for one array", got)
         call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
         return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
 
@@ -409,8 +403,7 @@ class Rope:
         tokens, places = tokens_of(lib, "keys", keys, axis), []
         for rope, name, at in ((self, "new", new), (source, "old", old)):
             if isinstance(at, Table) or _is_pair(at):
-                msg = f"{name} must be positions, by whose difference keys are moved; got a table"
-                raise TypeError(msg)
+                raise ArgumentTypeError(name, "be positions, by whose difference keys are moved", Text("a table"))
             places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
         move = moved(self._prepared, source._prepared)  # noqa: SLF001  # likewise
         factor = self.attention_factor / source.attention_factor
@@ -487,8 +480,7 @@ class Rope:
         """Raise unless a table has as many pairs as this Rope."""
         check_table(lib, *given)
         if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
-            msg = f"a table in the place of positions must be of shape (..., {pairs}); got {tuple(given.cos.shape)}"
-            raise ValueError(msg)
+            raise ArgumentValueError("positions", f"be of shape (..., {pairs}) if a table", tuple(given.cos.shape))
 
     def _tables(
         self,
@@ -548,16 +540,15 @@ class Rope:
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
         if not isinstance(source, Rope):
-            msg = f"source must be a Rope; got {type(source).__name__}"
-            raise TypeError(msg)
+            raise ArgumentTypeError("source", "be a Rope", source)
 
         def layout(rope: Rope) -> str:
             pairing, start, blocks, pairs, *_ = rope._plan_key
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 
         if layout(self) != layout(source):
-            msg = f"source must turn the same features together, {layout(self)}; got {layout(source)}"
-            raise ValueError(msg)
+            wanted = f"turn the same features together, {layout(self)}"
+            raise ArgumentValueError("source", wanted, Text(layout(source)))
         return source
 
 
@@ -605,8 +596,7 @@ def _are_fewer(queries: Any, keys: Any) -> bool:
     """Whether there are fewer queries than keys; of lengths that are open, both None, the same is assumed."""
     fewer = queries != keys
     if fewer and (queries is None or keys is None or queries > keys):
-        msg = f"q must not be longer than k; got {queries} queries for {keys} keys"
-        raise ValueError(msg)
+        raise ArgumentValueError("q", "not be longer than k", Text(f"{queries} queries for {keys} keys"))
     return bool(fewer)
 
 
@@ -620,8 +610,8 @@ def _one_library(
     sharded = [name for name, x in named.items() if lib.is_sharded(x)]
     if len(sharded) == 1 and len(named) == 2:
         (plain,) = named.keys() - sharded
-        msg = f"q and k must both be sharded or both plain tensors; got a plain {plain} and a sharded {sharded[0]}"
-        raise TypeError(msg)
+        got = Text(f"a plain {plain} and a sharded {sharded[0]}")
+        raise ArgumentTypeError("q and k", "both be sharded or both plain tensors", got)
     return lib
 
 
@@ -646,6 +636,5 @@ _NO_OUTS = None, None
 def _pair(out: Any) -> tuple[Array, Array]:
     """Return the arrays for q and for k; raise unless there are two."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
-        msg = f"out must be a pair of arrays, for q and for k; got {type(out).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", Text(type(out).__name__))
     return out[0], out[1]

@@ -5,7 +5,7 @@ from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._memory import passes_fast_overlap_check, require_writable
-from rope_any._checks import ArgumentValueError, Text, flag, integer
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schedules import Plan, Rotation, plan_schedule
@@ -89,8 +89,8 @@ def rotate(
     require_rotatable(rotation, x, table, out)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
-        msg = f"cos and sin must broadcast to {batch}, the shape of x without its features; got {given}"
-        raise ValueError(msg)
+        wanted = f"broadcast to {batch}, the shape of x without its features"
+        raise ArgumentValueError("cos and sin", wanted, given)
     plan = plan_of(rotation, {"x": x}, (table,), (out,))
     keep_plan(key, plan)
     return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
@@ -101,23 +101,21 @@ def require_rotatable(rotation: Rotation, x: Array, table: Table, out: Array | N
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:
-        msg = f"{name} must have an axis of features; got a 0-d array"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, "have an axis of features", Text("a 0-d array"))
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
-        wanted = f"hold the {2 * pairs} features that {pairs} pairs turn from start={start} on"
+        wanted = f"hold the {2 * pairs} features that {pairs} pairs turn from `start`={start} on"
         raise ArgumentValueError(name, wanted, Text(f"{features} features"))
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
-        msg = f"{name} must be sharded where its positions or its table are; got a plain array (see DTensor.from_local)"
-        raise TypeError(msg)
+        wanted, got = "be sharded if its positions or its table are", Text("a plain array")
+        raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")
     if out is not None:
         if out.shape != x.shape or out.dtype != x.dtype:
-            wanted, got = (f"{tuple(a.shape)} {a.dtype}" for a in (x, out))
-            msg = f"out must have the shape and dtype of {name}, {wanted}; got {got}"
-            raise ValueError(msg)
+            like, given = (Text(f"{tuple(a.shape)} {a.dtype}") for a in (x, out))
+            raise ArgumentValueError("out", f"have the shape and dtype of {name}, {like}", given)
         if lib.wants_gradients(x, cos, sin, out):
-            msg = "out must be left out while gradients are recorded (an array has requires_grad); use no_grad()"
-            raise ValueError(msg)
+            wanted = "be left out while gradients are recorded (an array has requires_grad)"
+            raise ArgumentValueError("out", wanted, NOTHING, "use no_grad()")
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

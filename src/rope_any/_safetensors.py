@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rope_any._checks import NOTHING, ArgumentValueError, Text
 from rope_any.weights import reordered
 
 _LONGEST = 100_000_000  # bytes of a header: the limit of the format
@@ -33,14 +34,14 @@ class Entry(NamedTuple):
 def within(source: Path, /) -> Path:
     """Return the file that a checkpoint is read by: of a folder the one tensor file or the one index in it."""
     if not source.exists():
-        msg = f"{source} must be a .safetensors file, the index of several or a folder; there is no such file"
-        raise ValueError(msg)
+        wanted = "be a .safetensors file, the index of several or a folder"
+        raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
     if not source.is_dir():
         return source
     found = [file for name in _NAMES if (file := source / name).is_file()]
     if len(found) != 1:
-        msg = f"{source} must have either {' or '.join(_NAMES)} in it; got {'both' if found else 'neither'}"
-        raise ValueError(msg)
+        got = Text("both" if found else "neither")
+        raise ArgumentValueError(source, f"have either {' or '.join(_NAMES)} in it", got)
     return found[0]
 
 
@@ -53,8 +54,8 @@ def tensors(source: Path, /) -> dict[Path, dict[str, Entry]]:
     there = {(name, file.name) for file, inside in found.items() for name in inside}
     for name, file in sorted(there ^ set(listed.items())):
         why = "which it doesn't list" if (name, file) in there else "which isn't there"
-        msg = f"{source} must list all tensors of its files, each in one; got {name!r} in {file}, {why}"
-        raise ValueError(msg)
+        got = Text(f"{name!r} in {file}, {why}")
+        raise ArgumentValueError(source, "list all tensors of its files, each in one", got)
     return found
 
 
@@ -66,8 +67,8 @@ def _weight_map(index: Path) -> dict[str, str]:
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         plain = False
     if not plain or not found:
-        msg = f"{index} must be an index of safetensors files: a weight_map from tensors to files beside it"
-        raise ValueError(msg)
+        wanted = "be an index of safetensors files: a weight_map from tensors to files beside it"
+        raise ArgumentValueError(index, wanted)
     return found
 
 
@@ -124,8 +125,8 @@ def _inner(name: str, entry: Entry, axis: int) -> int:
     """Return how many bytes lie behind one feature."""
     count = math.prod(entry.shape[: axis + 1])
     if (entry.end - entry.begin) % max(count, 1):
-        msg = f"{name} must have whole bytes behind each feature of axis {axis}; got shape {entry.shape}"
-        raise ValueError(msg)
+        got = Text(f"shape {entry.shape}")
+        raise ArgumentValueError(Text(name), f"have whole bytes behind each feature of axis {axis}", got)
     return (entry.end - entry.begin) // max(count, 1)
 
 
@@ -140,4 +141,4 @@ def _entry(name: str, value: Any, start: int) -> Entry:
 
 
 def _broken(file: Path, why: str) -> ValueError:
-    return ValueError(f"{file} must be a whole safetensors file: {why}")
+    return ArgumentValueError(file, "be a whole safetensors file", NOTHING, why)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, cast
 
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
+from rope_any._checks import NOTHING, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
-from rope_any._checks import flag
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._kept import constants, kept
 from rope_any._positions import (
@@ -64,8 +64,8 @@ def check_table(lib: Library, cos: Array, sin: Array) -> None:
     lib.require_floating("cos", cos)
     lib.require_floating("sin", sin)
     if cos.shape != sin.shape or cos.ndim == 0:
-        msg = f"cos and sin must have one shape (..., pairs); got {tuple(cos.shape)} and {tuple(sin.shape)}"
-        raise ValueError(msg)
+        got = Text(f"{tuple(cos.shape)} and {tuple(sin.shape)}")
+        raise ArgumentValueError("cos and sin", "have one shape (..., pairs)", got)
 
 
 def cos_sin(
@@ -410,8 +410,8 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
         dtype = xp.float64 if found else xp.float32
     dtype = lib.floating_dtype(dtype)
     if not (wide and lib.has_float64_cosine) and lib.dtype_name(dtype) == "float64":
-        msg = f"dtype must not be float64 on {lib.name} here, which has no float64 cosine; give float32"
-        raise ValueError(msg)
+        wanted = f"not be float64 on {lib.name} here, which has no float64 cosine"
+        raise ArgumentValueError("dtype", wanted, NOTHING, "give float32")
     return dtype
 
 
@@ -468,9 +468,8 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
     xp = lib.xp
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
-        wanted = "(pairs,), (axes, pairs) or (heads, axes, pairs)"
-        msg = f"frequencies must have shape {wanted}; got {tuple(frequencies.shape)}"
-        raise ValueError(msg)
+        wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
+        raise ArgumentValueError("frequencies", wanted, tuple(frequencies.shape))
     real = xp.float64 if lib.has_float64(frequencies) else xp.float32
     position = lib.cast(whole, real) if part is None else lib.cast(whole, real) + part
     frequencies = lib.cast(frequencies, real)
@@ -478,8 +477,8 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
     rows = [frequencies] if axes is None else [frequencies[..., axis, :] for axis in range(axes)]
     if frequencies.ndim == 3:
         if position.ndim < 2:
-            msg = f"positions must be (..., seq, axes) where each head has frequencies; got {tuple(position.shape)}"
-            raise ValueError(msg)
+            wanted = "be (..., seq, axes) if each head has frequencies"
+            raise ArgumentValueError("positions", wanted, tuple(position.shape))
         position = xp.expand_dims(position, axis=-3)  # (..., 1, seq, axes)
         rows = [xp.expand_dims(row, axis=-2) for row in rows]  # (heads, 1, pairs)
     angle = _weighted(position, rows, axes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any._checks import int32, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 
@@ -82,14 +82,11 @@ def export(
     ['q_turned', 'k_turned']
     """
     if not isinstance(rope, Rope):
-        msg = f"rope must be a Rope; got {shown(rope)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("rope", "be a Rope", rope)
     rows = as_rows(rope.frequencies)
     least = rope.start + 2 * len(rows[0])
     features = least if head_dim is None else int32("head_dim", head_dim, least=least)
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        msg = f"dtype must be one of {', '.join(_DTYPES)}; got {shown(dtype)}"
-        raise (ValueError if isinstance(dtype, str) else TypeError)(msg)
+    choice("dtype", dtype, _DTYPES, f"be one of {', '.join(_DTYPES)}")
     length = None if operator_length is None else int32("operator_length", operator_length, least=1)
     spox = _spox()
     axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
@@ -137,11 +134,11 @@ def _by_operator(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tup
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)
     if rope.start or rope.blocks != 1 or not isinstance(rope.frequencies[0], float):
-        msg = f"operator_length must be None unless rope has one axis, one block and start=0; got {length} for {rope}"
-        raise ValueError(msg)
+        wanted, got = "be None unless `rope` has one axis, one block and start=0", Text(f"{length} for {rope}")
+        raise ArgumentValueError("operator_length", wanted, got)
     if (size := 2 * length * pairs * dtype.itemsize) > _LARGEST:
-        msg = f"operator_length must make tables of less than 2 GiB; got {length}, which makes {size / 2**30:.3g} GiB"
-        raise ValueError(msg)
+        got = Text(f"{length}, which makes {size / 2**30:.3g} GiB")
+        raise ArgumentValueError("operator_length", "make tables of less than 2 GiB", got)
     cos, sin = (onnx.const(part.astype(dtype)) for part in rope.table(np.arange(length)))
     options = {"interleaved": int(rope.pairing == "interleaved"), "rotary_embedding_dim": 2 * pairs}
     return tuple(onnx.rotary_embedding(x, cos, sin, positions, **options) for x in (q, k))

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
 
 from rope_any._arrays import X, library, require_array
-from rope_any._checks import MAX_FEATURES, integer, require_known, shown
+from rope_any._checks import NOTHING, MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 from rope_any._pairing import Pairing, as_pairing, members
 
 __all__ = ["convert", "convert_state_dict"]
@@ -183,12 +183,10 @@ def convert_state_dict(
     [0 1 2 3 4 5 6 7]
     """
     if not isinstance(state, Mapping):
-        msg = f"state must be a mapping of names to arrays; got {type(state).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("state", "be a mapping of names to arrays", Text(type(state).__name__))
     for name, w in state.items():
         if not isinstance(name, str):
-            msg = f"state must have names for its arrays; got {shown(name)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError("state", "have names for its arrays", name)
         require_array(name, w)
     order = order_of(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
     axes = chosen({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
@@ -209,22 +207,20 @@ def order_of(
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
-        msg = f"head_dim must be at least 2; got {dim}"
-        raise ValueError(msg)
+        raise ArgumentValueError("head_dim", "be at least 2", dim)
     if not 0 <= first <= dim - 2:
-        msg = f"start must be from 0 to {dim - 2}, so that a pair of a head of {dim} can turn; got {first}"
-        raise ValueError(msg)
+        wanted = f"be from 0 to {dim - 2}, so that a pair of a head of {dim} can turn"
+        raise ArgumentValueError("start", wanted, first)
     turned = dim - first if rotary_dim is None else integer("rotary_dim", rotary_dim)
     if rotary_dim is None and turned % 2:
-        msg = f"head_dim must leave an even number of features from start {first} on; got {dim}"
-        raise ValueError(msg)
+        wanted = f"leave an even number of features from `start` {first} on"
+        raise ArgumentValueError("head_dim", wanted, dim)
     if not 2 <= turned <= dim - first or turned % 2:
-        msg = f"rotary_dim must be even and from 2 to {dim - first}; got {turned}"
-        raise ValueError(msg)
+        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {dim - first}", turned)
     some, of = _heads(heads)
     if of * dim > MAX_FEATURES:
-        msg = f"head_dim, times n for heads of m of n, must be at most {MAX_FEATURES}; got {shown(of * dim)}"
-        raise ValueError(msg)
+        wanted = f"be at most {MAX_FEATURES}, times n for `heads` of m of n"
+        raise ArgumentValueError("head_dim", wanted, of * dim)
     order = list(range(of * dim))
     for head in range(some):
         there, here = (members(pairing, head * dim + first, turned // 2) for pairing in pairings)
@@ -238,12 +234,10 @@ def _heads(value: object) -> tuple[int, int]:
     if value is None:
         return 1, 1
     if not isinstance(value, tuple | list) or len(value) != 2:
-        msg = f"heads must be a pair of integers, (m, n) for m of n heads each; got {shown(value)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("heads", "be a pair of integers, (m, n) for m of n heads each", value)
     some, of = (integer("heads", number) for number in value)
     if not 0 < some <= of:
-        msg = f"heads must be (m, n) with m from 1 to n; got ({some}, {of})"
-        raise ValueError(msg)
+        raise ArgumentValueError("heads", "be (m, n) with m from 1 to n", (some, of))
     return some, of
 
 
@@ -262,13 +256,12 @@ def reordered(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
 def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: int) -> int:
     """Return the axis of the features counted from the front, or say that it doesn't hold whole runs of heads."""
     if not -len(shape) <= axis < len(shape):
-        msg = f"axis must be one that {name} has; got {axis} for shape {shape}"
-        raise ValueError(msg)
+        raise ArgumentValueError("axis", f"be one that {name} has", Text(f"{axis} for shape {shape}"))
     require_known(name, shape)
     if not shape[axis] or shape[axis] % len(order):
-        runs = f"{len(order)} features (head_dim, times n for heads of m of n)"
-        msg = f"head_dim must divide {name} along axis {axis} into runs of {runs}; got shape {shape}"
-        raise ValueError(msg)
+        runs = f"{len(order)} features (`head_dim`, times n for `heads` of m of n)"
+        wanted = f"divide {name} along axis {axis} into runs of {runs}"
+        raise ArgumentValueError("head_dim", wanted, Text(f"shape {shape}"))
     return axis % len(shape)
 
 
@@ -291,24 +284,21 @@ def chosen(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int
 def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
     """Return the tensors that patterns match, with the axis of the first that does."""
     if names is not None and (not isinstance(names, Mapping) or not names):
-        msg = f"names must be a mapping of patterns to axes, not an empty one; got {shown(names)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names)
     for pattern in names or ():
         if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):
-            msg = f"names must be patterns that match a tensor; got {pattern!r}, which matches none"
-            raise ValueError(msg)
+            raise ArgumentValueError("names", "be patterns that match a tensor", pattern, "it matches none")
     axes: dict[str, int] = {}
     for pattern, axis in (NAMES if names is None else names).items():
         number = integer(f"the axis of {pattern!r} in names", axis)
         axes |= {name: number for name in shapes if name not in axes and fnmatchcase(name, pattern)}
     if not axes:
-        msg = "names must be given: the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
-        raise ValueError(msg)
+        hint = "the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
+        raise ArgumentValueError("names", "be given", NOTHING, hint)
     stacks = dict.fromkeys(map(_stack, axes))
     if names is None and len(stacks) > 1:
-        got = " and ".join(map(repr, stacks))
-        msg = f"names must be given where more than one stack of layers makes queries or keys; got {got}"
-        raise ValueError(msg)
+        got = Text(" and ".join(map(repr, stacks)))
+        raise ArgumentValueError("names", "be given if more than one stack of layers makes queries or keys", got)
     return axes
 
 
@@ -328,8 +318,8 @@ def _require_other(name: str, layers: set[str]) -> None:
     """Say that names must be given if a tensor beside those of default names makes queries or keys too."""
     for layer in layers.intersection(_above(name)):
         if _OF_QUERIES_OR_KEYS.search(name.removeprefix(layer)):
-            msg = f"names must be given where others than the default ones make queries or keys; got {name}"
-            raise ValueError(msg)
+            wanted = "be given if others than the default ones make queries or keys"
+            raise ArgumentValueError("names", wanted, Text(name))
 
 
 def _goes_along(  # noqa: PLR0917  # two tensors, and how one of them is reordered
@@ -347,5 +337,5 @@ def _goes_along(  # noqa: PLR0917  # two tensors, and how one of them is reorder
         block = rows // count if count and rows % count == 0 else 0
         if count == 1 or (block.bit_count() == 1 and block % run == 0):
             return False
-    msg = f"{owner} must stand without what can't be reordered with it; got {name} of shape {shape}"
-    raise ValueError(msg)
+    got = Text(f"{name} of shape {shape}")
+    raise ArgumentValueError(Text(owner), "stand without what can't be reordered with it", got)

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 import array_api_compat as compat
 
 from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
 __all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X"]  # from `_library`, to be had from here
 
@@ -31,12 +32,11 @@ def register(record: Library) -> None:
     classes of a library that has a file.
     """
     if not isinstance(record, Library):
-        msg = f"record must be a Library; got {type(record).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("record", "be a Library", record)
     names = [name.split(".") for name in record.types] if isinstance(record.types, tuple) else []
     if not names or any(len(parts) != 2 or parts[0] in _FILES for parts in names):
-        msg = f'types must be classes as ("package.Class",), of a package without a file here; got {record.types!r}'
-        raise ValueError(msg)
+        wanted = 'be classes as ("package.Class",), of a package without a file here'
+        raise ArgumentValueError("types", wanted, record.types)
     for name in [name for name, known in _BY_CLASS.items() if known.name == record.name]:
         del _BY_CLASS[name]
     _BY_CLASS.update(dict.fromkeys(record.types, record))
@@ -107,11 +107,10 @@ def require_array(name: str, x: object) -> Library:
     """Return the record of the library of `x`; raise unless `x`, called `name`, is an array that can be used."""
     record = find(x) if is_array(x) else None
     if record is None:
-        msg = f"{name} must be an array (NumPy, CuPy, PyTorch, JAX, ...); got {type(x).__name__}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, "be an array (NumPy, CuPy, PyTorch, JAX, ...)", Text(type(x).__name__))
     if (refusal := record.refusal(x)) is not None:
-        msg = f"{name} must be {refusal}"
-        raise TypeError(msg)
+        wanted, got = refusal
+        raise ArgumentTypeError(name, f"be {wanted}", Text(got))
     return record
 
 
@@ -129,9 +128,8 @@ def library(**arrays: Array) -> Library:
     records = {name: require_array(name, array) for name, array in arrays.items()}
     record, *others = records.values()
     if any(other is not record for other in others):
-        found = ", ".join(f"{name} of {record.name}" for name, record in records.items())
-        msg = f"{' and '.join(arrays)} must come from one array library; got {found}"
-        raise TypeError(msg)
+        found = Text(", ".join(f"{name} of {record.name}" for name, record in records.items()))
+        raise ArgumentTypeError(" and ".join(arrays), "come from one array library", found)
     _require_same_placement(record, arrays)
     return record
 
@@ -144,8 +142,8 @@ def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
         if place is None:
             first, place = name, here
         elif here is not None and here != place:
-            msg = f"{first} and {name} must be on one device; got {_shown(place)} and {_shown(here)}"
-            raise ValueError(msg)
+            got = Text(f"{_shown(place)} and {_shown(here)}")
+            raise ArgumentValueError(f"{first} and {name}", "be on one device", got)
     record.check_placement(arrays)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import array_api_compat as compat
 
+from rope_any._checks import ArgumentTypeError, Text
+
 Array: TypeAlias = Any
 """An array of any library that speaks the Python array API."""
 
@@ -133,8 +135,8 @@ class Library:
     """The classes of its arrays, as ``"package.Class"``; classes that derive from them are arrays, too."""
 
     # --- which arrays are taken, and where they are ---
-    refusal: Callable[[Array], str | None] = _none
-    """What an array must be that it is not: ``"a dense array; got a nested tensor"``; None for a good one."""
+    refusal: Callable[[Array], tuple[str, str] | None] = _none
+    """What an array must be, and what it is: ``"a dense array", "a nested tensor"``; None for a good one."""
     are_plain: Callable[[tuple[Array, ...]], bool] = _no
     """Whether arrays need no further check: all of the library's own class, dense, and on one device."""
     placement: Callable[[Array], Any] = _device
@@ -254,9 +256,8 @@ class Library:
             return getattr(self.xp, name)
         if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
             return dtype  # NumPy's and ml_dtypes', for libraries that take them and don't name them
-        got = name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__
-        msg = f"dtype must be one of {', '.join(FLOATING)}, and one that the library has; got {got}"
-        raise TypeError(msg)
+        got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
+        raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got)
 
     def compute_dtype(self, x: Array) -> Any:
         """Return the dtype that `x` is rotated in: float64 if it is float64, else float32."""
@@ -269,14 +270,12 @@ class Library:
     def require_floating(self, name: str, x: Array) -> None:
         """Raise unless `x`, called `name`, is a floating-point array."""
         if (dtype := self.dtype_name(x.dtype)) not in FLOATING:
-            msg = f"{name} must be floating-point ({', '.join(FLOATING)}); got {dtype}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(name, f"be floating-point ({', '.join(FLOATING)})", Text(dtype))
 
     def require_integer(self, name: str, x: Array) -> None:
         """Raise unless `x`, called `name`, holds integers."""
         if not self.is_integer(x):
-            msg = f"{name} must be integers; got an array of {self.dtype_name(x.dtype)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
         """Return for each value how many bounds, which ascend, are at or below it."""

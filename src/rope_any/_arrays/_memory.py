@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rope_any._arrays import _sharding
 from rope_any._arrays._library import Array, Library
+from rope_any._checks import ArgumentValueError, Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,27 +29,24 @@ def require_writable(
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
-            msg = f"{name} must be sharded as {onto_name} is, {wanted}; got {given}"
-            raise ValueError(msg)
+            raise ArgumentValueError(name, f"be sharded as {onto_name} is, {wanted}", Text(given))
         x, onto, apart = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in apart.items()}
     if lib.read_only(x):
         which = "is read-only" if lib.host is not None else f"{lib.name} cannot write"
-        msg = f"{name} must be an array that can be written; got one that {which}"
-        raise ValueError(msg)
+        raise ArgumentValueError(name, "be an array that can be written", Text(f"one that {which}"))
     target = lib.addresses(x)
     if target is None:
         return
     if _overlaps_itself(target):
-        msg = f"{name} must have an address for each element; got a broadcast or self-overlapping view"
-        raise ValueError(msg)
+        got = Text("a broadcast or self-overlapping view")
+        raise ArgumentValueError(name, "have an address for each element", got)
     source = lib.addresses(onto)
     if source is not None and not _identical(target, source) and _overlap(target, source):
-        msg = f"{name} must be {onto_name} itself or not overlap it; got a view that overlaps it in part"
-        raise ValueError(msg)
+        got = Text("a view that overlaps it in part")
+        raise ArgumentValueError(name, f"be {onto_name} itself or not overlap it", got)
     for other, array in apart.items():
         if array is not None and (source := lib.addresses(array)) is not None and _overlap(target, source):
-            msg = f"{name} must not overlap {other}; got arrays that share memory"
-            raise ValueError(msg)
+            raise ArgumentValueError(name, f"not overlap {other}", Text("arrays that share memory"))
 
 
 def passes_fast_overlap_check(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rope_any._arrays._library import Array
+from rope_any._checks import ArgumentValueError, Text
 
 
 def is_sharded(x: Array) -> bool:
@@ -55,11 +56,13 @@ def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
     if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
-        msg = f"{name} must be replicated or sharded in plain pieces; got placements {x.placements} (redistribute it)"
-        raise ValueError(msg)
+        raise _badly_placed(name, "be replicated or sharded in plain pieces", x)
     if any(placed.is_shard(axis) for placed in x.placements):
-        msg = f"{name} must not be sharded along {of}; got placements {x.placements} (redistribute it)"
-        raise ValueError(msg)
+        raise _badly_placed(name, f"not be sharded along {of}", x)
+
+
+def _badly_placed(name: str, wanted: str, x: Array) -> ArgumentValueError:
+    return ArgumentValueError(name, wanted, Text(f"placements {x.placements}"), "redistribute it")
 
 
 def _require_default_shards(name: str, x: Array) -> None:
@@ -71,11 +74,8 @@ def _require_default_shards(name: str, x: Array) -> None:
             each = -(-n // shards)
             wanted[placed.dim] = max(min(each, n - shard * each), 0)
     if at and tuple(x.to_local().shape) != tuple(wanted):
-        msg = (
-            f"{name} must be cut as torch's distribute_tensor cuts it, into a shard of shape {tuple(wanted)} here; "
-            f"got {tuple(x.to_local().shape)}"
-        )
-        raise ValueError(msg)
+        cut = f"be cut as torch's distribute_tensor cuts it, into a shard of shape {tuple(wanted)} here"
+        raise ArgumentValueError(name, cut, tuple(x.to_local().shape))
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
@@ -108,11 +108,8 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
         # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
         if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):
-            msg = (
-                f"{name} must be replicated or sharded as what it turns, {wanted}, for nothing is sent; "
-                f"got placements {a.placements} (redistribute it)"
-            )
-            raise ValueError(msg)
+            what = f"be replicated or sharded as what it turns, {wanted}, for nothing is sent"
+            raise _badly_placed(name, what, a)
     return a if a.placements == wanted else a.redistribute(placements=wanted)
 
 

@@ -10,6 +10,7 @@ import cupy
 from rope_any._arrays import _memory
 from rope_any._arrays._compilers import PairLayout
 from rope_any._arrays._library import Array, Compiler, Library
+from rope_any._checks import ArgumentValueError, Text
 from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.cupy  # typed in part
@@ -19,8 +20,8 @@ def _check_placement(arrays: dict[str, Array]) -> None:
     """Raise unless arrays are on the current device, where CuPy makes all new ones, whatever they are made of."""
     name, x = next(iter(arrays.items()))
     if x.device != (current := cupy.cuda.Device()):
-        msg = f"{name} must be on CuPy's current device, {current}; got {x.device} (see cupy.cuda.Device)"
-        raise ValueError(msg)
+        wanted, got = f"be on CuPy's current device, {current}", Text(x.device)
+        raise ArgumentValueError(name, wanted, got, "see cupy.cuda.Device")
 
 
 def _addresses(x: Array) -> Any:

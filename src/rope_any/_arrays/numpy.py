@@ -13,11 +13,11 @@ from rope_any._arrays import _memory, _numba, _threads
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 
 
-def _refusal(x: Array) -> str | None:
+def _refusal(x: Array) -> tuple[str, str] | None:
     if isinstance(x, np.ma.MaskedArray):
-        return f"a plain array; got {type(x).__name__}, whose mask would be lost"
+        return "a plain array", f"{type(x).__name__}, whose mask would be lost"
     if isinstance(x, np.matrix):
-        return "an array (NumPy, CuPy, PyTorch, JAX, ...); got matrix, whose axes are always two"
+        return "an array (NumPy, CuPy, PyTorch, JAX, ...)", "matrix, whose axes are always two"
     return None
 
 

@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext  # of set_default_device, which do
 
 from rope_any._arrays import _memory, _numba, _sharding
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
+from rope_any._checks import ArgumentValueError, Text
 from rope_any._formula import rotate_component
 
 xp: Any = array_api_compat.torch  # typed in part, as are the functions below
@@ -26,9 +27,9 @@ _is_functional: Any = torch._is_functional_tensor  # noqa: SLF001  # likewise
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _refusal(x: Array) -> str | None:
+def _refusal(x: Array) -> tuple[str, str] | None:
     if x.is_nested or x.layout != torch.strided:
-        return f"a dense array; got a {'nested' if x.is_nested else x.layout} tensor"
+        return "a dense array", f"a {'nested' if x.is_nested else x.layout} tensor"
     return None
 
 
@@ -44,8 +45,8 @@ def _check_placement(arrays: dict[str, Array]) -> None:
     meshes = {name: array.device_mesh for name, array in arrays.items() if _sharding.is_sharded(array)}
     for name, mesh in meshes.items():
         if mesh != (wanted := next(iter(meshes.values()))):
-            msg = f"{next(iter(meshes))} and {name} must be on one device mesh; got {wanted} and {mesh}"
-            raise ValueError(msg)
+            got = Text(f"{wanted} and {mesh}")
+            raise ArgumentValueError(f"{next(iter(meshes))} and {name}", "be on one device mesh", got)
 
 
 def _has_float64(x: Array) -> bool:
