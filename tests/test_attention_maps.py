@@ -228,8 +228,8 @@ def test_wrong_sizes_are_named(function, name, wrong):
     [
         (np.zeros(3), TypeError, "positions must be integers; got an array of float64"),
         (np.zeros(3, bool), TypeError, "positions must be integers or real numbers; got an array of bool"),
-        ("abc", TypeError, "positions must be an array, or come with like="),
-        ([1, 2], TypeError, "positions must be an array, or come with like="),
+        ("abc", TypeError, "positions must be an array, or come with `like`"),
+        ([1, 2], TypeError, "positions must be an array, or come with `like`"),
     ],
 )
 def test_wrong_positions_are_named(function, wrong, kind, message):

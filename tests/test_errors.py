@@ -124,7 +124,7 @@ CASES = {
     "learned for heads, one token": (
         lambda: ra.cos_sin(np.zeros(2), np.ones((1, 2, 3))),
         ValueError,
-        r"positions must be \(..., seq, axes\) where each head has frequencies; got \(2,\)",
+        r"positions must be \(..., seq, axes\) if each head has frequencies; got \(2,\)",
     ),
     "learned for heads, other axes": (
         lambda: ra.cos_sin(np.zeros((5, 3)), np.ones((1, 2, 3))),
@@ -136,7 +136,7 @@ CASES = {
     "unknown pairing": (
         lambda: ra.Rope(F, pairing="neox"),
         ValueError,
-        'pairing must be "half" or "interleaved"; got str \'neox\'',
+        'pairing must be "half" or "interleaved"; got \'neox\'',
     ),
     "pairing a bool": (lambda: ra.Rope(F, pairing=True), TypeError, "pairing must be .* got bool True"),
     "negative start": (
@@ -160,7 +160,7 @@ CASES = {
     "no library": (
         lambda: ra.cos_sin([1, 2], F),
         TypeError,
-        r"positions must be an array, or come with like= .*list",
+        r"positions must be an array, or come with `like`.* got list",
     ),
     "string positions": (lambda: ra.cos_sin("12", F, like=X), TypeError, "positions .* got str"),
     "float position": (lambda: ra.cos_sin(1.5, F, like=X), TypeError, "positions .* got float"),
@@ -252,8 +252,8 @@ CASES = {
     "cos 0-d": (lambda: rotate(cos=np.asarray(0.5), sin=np.asarray(0.5)), ValueError, "cos and sin"),
     "more pairs than features": (lambda: rotate(X[..., :7]), ValueError, "x .* 4 pairs .* got 7 features"),
     "no pairs": (lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0]), ValueError, "x .* 0 pairs"),
-    "start too far": (lambda: rotate(start=1), ValueError, "x .* from start=1 on; got 8 features"),
-    "rotate negative start": (lambda: rotate(start=-1), ValueError, "start=-1"),
+    "start too far": (lambda: rotate(start=1), ValueError, "x .* from `start`=1 on; got 8 features"),
+    "rotate negative start": (lambda: rotate(start=-1), ValueError, "from `start`=-1 on"),
     "tables of other tokens": (
         lambda: rotate(cos=COS[:2], sin=SIN[:2]),
         ValueError,
@@ -267,7 +267,7 @@ CASES = {
     "rotate unknown pairing": (
         lambda: rotate(pairing="halves"),
         ValueError,
-        "pairing must be .* got str 'halves'",
+        "pairing must be .* got 'halves'",
     ),
     # out
     "out of another shape": (
@@ -342,12 +342,12 @@ CASES = {
     "a table of other pairs": (
         lambda: ROPE.apply(X, ra.Table(COS[:, :2], SIN[:, :2])),
         ValueError,
-        r"table .* \(\.\.\., 4\); got \(3, 2\)",
+        r"positions must be of shape \(\.\.\., 4\) if they are a table; got \(3, 2\)",
     ),
     "a table as wide as the features": (
         lambda: ROPE.apply(np.ones((3, 16), "f4"), ra.Table(*(np.concatenate([t, t], -1) for t in (COS, SIN)))),
         ValueError,
-        "table .* got",
+        "positions .* table; got",
     ),
     "a table of lists": (lambda: ROPE.apply(X, ra.Table([[1.0]], [[0.0]])), TypeError, "cos must be an array .* list"),
     "half a table": (lambda: ROPE(X, X, ra.Table(COS, None)), TypeError, "sin must be an array .* NoneType"),
@@ -366,12 +366,12 @@ CASES = {
     "a bent table of other pairs": (
         lambda: ROPE.apply(X, ra.BentTable(COS[:, :2], SIN[:, :2])),
         ValueError,
-        r"table .* \(\.\.\., 4\); got",
+        r"positions must be of shape \(\.\.\., 4\) if they are a table; got",
     ),
     "a pair of tables, one of other pairs": (
         lambda: ROPE(X, X, (ra.Table(COS, SIN), ra.Table(COS[:, :2], SIN[:, :2]))),
         ValueError,
-        r"table .* \(\.\.\., 4\); got",
+        r"positions must be of shape \(\.\.\., 4\) if they are a table; got",
     ),
     "a pair of tables, one of other tokens": (
         lambda: ROPE(X, X, (ra.Table(COS, SIN), ra.Table(COS[:2], SIN[:2]))),
@@ -464,7 +464,7 @@ CASES = {
     # rules of positions
     "count negative": (lambda: ra.positions.unscaled_first(P, -1), ValueError, "count must be from 0 .* got -1"),
     "count a float": (lambda: ra.positions.unscaled_first(P, 2.0), TypeError, "count must be an integer; got float"),
-    "a rule without like": (lambda: ra.positions.unscaled_first([1], 2), TypeError, "positions .* like= .* got list"),
+    "a rule without like": (lambda: ra.positions.unscaled_first([1], 2), TypeError, "positions .* `like`.* got list"),
     "a rule of bools": (lambda: ra.positions.unscaled_first(P > 1, 2), TypeError, "positions .* array of bool"),
     "a rule of NaN": (lambda: ra.positions.unscaled_first([NAN], 2, like=X), ValueError, "positions .* got nan"),
     "a rule, like a list": (lambda: ra.positions.unscaled_first(P, 2, like=[1.0]), TypeError, "like must be an array"),
@@ -483,8 +483,12 @@ CASES = {
     ),
     "head_dim 1": (lambda: convert(head_dim=1), ValueError, "head_dim must be at least 2; got 1"),
     "head_dim a bool": (lambda: convert(head_dim=True), TypeError, "head_dim must be an integer; got bool True"),
-    "head_dim beyond all": (lambda: convert(head_dim=10**9), ValueError, "head_dim, .* at most 1048576; got int 10*$"),
-    "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got str 'neox'"),
+    "head_dim beyond all": (
+        lambda: convert(head_dim=10**9),
+        ValueError,
+        "head_dim must be at most 1048576, .* `heads`.*; got 10*$",
+    ),
+    "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got 'neox'"),
     "target no name": (lambda: convert(target=None), TypeError, "target must be .* got None"),
     "rotary_dim beyond the head": (lambda: convert(rotary_dim=6), ValueError, "rotary_dim .* from 2 to 4; got 6"),
     "rotary_dim odd in a head": (lambda: convert(rotary_dim=3), ValueError, "rotary_dim must be even .* got 3"),
@@ -506,7 +510,7 @@ CASES = {
     "a name that matches nothing": (
         lambda: convert_state(names={"*": 0, "*.wk.*": 0}),
         ValueError,
-        r"names must be patterns that match a tensor; got '\*.wk.\*', which matches none",
+        r"names must be patterns that match a tensor; got '\*.wk.\*'; it matches none",
     ),
     "a name without its axis": (
         lambda: convert_state(names={"*": None}),
@@ -618,7 +622,7 @@ CASES = {
         TypeError,
         "like must be an array .* got list",
     ),
-    "unrotated: no like": (lambda: at.unrotated([1], before=1), TypeError, "positions .* like= .* got list"),
+    "unrotated: no like": (lambda: at.unrotated([1], before=1), TypeError, "positions .* `like`.* got list"),
     "unrotated: one number": (lambda: at.unrotated(7, like=X), ValueError, r"positions .* \(..., seq\); got \(\)"),
     "unrotated: no seq": (lambda: at.unrotated(P, axes=3), ValueError, r"positions .* seq, 3\); got \(3,\)"),
     "unrotated: other axes": (lambda: at.unrotated(X, axes=2), ValueError, r"positions .* seq, 2\); got \(2, 3, 8\)"),

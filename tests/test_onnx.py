@@ -294,12 +294,12 @@ WRONG = {
     "no positions": (
         lambda: ROPE.apply(GRAPH["float32"]),
         ValueError,
-        "positions must be given one by one .* open; got int 0",
+        "positions must be given one by one .* open; got 0",
     ),
     "an offset": (
         lambda: ROPE.apply(GRAPH["float32"], 5),
         ValueError,
-        "positions must be given one by one .* got int 5",
+        "positions must be given one by one .* got 5",
     ),
     "q open, k not": (
         lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),
@@ -329,7 +329,7 @@ WRONG = {
     ),
     "float head_dim": (export(head_dim=16.0), TypeError, "head_dim must be an integer; got float 16.0"),
     "bool head_dim": (export(head_dim=True), TypeError, "head_dim must be an integer; got bool"),
-    "dtype float64": (export(dtype="float64"), ValueError, "dtype must be one of .*; got str 'float64'"),
+    "dtype float64": (export(dtype="float64"), ValueError, "dtype must be one of .*; got 'float64'"),
     "dtype of NumPy": (export(dtype=np.float32), TypeError, "dtype must be one of .*; got type"),
     "no length": (export(operator_length=0), ValueError, "operator_length must be from 1 to .*; got 0"),
     "float length": (export(operator_length=1e3), TypeError, "operator_length must be an integer; got float"),
@@ -339,7 +339,7 @@ WRONG = {
         f"operator, {kind}": (
             export(kind, operator_length=9),
             ValueError,
-            "operator_length must be None unless rope has one axis, one block and start=0; got 9 for Rope",
+            "operator_length must be None unless `rope` has one axis, one block and start=0; got 9 for Rope",
         )
         for kind in KINDS
         if kind not in PLAIN
@@ -427,7 +427,7 @@ def test_what_the_command_refuses_leaves_nothing(entries, words, message, tmp_pa
 def test_a_file_is_replaced_only_when_asked(tmp_path):
     config(tmp_path, **LLAMA)
     (tmp_path / "rope.onnx").write_text("mine", encoding="utf-8")
-    assert "rope.onnx exists" in command("rope.onnx", cwd=tmp_path).stderr
+    assert "rope.onnx must not exist" in command("rope.onnx", cwd=tmp_path).stderr
     assert (tmp_path / "rope.onnx").read_text(encoding="utf-8") == "mine"
     assert command("rope.onnx", "--overwrite", cwd=tmp_path).returncode == 0
     onnx.checker.check_model(onnx.load(tmp_path / "rope.onnx"))

@@ -279,7 +279,7 @@ def test_a_second_table_goes_straight_to_its_angles(put, fused, monkeypatch):
             ROPE.table(range(7), **other)
     ROPE.table(range(0, 8, 2), like=like)
     assert len(made) == 6
-    with pytest.raises(TypeError, match="must be an array, or come with like="):
+    with pytest.raises(TypeError, match="must be an array, or come with `like`"):
         ROPE.table(range(7))
     with pytest.raises(ValueError, match="positions must not exceed"):
         ROPE.table(range(2**53, 2**53 + 2), like=like)
@@ -468,7 +468,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
     "a 0-d array of a float": (
         _at(lambda put: put(np.asarray(3))),
         _at(lambda put: put(np.asarray(3.0))),
-        "must be an integer where they are one number",
+        "must be an integer if they are one number",
     ),
     "positions of a float dtype": (_at(lambda put: put(np.arange(6))), _at(lambda put: put(np.arange(6.0) / 3)), None),
     "positions of a bool dtype": (
@@ -508,7 +508,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
     "a table of fewer pairs": (
         _at(lambda put: ROPE.table(put(np.arange(6)))),
         _at(lambda put: ra.Table(*(part[:, :8] for part in ROPE.table(put(np.arange(6)))))),
-        "a table in the place of positions must be of shape",
+        "positions must be of shape (..., 16) if they are a table; got (6, 8)",
     ),
     "a bent table": (_at(lambda put: ROPE.table(put(np.arange(6)))), BENT, None),
     "a bent table backwards": (

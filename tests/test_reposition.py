@@ -172,7 +172,7 @@ BAD = {
     "a number that is no integer": (
         lambda: ROPE.reposition(K, np.asarray(0.5), 0),
         TypeError,
-        "^old must be an integer where they are one number; got float64",
+        "^old must be an integer if they are one number; got float64",
     ),
     "a number too large": (lambda: ROPE.reposition(K, 0, 2**60), ValueError, "^new must not exceed"),
     "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),

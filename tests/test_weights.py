@@ -288,7 +288,7 @@ def test_quantised_weights_that_cannot_be_reordered(name):
 def test_names_must_be_given_where_others_make_queries_or_keys(other):
     """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
     state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
-    with pytest.raises(ValueError, match=f"names must be given where .* got l.0.attn.{other}"):
+    with pytest.raises(ValueError, match=f"names must be given if others .* got l.0.attn.{other}"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"*.q_norm.weight": 0}) == {"l.0.attn.q_norm.weight"}
 
@@ -300,9 +300,7 @@ def test_names_must_be_given_where_there_are_two_stacks(other):
         other: np.zeros((8, 8))
     }
     stack = re.escape(repr({"v": "vision.blocks", "0": "", "p": "pool"}[other[0]]))
-    with pytest.raises(
-        ValueError, match=f"names must be given where more than one .* 'text.model.layers' and {stack}$"
-    ):
+    with pytest.raises(ValueError, match=f"names must be given if more than one .* 'text.model.layers' and {stack}$"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"text.*": 0}) == set(state) - {other}
 
@@ -516,7 +514,7 @@ def test_a_checkpoint_of_several_files(tmp_path, rng):
     assert before == {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"model-1.safetensors"}
     done = convert(sharded, tmp_path / "new" / "out")
-    assert done.exit_code == 2 and "exists" in done.stderr
+    assert done.exit_code == 2 and "must not exist" in done.stderr
     assert convert(sharded, tmp_path / "new" / "out", "--overwrite").exit_code == 0
     done = convert(sharded, sharded.parent, "--overwrite")
     assert done.exit_code == 2 and "OUT must not be IN" in done.stderr
@@ -585,7 +583,7 @@ def test_what_has_come_meanwhile_is_not_replaced(tmp_path, rng, monkeypatch):
     copy = _safetensors.copy
     monkeypatch.setattr(_safetensors, "copy", lambda *args, **how: (copy(*args, **how), out.write_text("new")))
     done = convert(file, out)
-    assert done.exit_code == 2 and "out.safetensors exists" in done.stderr
+    assert done.exit_code == 2 and "out.safetensors must not exist" in done.stderr
     assert out.read_text() == "new" and len(list(tmp_path.iterdir())) == 2
 
 
@@ -668,7 +666,7 @@ def test_a_link_to_a_file_is_replaced_and_one_to_nothing_is_something(tmp_path, 
     for aim in ("none", "some"):
         (tmp_path / "some").write_text("what was there")
         out.symlink_to(tmp_path / aim)
-        assert "exists" in convert(file, out).stderr and out.is_symlink()
+        assert "must not exist" in convert(file, out).stderr and out.is_symlink()
         assert convert(file, out, "--overwrite").exit_code == 0 and not out.is_symlink()
         assert (tmp_path / "some").read_text() == "what was there"
         out.unlink()
@@ -782,7 +780,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
     corrupt(kind, file)
     done = convert(file, tmp_path / "out.safetensors")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert re.fullmatch(r"rope-any: .*in.safetensors must be a whole safetensors file: .*\n", done.stderr), done.stderr
+    assert re.fullmatch(r"rope-any: .*in.safetensors must be a whole safetensors file; .*\n", done.stderr), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
@@ -795,7 +793,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
         ),
         (
             ["--head-dim", "5"],
-            "rope-any: --head-dim must leave an even number of features from start 0 on; got 5",
+            "rope-any: --head-dim must leave an even number of features from --start 0 on; got 5",
         ),
         (["--from", "both"], "--from must be one of 'half', 'interleaved'; got 'both'"),
         (["--name", "*.wq.weight"], "rope-any: --name must be patterns that match a tensor; got '*.wq.weight'"),

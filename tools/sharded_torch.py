@@ -395,7 +395,7 @@ REFUSED = {
     "features": (
         lambda: ROPES["half"].apply(put(random(*X), Shard(3))),
         ValueError,
-        r"x must not be sharded along its features, which turn in pairs; got placements \(Shard\(dim=3\),\) \(redist",
+        r"x must not be sharded along its features, which turn in pairs; got placements \(Shard\(dim=3\),\); redist",
     ),
     "sums to be made": (
         lambda: ROPES["half"].apply(DTensor.from_local(random(*X), MESHES[1], (Partial(),), run_check=False)),
@@ -415,7 +415,7 @@ REFUSED = {
     "a plain tensor by a sharded table": (
         lambda: ROPES["half"].apply(random(*X), put(torch.arange(8), WHOLE)),
         TypeError,
-        "x must be sharded where its positions or its table are; got a plain array",
+        "x must be sharded if its positions or its table are; got a plain array",
     ),
     "plain queries and sharded keys": (
         lambda: ROPES["half"](random(*X), put(random(*X), SEQ)),

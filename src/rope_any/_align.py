@@ -5,7 +5,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array, Library, _sharding, is_array
-from rope_any._checks import ArgumentValueError, Text, integer, require_known
+from rope_any._checks import ArgumentValueError, Text, brief, integer, require_known
 from rope_any._positions import Positions, SplitPositions, as_position_array, by_axis, consecutive, split_positions
 from rope_any._table import Table
 
@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
-        got = Text(f"{seq_axis} for shape {tuple(x.shape)}")
+        got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got)
     if isinstance(count := x.shape[seq_axis], float):
         require_known(name, x.shape)

@@ -480,7 +480,8 @@ class Rope:
         """Raise unless a table has as many pairs as this Rope."""
         check_table(lib, *given)
         if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
-            raise ArgumentValueError("positions", f"be of shape (..., {pairs}) if a table", tuple(given.cos.shape))
+            wanted = f"be of shape (..., {pairs}) if they are a table"
+            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape))
 
     def _tables(
         self,

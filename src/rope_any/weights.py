@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
 
 from rope_any._arrays import X, library, require_array
-from rope_any._checks import NOTHING, MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
+from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentTypeError, ArgumentValueError, Text, integer, require_known
 from rope_any._pairing import Pairing, as_pairing, members
 
 __all__ = ["convert", "convert_state_dict"]
