@@ -735,7 +735,7 @@ CASE = cases()["plain"]
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got str \'neox\''),
+        ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
         ({"pairing": 1}, TypeError, "pairing must be"),
         ({"head_dim": 32.0}, TypeError, "head_dim must be an integer; got float 32.0"),
         (
