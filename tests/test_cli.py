@@ -121,7 +121,7 @@ def test_inverse_and_a_short_q(files):
     [
         ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; see "),
         ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
-        ("rotate q.npy --pairing half -o .", "q.npy exists"),
+        ("rotate q.npy --pairing half -o .", "q.npy must not exist"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),
         ("rotate q.npy k.npy q.npy --pairing half -o out", "give one array, or q and k"),
         (
