@@ -123,7 +123,7 @@ def test_inverse_and_a_short_q(files):
         ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
         ("rotate q.npy --pairing half -o .", "q.npy must not exist"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),
-        ("rotate q.npy k.npy q.npy --pairing half -o out", "give one array, or q and k"),
+        ("rotate q.npy k.npy q.npy --pairing half -o out", "FILE must be one array, or q and k; got 3 files"),
         (
             "rotate q.npy --pairing half --positions here -o out",
             "--positions must be an integer or a .npy file; got 'here'",
@@ -683,7 +683,7 @@ def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
         ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got 'mine'"),
         (
             "mine:left --pairing half",
-            "MODULE:FUNCTION must name what is there; got 'mine:left', without 'left'",
+            "MODULE:FUNCTION must name what is there; got 'mine:left'; there is no 'left'",
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rope_any._checks import ArgumentValueError, Text, inside
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain, parts
@@ -63,8 +64,7 @@ def _naming(file: Path) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        msg = f"{printed(file)}: {error}"
-        raise ValueError(msg) from None
+        raise inside(printed(file), error) from None
 
 
 def lengths(one: Explanation) -> dict[str, float]:
@@ -94,6 +94,5 @@ def only(told: tuple[Explanation, ...]) -> tuple[Rope, int]:
     found = {(one.rope, one.facts["head_dim"].value): title(one) for one in told if one.rope is not None}
     if len(found) != 1:
         got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"
-        msg = f"the config must have one rotation; got {got}"
-        raise ValueError(msg)
+        raise ArgumentValueError("the config", "have one rotation", Text(got))
     return next(iter(found))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rope_any import _files, _safetensors
-from rope_any._checks import shown
+from rope_any._checks import ArgumentValueError, Text
 from rope_any._pairing import Pairing
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
 from rope_any.weights import chosen, order_of
@@ -90,13 +90,11 @@ def _share(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     some, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= some <= of:
-        msg = f"--heads must be M/N, like 2/3, with M from 1 to N; got {shown(text)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("--heads", "be M/N, like 2/3, with M from 1 to N", text)
     return some, of
 
 
 def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
     if axis is not None and not patterns:
-        msg = f"--axis must come with --name; got {axis} alone"
-        raise ValueError(msg)
+        raise ArgumentValueError("--axis", "come with --name", Text(f"{axis} alone"))
     return dict.fromkeys(patterns, axis or 0) if patterns else None

@@ -13,7 +13,7 @@ import typer
 
 from rope_any import _files
 from rope_any import plot as pictures
-from rope_any._checks import int32, shown
+from rope_any._checks import ArgumentValueError, Text, int32, shown
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json
 from rope_any.cli._configs import (
@@ -104,22 +104,17 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
     """Say what is wrong with the words of a command."""
     if kind not in KINDS:
         got = "none" if Path(kind).exists() or not files else shown(kind)
-        msg = f"KIND must be one of {', '.join(KINDS)}, after CONFIG; got {got}"
-        raise ValueError(msg)
+        raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", Text(got))
     if not files:
-        msg = f"CONFIG must be given before {kind}; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("CONFIG", f"be given before {kind}", Text("none"))
     for name in options:
         if OPTIONS.get(kind) != name:
             users = " or ".join(user for user, option in OPTIONS.items() if option == name)
-            msg = f"--{name} must come with {users}; got it with {kind}"
-            raise ValueError(msg)
+            raise ArgumentValueError(f"--{name}", f"come with {users}", Text(f"it with {kind}"))
     if len(files) > 1 and kind != "wavelengths":
-        msg = f"{kind} must be of one CONFIG; got {len(files)}"
-        raise ValueError(msg)
+        raise ArgumentValueError(kind, "be of one CONFIG", len(files))
     if output.suffix.lower() not in SUFFIXES:
-        msg = f"--output must end in {', '.join(SUFFIXES)}; got {str(output)!r}"
-        raise ValueError(msg)
+        raise ArgumentValueError("--output", f"end in {', '.join(SUFFIXES)}", str(output))
 
 
 def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
@@ -131,8 +126,7 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
         for kind, one in zip(kinds, turning, strict=True):
             found[", ".join(filter(None, [name, kind if len(kinds) > 1 else None, _for_length(one)]))] = one
     if not found:
-        msg = "CONFIG must have a rotation; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("CONFIG", "have a rotation", Text("none"))
     each = {name: lengths(one) for name, one in found.items()}
     alike = all(of == next(iter(each.values())) for of in each.values())
     labels = [name if alike else _with_lengths(name, of) for name, of in each.items()]
@@ -179,8 +173,7 @@ def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str
 
 def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
     if position is None:
-        msg = "--position must be given with hands; got none"
-        raise ValueError(msg)
+        raise ArgumentValueError("--position", "be given with hands", Text("none"))
     places = [_number(text) for text in position.split(",")]
     return pictures.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
 
@@ -194,8 +187,7 @@ def _number(text: str) -> float:
         with suppress(ValueError):
             if isinstance(number := kind(text), int) or math.isfinite(number):
                 return number
-    msg = f"--position must be a number, or one for each axis, like 3,20,500; got {text!r}"
-    raise ValueError(msg)
+    raise ArgumentValueError("--position", "be a number, or one for each axis, like 3,20,500", text)
 
 
 def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":

@@ -8,6 +8,7 @@ import typer
 
 from rope_any import _files
 from rope_any._arrays import require_array
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
@@ -62,8 +63,7 @@ def rotate(
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     """Return where the results go, having made sure that nothing is lost there."""
     if len(files) > 2:
-        msg = f"give one array, or q and k; got {len(files)} files"
-        raise ValueError(msg)
+        raise ArgumentValueError("FILE", "be one array, or q and k", Text(f"{len(files)} files"))
     targets = [output / file.name for file in files]
     if len(set(targets)) < len(targets):
         msg = f"results would overwrite each other: both are called {targets[0].name}"
@@ -73,25 +73,24 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
-    wanted = f"{file} must be a .npy file of one array of numbers"
+    wanted = "be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        msg = f"{wanted}; {'there is no such file' if isinstance(error, FileNotFoundError) else error.strerror}"
-        raise ValueError(msg) from None
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ArgumentValueError(file, wanted, NOTHING, why) from None
     except (EOFError, ValueError) as error:
-        raise ValueError(wanted) from error
+        raise ArgumentValueError(file, wanted) from error
     if not isinstance(array, np.ndarray):
-        msg = f"{wanted}; got an archive"
-        raise TypeError(msg)
+        raise ArgumentTypeError(file, wanted, Text("an archive"))
     return array
 
 
 def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
     """Return how many features an array has, which all turn."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
-        msg = f"{file} must have an even number of features, or --rotary-dim be given; got shape {array.shape}"
-        raise ValueError(msg)
+        wanted = "have an even number of features, or --rotary-dim be given"
+        raise ArgumentValueError(file, wanted, Text(f"shape {array.shape}"))
     return int(array.shape[-1])
 
 
@@ -101,6 +100,5 @@ def _positions(text: str) -> Any:
     except ValueError:
         pass
     if not text.endswith(".npy"):
-        msg = f"positions must be an integer or a .npy file; got {text!r}"
-        raise ValueError(msg)
+        raise ArgumentValueError("positions", "be an integer or a .npy file", text)
     return np.asarray(_load(Path(text)))

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from rope_any._arrays import INSTALLABLE, Array, installed
-from rope_any._checks import shown
+from rope_any._checks import ArgumentValueError
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.testing import Case, cases, check_rotary
 
@@ -81,8 +81,7 @@ def _function(target: str) -> Callable[..., Any]:
     """Return what a target names; modules are looked for where the command is run, too."""
     module, _, name = target.partition(":")
     if not module or not name:
-        msg = f"MODULE:FUNCTION must be like package.module:function; got {shown(target)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("MODULE:FUNCTION", "be like package.module:function", target)
     sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(module)
@@ -91,8 +90,7 @@ def _function(target: str) -> Callable[..., Any]:
         raise ImportError(msg) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            msg = f"MODULE:FUNCTION must name what is there; got {shown(target)}, without {part!r}"
-            raise ValueError(msg)
+            raise ArgumentValueError("MODULE:FUNCTION", "name what is there", target, f"there is no {part!r}")
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]  # check_rotary says what it must be
 
@@ -100,13 +98,11 @@ def _function(target: str) -> Callable[..., Any]:
 def _like(library: str, dtype: str) -> Array:
     """Return an array of a library and a dtype."""
     if library not in TITLES:
-        msg = f"library must be one of {', '.join(TITLES)}; got {shown(library)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("library", f"be one of {', '.join(TITLES)}", library)
     lib = installed(TITLES[library])
     devices = {} if lib is None else lib.devices()
     if lib is None or not devices:
-        msg = f"library must be one that is installed, with its device; got {library}"
-        raise ValueError(msg)
+        raise ArgumentValueError("library", "be one that is installed, with its device", library)
     like = lib.put(np.zeros(1, dtype=np.float32), next(iter(devices.values())))
     return lib.xp.astype(like, lib.floating_dtype(dtype))
 
@@ -114,6 +110,5 @@ def _like(library: str, dtype: str) -> Array:
 def _case(name: str) -> Case:
     known = cases()
     if name not in known:
-        msg = f"case must be one of {', '.join(known)}; got {shown(name)}"
-        raise ValueError(msg)
+        raise ArgumentValueError("case", f"be one of {', '.join(known)}", name)
     return known[name]
