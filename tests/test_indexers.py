@@ -177,6 +177,8 @@ def config_keys(model_type, rng):
         },
     }.get(model_type, {})
     keys.update(own)
+    if model_type in ("qwen4_exp_text", "minimax_m3_vl_text"):
+        del keys["qk_rope_head_dim"]
     if model_type == "qwen4_exp_text":
         pairs = rotary // 2
         keys["rope_parameters"] = {

@@ -285,6 +285,9 @@ def test_names_of_other_programs():
     with pytest.raises(ValueError, match="mla_use_nope must be False, the only value that is understood"):
         Rope.from_config(llama | {"mla_use_nope": True})
     (told,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
+    (whatever,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
+    assert whatever.facts["alibi"] == (True, "alibi; not read: this model rotates whatever it says")
+    assert whatever.facts["position_embedding_type"].value == "absolute"
     assert told.facts["dual_chunk_attention_config"].source.endswith("; maps positions: rope_any.positions.dual_chunk")
     assert told.facts["use_fope"].source == "use_fope; bends the table: rope_any.bending.fope"
 

@@ -32,7 +32,7 @@ from rope_any.config._canonical import (
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, fail, load, same
 from rope_any.config._params import form_of
-from rope_any.config._part import BASES, COUNTS, LENGTHS, SHARES, Part, part_of
+from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part, part_of
 from rope_any.config._recipe import recipe, require_length, rope_of, slice_of
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
@@ -492,9 +492,8 @@ def modernize(config: object, /) -> dict[str, Any]:
         return whole
     found = by_label(canonical(part))
     new = {label: _today(part, label, alike) for label, alike in found.items()}
-    model = part.model
-    bases = (*BASES, model.keys.get("rope_theta", BASES[0]), *(layer.key for layer in model.layers.values()))
-    old = {"rope_scaling", *bases, *SHARES, *COUNTS} - set(model.unread)
+    names = (name for thing in (BASE, SHARE, COUNT) for name in part.names_of(thing))
+    old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
     return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)})
 
@@ -506,16 +505,13 @@ def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any]
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
     given, sizes = next((group.parameters, group.sizes) for group in alike if not group.still)
     values = {key: fact.value for key, fact in {**assumed(part, label), **given}.items()}
-    counted = [name for name in COUNTS if name in part.keys or name in part.model.sizes]
-    sliced = slice_of(part, sizes) is not None
-    if sliced and SHARES[0] not in given:  # what the class assumes is of a head without a slice by itself
-        del values[SHARES[0]]
-    elif counted and not sliced and kind_of(given) != "proportional":
+    counted = COUNT in part.model.sizes or any(name in part.keys for name in part.names_of(COUNT))
+    if counted and slice_of(part, sizes) is None and kind_of(given) != "proportional":
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = turning / head  # which a count is in today's form
-        values[SHARES[0]] = share if int(head * share) == turning else math.nextafter(share, 1)
-    if values.get(SHARES[0]) == part.model.partial == 1 and COUNTS[0] not in part.model.sizes:
-        del values[SHARES[0]]
+        values[SHARE] = share if int(head * share) == turning else math.nextafter(share, 1)
+    if values.get(SHARE) == part.model.partial == 1 and COUNT not in part.model.sizes:
+        del values[SHARE]
     return {"rope_type": "default", **values}
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from rope_any._checks import integer, shown
 from rope_any.config._load import Fact, fail, is_name, require_names, same
 from rope_any.config._models import STILL
-from rope_any.config._part import BASES, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARES, TYPES, WHOLE, Part
+from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
 
 MOST_LAYERS = 2**10
@@ -231,14 +231,10 @@ def _with_outside(
 ) -> dict[str, Fact]:
     """Return parameters with the base and the share of the head that are stated outside of them."""
     layer, by_index = part.model.layers.get(label or ""), part.own("layer_bases")
-    own = [part.model.keys["rope_theta"]] if "rope_theta" in part.model.keys else []
     if by_index is not None:
         return {**facts, "rope_theta": _of_layer(by_index, index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
-    for key, names in {
-        "rope_theta": (layer.key,) if layer else (*own, *BASES),
-        "partial_rotary_factor": SHARES,
-    }.items():
+    for key, names in {BASE: (layer.key,) if layer else part.names_of(BASE), SHARE: part.names_of(SHARE)}.items():
         stated = [_of_layer(fact, index) for name in names if (fact := part.get(name))]
         if key in found:  # those outside are for kinds of layers that lack one
             stated = [found[key]] if by_layer or part.model.doubled else [found[key], *stated]
@@ -341,7 +337,7 @@ def _types(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None
 
 def _listed(part: Part) -> list[Fact]:
     """Return the lists of bases and of shares that have an entry for each layer."""
-    found = (*map(part.get, (*BASES, *SHARES)), part.own("layer_bases"))
+    found = (*map(part.get, (*part.names_of(BASE), *part.names_of(SHARE))), part.own("layer_bases"))
     return [fact for fact in found if fact and isinstance(fact.value, list)]
 
 
@@ -360,9 +356,6 @@ def _of_one(part: Part, own: Mapping[int, Mapping[str, Fact]], index: int) -> tu
 def without_rotary(part: Part, /) -> Fact | None:
     """Return the fact that a model has no rotary embedding, by nature or because a switch is off; None if it has."""
     if not part.model.rotary:
-        given = (key for key, value in part.keys.items() if value is not None and key not in part.model.unread)
-        if said := [key for key in given if ROTARY.search(key)]:
-            fail(f"{part.name(said[0])} must not be given for {part.model_type}, which has no rotary embedding")
         return Fact(None, f"{part.model_type} has no rotary embedding")
     if part.model.switch is None:
         return None

@@ -58,6 +58,7 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
     theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
     names = {ours: f"{arch}.{key}" for ours, key in theirs.items()}
+    model = model._replace(keys={**model.keys, "rotary_dim": "rotary_dim"})
     return {"model_type": arch, **config}, {"model_type": _ARCHITECTURE, **names}, model
 
 

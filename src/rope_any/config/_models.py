@@ -8,7 +8,7 @@ what differs from a model that rotates halves, with base 10 000, in every layer.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from rope_any._checks import integer, shown
@@ -131,6 +131,10 @@ class Model(NamedTuple):
     stream: Numbering | None = None
 
 
+UNKNOWN = Model()
+"""A model of which nothing is known."""
+
+
 # --- rules ------------------------------------------------------------------------------------------------
 
 
@@ -205,9 +209,9 @@ def _by_windows(config: Config, index: int, layers: int) -> str:
     return "sliding_attention" if windows[index] else "full_attention"
 
 
-def _chunked_if_rotating(config: Config, index: int, layers: int) -> str:
+def _chunked_if_flagged(config: Config, index: int, layers: int, *, key: str, interval: str) -> str:
     """Return the type of a layer whose attention is full if it does not rotate."""
-    return "chunked_attention" if _no_rope_layers(config, "", index) else "full_attention"
+    return "chunked_attention" if _flagged(config, "", index, key=key, interval=interval) else "full_attention"
 
 
 def _sliding(config: Config, layer_type: str, index: int) -> bool:
@@ -228,24 +232,21 @@ def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
     return layer_type == "sliding_attention" or (is_dense and _dense_period(config) == 1)
 
 
-def _no_rope_layers(config: Config, layer_type: str, index: int) -> bool:
-    """Whether a layer is flagged as one that rotates; by default every fourth does not."""
-    flags = listed("no_rope_layers", config.get("no_rope_layers"), FLAGS)
-    interval = _period("no_rope_layer_interval", config.get("no_rope_layer_interval"), 4)
-    return index >= len(flags) or bool(flags[index]) if flags else (index + 1) % interval != 0
+def _flagged(config: Config, layer_type: str, index: int, *, key: str, interval: str) -> bool:
+    """Whether the flag of a layer says that it rotates; without flags every n-th does not, n under `interval`."""
+    flags, period = listed(key, config.get(key), FLAGS), _period(interval, config.get(interval), 4)
+    return index >= len(flags) or bool(flags[index]) if flags else (index + 1) % period != 0
 
 
-def _with_base(config: Config, layer_type: str, index: int) -> bool:
+def _with_base(config: Config, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer has a base that is not 0."""
-    bases = listed("layer_rope_theta", config.get("layer_rope_theta"), NUMBERS)
+    bases = listed(key, config.get(key), NUMBERS)
     return bases is None or index >= len(bases) or bool(bases[index])
 
 
-def _with_base_or_sliding(config: Config, layer_type: str, index: int) -> bool:
+def _with_base_or_sliding(config: Config, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer has a base that is not 0; if none are listed, whether it has a window."""
-    if config.get("layer_rope_theta") is None:
-        return layer_type != "full_attention"
-    return _with_base(config, layer_type, index)
+    return layer_type != "full_attention" if config.get(key) is None else _with_base(config, "", index, key=key)
 
 
 def _self_attending(config: Config, layer_type: str, index: int) -> bool:
@@ -270,8 +271,8 @@ def _labelled(layer_type: str, *, others: str, **labels: str) -> str:
 
 
 RULES = rules(
-    *(_every, _dense_first, _by_windows, _chunked_if_rotating, _clvp, _labelled),
-    *(_sliding, _sliding_if_windowed, _sliding_or_dense, _no_rope_layers),
+    *(_every, _dense_first, _by_windows, _chunked_if_flagged, _clvp, _labelled),
+    *(_sliding, _sliding_if_windowed, _sliding_or_dense, _flagged),
     *(_with_base, _with_base_or_sliding, _self_attending, _listed),
 )
 
@@ -300,6 +301,21 @@ def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
             parts = {path: kind.replace("*", name) for path, kind in model.parts.items()}
             found[name] = model._replace(text=model.text.replace("*", name), parts=parts)
     return found
+
+
+def read_by(model: Model, /) -> frozenset[str]:
+    """Return the names on rotary that a model has of its own."""
+    rules = [rule for rule in (model.turns, model.pattern) if isinstance(rule, partial)]
+    named = {name for rule in rules for name in rule.keywords.values() if isinstance(name, str)}
+    own = {*model.keys.values(), *model.sizes, *(layer.key for layer in model.layers.values())}
+    beside = {"indexer_rope_interleave"} if model.indexer or model.no_indexer else set()
+    return frozenset({*named, *own, *beside, *model.unread, *(model.switch or ())[:1]})
+
+
+@cache
+def own_names(thing: str, /) -> tuple[str, ...]:
+    """Return the names that some models have of their own for a thing."""
+    return tuple(dict.fromkeys(model.keys[thing] for model in MODELS.values() if thing in model.keys))
 
 
 _FILE = "models.toml"

@@ -4,12 +4,13 @@ Find the part of a config that speaks of text, in any form that is known, and re
 `_canonical` brings what a part says of its layers into one form.
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import ArgumentError, shown
+from rope_any._checks import ArgumentError, ArgumentValueError, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
@@ -20,16 +21,16 @@ from rope_any.config._models import (
     INERT,
     MODELS,
     NUMBERS,
+    UNKNOWN,
     Model,
     listed,
+    own_names,
+    read_by,
 )
 from rope_any.config._schemes import near
 
 # The names of one thing, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")
-BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
-SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct", "partial_rotary_factors")
-COUNTS = ("rotary_dim", "attn_rotary_emb")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # not of the head
@@ -39,18 +40,9 @@ TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
 ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
-# Names that speak of rotary, beside those above and those that `Model` has.
-_KNOWN = {
-    *OBJECTS,
-    "rope_interleave",
-    "rope_interleaved",
-    "rotary_emb_interleaved",
-    "qk_rope_head_dim",
-    "no_rope_layers",
-    "no_rope_layer_interval",
-    "layer_rope_theta",
-    "indexer_rope_interleave",
-}
+BASE, SHARE, COUNT = "rope_theta", "partial_rotary_factor", "rotary_dim"
+_TODAY = (BASE, SHARE)  # which any model may have, beside a name of its own
+FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # which must agree with the model
 
 
 class Part(NamedTuple):
@@ -78,6 +70,12 @@ class Part(NamedTuple):
     def own(self, thing: str) -> Fact | None:
         """Return what stands under the name that the model alone has for a thing."""
         return self.get(self.model.keys[thing]) if thing in self.model.keys else None
+
+    def names_of(self, thing: str) -> tuple[str, ...]:
+        """Return the keys that may hold a thing: today's, and the model's own, or any model's own if it is unknown."""
+        today = [thing] if thing in _TODAY else []
+        own = own_names(thing) if self.model is UNKNOWN else [self.model.keys.get(thing)]
+        return tuple(dict.fromkeys(name for name in (*today, *own) if name))
 
     @property
     def default(self) -> str:
@@ -116,7 +114,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     if model_type not in MODELS and given is None:
         _refuse_unknown_model(model_type, keys, path)
     for level in levels:
-        _refuse_outside(*level, MODELS.get(model_type or "", Model()).partial)
+        _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial)
     names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
     return part_at(keys, path, model_type, given, names)
 
@@ -142,22 +140,22 @@ def part_at(
 ) -> Part:
     """Return the part at a path of a config, of a model type that is known; its names are checked."""
     require_names(keys)
-    return _checked(_unwrapped(Part(keys, path, model_type, MODELS.get(model_type or "", Model()), pairing, names)))
+    return _checked(_unwrapped(Part(keys, path, model_type, MODELS.get(model_type or "", UNKNOWN), pairing, names)))
 
 
 def _text_part_of(model_type: str | None) -> str:
     """Return the model type of the text part of a model, if it is known by that of the whole."""
-    return MODELS.get(model_type or "", Model()).text
+    return MODELS.get(model_type or "", UNKNOWN).text
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
     """Refuse parameters of the whole model that its text part does not have."""
     if keys.get("model_type") == "musicflamingo":  # whose audio turns too
         return
-    for names in (OBJECTS, BASES, SHARES):
+    for names in (OBJECTS, (BASE, *own_names(BASE)), (SHARE, *own_names(SHARE))):
         for key in names:
             value = keys.get(key)
-            if value is None or states(keys[inner], names) or (names is SHARES and same(value, partial)):
+            if value is None or states(keys[inner], names) or (SHARE in names and same(value, partial)):
                 continue
             name = ".".join((*path, key))
             fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
@@ -207,16 +205,21 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
 
 def _checked(part: Part) -> Part:
     """Return a part, having refused names that speak of rotary and that its model does not know."""
-    model = part.model
-    bases = {layer.key for layer in model.layers.values()} if model.layers else BASES
-    known = {*_KNOWN, *bases, *SHARES, *COUNTS, *model.unread, *model.keys.values(), *(model.switch or ())[:1]}
+    model, of_any = part.model, {*OBJECTS, *_TODAY, *FLAGS, *itertools.chain(*map(read_by, MODELS.values()))}
+    known = set(of_any) if model is UNKNOWN else {*read_by(model)}
+    if model.rotary:
+        known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
+    why = "does not read it" if model.rotary else "has no rotary embedding"
     for key, value in part.keys.items():
         if key in ELSEWHERE and value is not None:
             fail(f"{part.name(key)} must be written in the terms of transformers: it is {ELSEWHERE[key]}")
         if key in INERT and value is not None and not same(value, INERT[key]):
             fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
-        if key not in known and key not in INERT and value is not None and ROTARY.search(key):
-            fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
+        if key in known or key in INERT or value is None or not ROTARY.search(key):
+            continue
+        if key in of_any:
+            raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
+        fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
     _require_rules(part)
     return part
 

@@ -16,7 +16,7 @@ from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, stated
 from rope_any.config._load import Fact, fail
 from rope_any.config._models import BESIDE, MODELS
-from rope_any.config._part import COUNTS, HEADS, HIDDEN, LENGTHS, Part
+from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
     ASIDE,
     COMMON,
@@ -107,8 +107,8 @@ def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _needed(part, key)), f"derived as {part.model_type} does")
     stated = None if share is None else Fact(_of(head, share), share.source)
-    names = (*COUNTS, "qk_rope_head_dim") if model.trailing else COUNTS
-    counts = [fact for name in names if name not in model.unread and (fact := part.get(name))]
+    names = (*part.names_of(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
+    counts = [fact for name in names if (fact := part.get(name))]
     for fact in counts:
         count = integer(fact.source, fact.value)
         if share is not None and stated is not None and count != stated.value:
@@ -119,7 +119,7 @@ def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
         return stated if stated.value < head.value else head
     if model.partial < 1:
         return Fact(int(head.value * model.partial), part.default)
-    assumed = model.sizes.get(COUNTS[0]) if COUNTS[0] not in part.keys else None
+    assumed = model.sizes.get(COUNT) if COUNT not in part.keys else None
     return head if assumed is None else Fact(assumed, part.default)
 
 
@@ -251,7 +251,8 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
 
 def _beside(part: Part) -> dict[str, Fact]:
     """Return what a config says that changes attention and not the rotation, and what serves it."""
-    found = ((key, part.get(key), note) for key, note in BESIDE.items())
+    notes = {key: note for key, note in BESIDE.items() if key not in (part.model.switch or ())[:1]}
+    found = ((key, part.get(key), note) for key, note in notes.items())
     return {
         key: Fact(fact.value, f"{fact.source}; {note}") for key, fact, note in found if fact and fact.value is not False
     }
@@ -274,12 +275,9 @@ def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 
-_FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")
-
-
 def _pairing(part: Part) -> Fact:
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
-    said = next((fact for name in _FLAGS if (fact := part.get(name))), None)
+    said = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if said is not None:
         flagged = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
         if flagged.value != found.value and part.model_type in MODELS and not part.model.flagged:
