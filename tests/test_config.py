@@ -624,7 +624,7 @@ GEMMA3 = {
 def test_layers_that_differ_must_be_chosen():
     with pytest.raises(ValueError, match=r"layer_type must be given, .*: one of sliding_attention, full_attention"):
         Rope.from_config(GEMMA3)
-    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got str 'full'"):
+    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got 'full'"):
         Rope.from_config(GEMMA3, layer_type="full")
     sliding, full = (Rope.from_config(GEMMA3, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
     assert sliding == Rope(ra.frequencies(256), pairing="half")
@@ -682,7 +682,9 @@ def test_heads_of_single_layers():
     for own in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
         model = EIGHT | {"per_layer_config": own}
         assert config.layers(model) == [narrow, wide, wide, wide]
-        with pytest.raises(ValueError, match=r"per_layer_config tells layers apart: use rope_any.config.layers"):
+        with pytest.raises(
+            ValueError, match=r"per_layer_config must be the same for all layers; rope_any.config.layers gives"
+        ):
             Rope.from_config(model)
         assert [(one.rope, one.layers) for one in config.explain(model)] == [(narrow, (0,)), (wide, (1, 2, 3))]
     (told, _) = config.explain(EIGHT | {"per_layer_config": {"00": {"head_dim": 32}}})
@@ -706,7 +708,7 @@ def test_heads_of_single_layers_by_kind():
     assert Rope.from_config(model, layer_type="sliding_attention") == narrow
     assert config.layers(model) == [narrow, wide] * 2
     model["per_layer_config"] = {"0": {"head_dim": 32}}
-    with pytest.raises(ValueError, match="per_layer_config tells layers apart"):
+    with pytest.raises(ValueError, match="per_layer_config must be the same for all layers"):
         Rope.from_config(model, layer_type="sliding_attention")
     assert config.layers(model) == [narrow, wide, wide, wide]
 
@@ -721,9 +723,9 @@ def test_sizes_of_single_layers_that_change_no_head():
 OF_SINGLE_LAYERS = {
     "a list": ([{"head_dim": 32}], "per_layer_config must hold an object for each layer; got list"),
     "a number": ({"0": 32}, "per_layer_config must hold an object for each layer; got dict"),
-    "no number of a layer": ({"first": {}}, "must have each layer once, by its number below 4; got str 'first'"),
-    "a layer that is not there": ({"4": {}}, "must have each layer once, by its number below 4; got str '4'"),
-    "a layer twice": ({"1": {}, "01": {}}, "must have each layer once, by its number below 4; got str '01'"),
+    "no number of a layer": ({"first": {}}, "must have each layer once, by its number below 4; got 'first'"),
+    "a layer that is not there": ({"4": {}}, "must have each layer once, by its number below 4; got '4'"),
+    "a layer twice": ({"1": {}, "01": {}}, "must have each layer once, by its number below 4; got '01'"),
     "a base": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not hold str 'rope_theta': of rotary"),
     "a share": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not hold str 'partial_rotary_factor'"),
     "a head of reals": ({"0": {"head_dim": 32.0}}, "per_layer_config.0.head_dim must be an integer; got float 32.0"),
@@ -992,7 +994,10 @@ def test_layers_that_differ_one_by_one_are_told_one_by_one():
         "num_hidden_layers": 4,
         "layer_rope_theta": [1e4, 1e6, 0, 1e4],
     }
-    with pytest.raises(ValueError, match=r"layer_rope_theta tells layers apart: use rope_any.config.layers"):
+    with pytest.raises(
+        ValueError,
+        match=r"layer_rope_theta must be the same for all layers; rope_any.config.layers gives a Rope for each",
+    ):
         Rope.from_config(granite)
     told = config.explain(granite)
     assert [(one.layers, one.facts["rope_theta"]) for one in told] == [
@@ -1080,7 +1085,7 @@ def test_scaling_for_some_layers():
     }
     plain, scaled = ra.frequencies(64), scaling.linear(ra.frequencies(64), 2.0)
     assert config.layers(molmo) == [Rope(f, pairing="half") for f in (plain, scaled)]
-    with pytest.raises(ValueError, match="rope_scaling_layers tells layers apart"):
+    with pytest.raises(ValueError, match="rope_scaling_layers must be the same for all layers"):
         Rope.from_config(molmo)
     both = molmo | {"rope_scaling_layers": [0, 1]}
     assert Rope.from_config(both) == Rope(scaled, pairing="half")
@@ -1798,7 +1803,7 @@ BAD = {
     ),
     "types that disagree": (
         LLAMA | {"rope_scaling": YARN | {"type": "linear"}},
-        "rope_scaling.type must agree with rope_scaling.rope_type; got str 'linear'",
+        "rope_scaling.type must agree with rope_scaling.rope_type; got 'linear'",
     ),
     "a missing length": (
         LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
@@ -2028,7 +2033,10 @@ BAD = {
         LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEP}},
         "rope_scaling.factor must be a real number; got list",
     ),
-    "a base nested too deeply": (LLAMA | {"rope_theta": DEEP}, "rope_theta.0. must be a real number; got list"),
+    "a base nested too deeply": (
+        LLAMA | {"rope_theta": DEEP},
+        "rope_theta.0. must be a number, or a list with one for each layer; got",
+    ),
     "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-50}, "frequencies must be at most 65536"),
     "a base beyond use": (LLAMA | {"rope_theta": 1e-300}, "rope_theta must be from 1e-100 to 1e100; got 1e-300"),
     "a ramp beyond floats": (
@@ -2166,12 +2174,12 @@ def test_what_is_not_one_of_each_layer():
     with pytest.raises(TypeError, match="layer_types must be a list of names; got str 'full'"):
         config.layers(LLAMA | {"num_hidden_layers": 2, "layer_types": "full"})
     two = {"model_type": "granite_swa", "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
-    with pytest.raises(ValueError, match="layer_rope_theta must have a number for each layer; got 1"):
+    with pytest.raises(ValueError, match="layer_rope_theta must be a number, or a list with one for each layer; got"):
         config.layers(LLAMA | two | {"layer_rope_theta": [1e4]})
 
 
 def test_absurd_numbers_of_layers():
-    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and 1024; got int 1000000000000"):
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and 1024; got 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers(LLAMA)
@@ -2302,7 +2310,7 @@ def test_layer_types_of_models_without_rotary():
     jamba = {"model_type": "jamba", "num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]}
     for function in (Rope.from_config, config.explain):
         for model in (bert, falcon, jamba):
-            with pytest.raises(ValueError, match=r"layer_type must be one that the config has .*; got str 'nonsense'"):
+            with pytest.raises(ValueError, match=r"layer_type must be one that the config has .*; got 'nonsense'"):
                 function(model, layer_type="nonsense")
             with pytest.raises(TypeError, match=r"layer_type must be one that the config has .*; got int 3"):
                 function(model, layer_type=3)
@@ -2351,7 +2359,7 @@ print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transf
 
 
 def test_a_model_of_no_layers_is_refused():
-    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and .* got int 0"):
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and .* got 0"):
         config.layers(LLAMA | {"num_hidden_layers": 0})
 
 

@@ -125,7 +125,7 @@ def test_a_tower_has_layers_and_positions():
         config.layers({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2})
     with pytest.raises(ValueError, match="positions of this part are the caller's"):
         config.positions(QWEN, (4, 4), like=np.empty(0))
-    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .it has none.; got str 'x'"):
+    with pytest.raises(ValueError, match=r"layer_type must be one that the config has .it has none.; got 'x'"):
         Rope.from_config(QWEN, part="vision", layer_type="x")
 
 

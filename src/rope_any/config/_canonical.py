@@ -7,16 +7,17 @@ with its source. Everything else reads these groups; `_recipe` makes a rotation 
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from rope_any._checks import integer, shown
-from rope_any.config._load import Fact, fail, is_name, require_names, same
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, choice, integer, shown
+from rope_any.config._load import Fact, is_name, require_names, same
 from rope_any.config._models import STILL
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
 
 MOST_LAYERS = 2**10
 MOST_KINDS = 64  # of layers
+_NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
 
 T = TypeVar("T")
 
@@ -38,31 +39,48 @@ class Layers(NamedTuple):
     """All other values, as the config or the class gives them."""
 
 
+class _Alike(NamedTuple):
+    """What layers of one group have in common."""
+
+    label: str | None
+    layer_type: str | None
+    rotates: bool
+    own: tuple[str, ...]
+    """Values that a config gives for each layer, as text."""
+
+
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return the layers of a part in groups that are alike."""
-    off = without_rotary(part)
-    labels, own = () if off else _labels(part), _own_sizes(part)
+    off, written, sizes = without_rotary(part), written_parameters(part), _sizes_by_layer(part)
+    labels = () if off else _labels(part, written)
     types = _types(part, labels)
-    if types is None and own:
-        fail(f"{part.name(LAYERS[0])} must be given with per_layer_config, and {TYPES[0]} where layers differ")
+    if types is None and sizes:
+        wanted = f"be given with per_layer_config, and {TYPES[0]} if layers differ"
+        raise ArgumentValueError(part.name(LAYERS[0]), wanted)
     if types is None:
-        return tuple(_filled(part, Layers(label, still=off), own) for label in labels or (None,))
-    found: dict[Any, list[int]] = {}
+        part = part if off else part.having(_of_all_layers(part))
+        return tuple(_filled(part, Layers(label, still=off), written) for label in labels or (None,))
+    found: dict[_Alike, list[int]] = {}
     for i, kind in enumerate(types):
         rotates = off is None and kind not in STILL and part.model.turns(part.keys, kind or "", i)
         label = part.model.label(kind) if labels and kind and kind not in STILL else None
         if rotates and labels and label not in labels:
-            fail(f"{part.name(OBJECTS[0])} must have an entry for {shown(kind)}; got {', '.join(labels)}")
-        found.setdefault((label, kind, rotates, *_of_one(part, own, i)), []).append(i)
-    groups = [
-        Layers(label, kind, tuple(indices), None if rotates else off or _holds_still(part, kind, indices))
-        for (label, kind, rotates, *_), indices in found.items()
-    ]
-    if not own and not _listed(part):  # kinds of which there is no layer; those of lists have no value for them
+            wanted = f"have an entry for {shown(kind)}"
+            raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
+        own = tuple(shown(fact.value) for fact in _of_layer(part, label, i, sizes).values())
+        found.setdefault(_Alike(label, kind, rotates, own), []).append(i)
+    groups = []
+    for (label, kind, rotates, _), indices in found.items():
+        still = None if rotates else off or _holds_still(part, kind, indices)
+        alike = Layers(label, kind, tuple(indices), still)
+        groups.append(_filled(part.having(_of_layer(part, label, indices[0], sizes)), alike, written))
+    if not sizes and not _by_index(part):  # labels of which there is no layer; lists have no value for them
         seen = {each.label for each in groups}
-        groups += [Layers(label, indices=(), still=off) for label in labels if label not in seen]
+        groups += [
+            _filled(part, Layers(label, indices=(), still=off), written) for label in labels if label not in seen
+        ]
     order = [*labels, *dict.fromkeys(each.label for each in groups)]
-    return tuple(_filled(part, each, own) for each in sorted(groups, key=lambda each: order.index(each.label)))
+    return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
 
 def _holds_still(part: Part, kind: str | None, indices: list[int]) -> Fact:
@@ -71,14 +89,12 @@ def _holds_still(part: Part, kind: str | None, indices: list[int]) -> Fact:
     return Fact(None, f"{which} still in {part.model_type}")
 
 
-def _filled(part: Part, layers: Layers, own: Mapping[int, Mapping[str, Fact]]) -> Layers:
-    """Return layers with what the config says of them."""
-    index = layers.indices[0] if layers.indices else None
-    parameters = layers.still or _parameters(part, layers.label, index)
+def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
+    """Return layers with what their part says of them."""
+    parameters = layers.still or _parameters(part, layers.label, written)
     if isinstance(parameters, Fact):
         return layers._replace(still=parameters)
-    whole = part if index is None else _with_sizes(part, layers.label, own.get(index, {}))
-    return layers._replace(parameters=parameters, sizes=_with_common_names(whole, layers.label))
+    return layers._replace(parameters=parameters, sizes=_with_common_names(part, layers.label))
 
 
 def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
@@ -94,10 +110,7 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
     if layer_type is None:
         return groups
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
-    if not isinstance(layer_type, str) or layer_type not in known:
-        names = ", ".join(known) or "it has none"
-        msg = f"layer_type must be one that the config has ({names}); got {shown(layer_type)}"
-        raise (ValueError if isinstance(layer_type, str) else TypeError)(msg)
+    choice("layer_type", layer_type, known, f"be one that the config has ({', '.join(known) or 'it has none'})")
     return tuple(group for group in groups if layer_type in (group.label, group.layer_type))
 
 
@@ -112,26 +125,38 @@ def agreed(
         return next(group.still for alike in found.values() for group in alike if group.still)
     differ = len({key(value) for value in values}) > 1
     if len(found) > 1 and (differ or not all(read_of.values())):
-        fail(f"layer_type must be given, since layers differ: one of {', '.join(map(str, found))}")
+        raise ArgumentValueError("layer_type", f"be given, since layers differ: one of {', '.join(map(str, found))}")
     if differ:
-        told = (part.get("per_layer_config"), part.own("scaled_layers"), *_listed(part))
-        fail(f"{next(filter(None, told)).source} tells layers apart: use rope_any.config.layers")
+        told = (part.get("per_layer_config"), part.own("scaled_layers"), *_by_index(part).values())
+        raise ArgumentValueError(next(filter(None, told)).source, *_NOT_ONE)
     return values[0]
 
 
 # --- the parameters of one kind of layer ------------------------------------------------------------------
 
 
-def _labels(part: Part) -> tuple[str, ...]:
+class Written(NamedTuple):
+    """The parameters that a config states."""
+
+    name: str
+    """The key under which they stand."""
+    content: Mapping[str, Any]
+    """What stands there, which may be nothing."""
+    by_layer: bool
+    """Whether it is by kind of layer; a kind whose parameters are null has no rotary."""
+
+
+def _labels(part: Part, written: Written) -> tuple[str, ...]:
     """Return the names under which parameters of kinds of layers stand, or none."""
-    name, content = stated(part)
-    if not _by_layer(content):
+    name, content, by_layer = part.name(written.name), written.content, written.by_layer
+    if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
     if len(content) > MOST_KINDS:
-        fail(f"{part.name(name)} must tell at most {MOST_KINDS} kinds of layers apart; got {len(content)}")
+        raise ArgumentValueError(name, f"tell at most {MOST_KINDS} kinds of layers apart", len(content))
     for key, entry in content.items():
         if entry is not None and not isinstance(entry, Mapping):
-            fail(f"{part.name(name)} must be flat, or hold objects alone; got {shown(entry)} for {shown(key)}")
+            got = Text(f"{shown(entry)} for {shown(key)}")
+            raise ArgumentValueError(name, "be flat, or hold objects alone", got)
     return tuple(content)
 
 
@@ -143,65 +168,67 @@ def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(part.model.label, types)))
 
 
-def stated(part: Part) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the content of the parameters that a config states, which may be none."""
+def written_parameters(part: Part, /) -> Written:
+    """Return the parameters that a config states, under either of two names."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in OBJECTS:
         value = part.keys.get(name)
         if value is not None and not isinstance(value, Mapping):
-            msg = f"{part.name(name)} must be an object or null; got {shown(value)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(part.name(name), "be an object or null", value)
         if value:
             require_names(value)
             found[name] = value
     if len(found) < 2:
-        return next(iter(found.items()), ("rope_parameters", {}))
+        name, content = next(iter(found.items()), (OBJECTS[0], {}))
+        return Written(name, content, _is_by_layer(content))
     new, old = found.values()
-    if not all(same(new.get(key, value), value) for key, value in old.items()) or _by_layer(new) != _by_layer(old):
-        fail(f"{part.name('rope_scaling')} must agree with {part.name('rope_parameters')} where both are given")
-    return "rope_parameters", {**old, **new}
+    agree = all(same(new.get(key, value), value) for key, value in old.items())
+    if not agree or _is_by_layer(new) != _is_by_layer(old):
+        wanted = f"agree with {part.name(OBJECTS[0])} if both are given"
+        raise ArgumentValueError(part.name(OBJECTS[1]), wanted)
+    return Written(OBJECTS[0], {**old, **new}, _is_by_layer(new))
 
 
-def _by_layer(content: Mapping[str, Any]) -> bool:
-    """Whether parameters stand by kind of layer; a kind whose parameters are null has no rotary."""
+def _is_by_layer(content: Mapping[str, Any]) -> bool:
+    """Whether parameters stand by kind of layer."""
     if any(isinstance(value, Mapping) for value in content.values()):
         return True
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
 
 
-def _parameters(part: Part, label: str | None, index: int | None) -> dict[str, Fact] | Fact:
-    """Return the parameters of a layer under today's names, or the fact that they are null."""
-    name, content = stated(part)
-    model = part.model
-    if _by_layer(content):
+def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
+    """Return the parameters of layers under today's names, or the fact that they are null."""
+    (name, content, by_layer), model = written, part.model
+    if by_layer:
         entry = content[label or ""]
         if entry is None:
             return Fact(None, f"{part.name(name, label or '')} is null")
-        return _with_outside(part, _named(part, entry, name, label or ""), label, index, by_layer=True)
+        return _with_outside(part, label, _named(part, entry, name, label or ""), by_layer=True)
     base = {**part.keys, **content}
-    if model.optional and "rope_theta" in base and base["rope_theta"] is None:
+    if model.optional and BASE in base and base[BASE] is None:
         return Fact(None, f"{part.name(name)} is null")
     if not content and model.stated:
-        fail(f"{part.name('rope_parameters')} must be given for {part.model_type}; got none")
-    if content and model.layers and name == "rope_parameters":
-        fail(f"{part.name(name)} must be by kind of layer for {part.model_type}: {', '.join(model.layers)}")
+        raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}", Text("none"))
+    if content and model.layers and name == OBJECTS[0]:
+        wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
+        raise ArgumentValueError(part.name(name), wanted)
     facts = _named(part, content, name)
-    if not _is_scaled(part, label, index):
-        facts = {key: facts[key] for key in ("rope_theta", "partial_rotary_factor") if key in facts}
+    if not _is_scaled(part, label):
+        facts = {key: facts[key] for key in (BASE, SHARE) if key in facts}
     original = part.get(ORIGINAL)
     if original is not None and ORIGINAL in SCHEMES.get(kind_of(facts), SCHEMES["default"]).keys:
         facts[ORIGINAL] = original  # it wins, as in transformers
-    return _with_outside(part, facts, label, index, by_layer=False)
+    return _with_outside(part, label, facts, by_layer=False)
 
 
-def _is_scaled(part: Part, label: str | None, index: int | None) -> bool:
-    """Whether flat parameters scale a layer, or layers of a kind."""
+def _is_scaled(part: Part, label: str | None) -> bool:
+    """Whether flat parameters scale layers."""
     layer, scaled = part.model.layers.get(label or ""), part.own("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
-    if index is None:
-        fail(f"{part.name(LAYERS[0])} must be given with {scaled.source}; got none")
-    return index in scaled.value
+    if isinstance(scaled.value, list):
+        raise ArgumentValueError(part.name(LAYERS[0]), f"be given with {scaled.source}", Text("none"))
+    return bool(scaled.value)
 
 
 def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
@@ -212,12 +239,11 @@ def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     for fact in (facts.pop("rope_type", None), facts.pop("type", None)):
         if fact is not None and fact.value is not None:
             if not isinstance(fact.value, str):
-                msg = f"{fact.source} must be a name; got {shown(fact.value)}"
-                raise TypeError(msg)
+                raise ArgumentTypeError(fact.source, "be a name", fact.value)
             today = ALIASES.get(fact.value, fact.value)
             kinds.append(Fact(part.model.types.get(today, today), fact.source))
     if len(kinds) == 2 and kinds[0].value != kinds[1].value:
-        fail(f"{kinds[1].source} must agree with {kinds[0].source}; got {shown(kinds[1].value)}")
+        raise ArgumentValueError(kinds[1].source, f"agree with {kinds[0].source}", kinds[1].value)
     return facts | ({"rope_type": kinds[0]} if kinds else {})
 
 
@@ -226,24 +252,29 @@ def kind_of(facts: Mapping[str, Fact]) -> str:
     return str(facts["rope_type"].value) if "rope_type" in facts else "default"
 
 
-def _with_outside(
-    part: Part, facts: dict[str, Fact], label: str | None, index: int | None, *, by_layer: bool
-) -> dict[str, Fact]:
+def _with_outside(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
     """Return parameters with the base and the share of the head that are stated outside of them."""
     layer, by_index = part.model.layers.get(label or ""), part.own("layer_bases")
     if by_index is not None:
-        return {**facts, "rope_theta": _of_layer(by_index, index)}
+        return {**facts, BASE: _number(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
     for key, names in {BASE: (layer.key,) if layer else part.names_of(BASE), SHARE: part.names_of(SHARE)}.items():
-        stated = [_of_layer(fact, index) for name in names if (fact := part.get(name))]
+        outside = [_number(fact) for name in names if (fact := part.get(name))]
         if key in found:  # those outside are for kinds of layers that lack one
-            stated = [found[key]] if by_layer or part.model.doubled else [found[key], *stated]
-        for fact in stated[1:]:
-            if not same(fact.value, stated[0].value):
-                fail(f"{fact.source} must agree with {stated[0].source}; got {shown(fact.value)}")
-        if stated:
-            found[key] = stated[0]
+            outside = [found[key]] if by_layer or part.model.doubled else [found[key], *outside]
+        for fact in outside[1:]:
+            if not same(fact.value, outside[0].value):
+                raise ArgumentValueError(fact.source, f"agree with {outside[0].source}", fact.value)
+        if outside:
+            found[key] = outside[0]
     return found
+
+
+def _number(fact: Fact) -> Fact:
+    """Return what is one number by now, since that of the layer was taken of a list."""
+    if isinstance(fact.value, list):
+        raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
+    return fact
 
 
 def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
@@ -253,17 +284,41 @@ def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
     return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
 
 
-def _of_layer(fact: Fact, index: int | None) -> Fact:
-    """Return the number of one layer from a list that has one for each, or the one of all layers that rotate."""
-    if not isinstance(fact.value, list):
-        return fact
-    ours = range(len(fact.value)) if index is None else [index]
-    chosen = [i for i in ours if i < len(fact.value) and not same(fact.value[i], 0)]
-    if not chosen:
-        fail(f"{fact.source} must have a number for each layer; got {len(fact.value)}")
-    if not all(same(fact.value[i], fact.value[chosen[0]]) for i in chosen):
-        fail(f"{fact.source} tells layers apart: use rope_any.config.layers")
-    return Fact(fact.value[chosen[0]], f"{fact.source}[{chosen[0]}]")
+# --- what is said of single layers ------------------------------------------------------------------------
+
+
+def _by_index(part: Part) -> dict[str, Fact]:
+    """Return the lists of bases and of shares that have an entry for each layer, by key."""
+    own = [key for thing, key in part.model.keys.items() if thing == "layer_bases"]
+    names = (*part.names_of(BASE), *part.names_of(SHARE), *own)
+    return {key: fact for key in names if (fact := part.get(key)) and isinstance(fact.value, list)}
+
+
+def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
+    """Return what a config says of one layer by its index, by key."""
+    own, scaled = part.model.keys, part.own("scaled_layers")
+    facts = {
+        name: fact
+        for key, fact in sizes.get(index, {}).items()
+        for name in (key, own.get(key), own.get(f"{label}.{key}"))
+        if name
+    }
+    for key, fact in _by_index(part).items():
+        if index < len(fact.value):
+            facts[key] = Fact(fact.value[index], f"{fact.source}[{index}]")
+    return facts | ({own["scaled_layers"]: Fact(index in scaled.value, scaled.source)} if scaled else {})
+
+
+def _of_all_layers(part: Part) -> dict[str, Fact]:
+    """Return the one number of each list that has an entry for each layer, of which 0 is for a layer without rotary."""
+    facts = {}
+    for key, (value, source) in _by_index(part).items():
+        rotating = [i for i, number in enumerate(value) if not same(number, 0)]
+        if not all(same(value[i], value[rotating[0]]) for i in rotating):
+            raise ArgumentValueError(source, *_NOT_ONE)
+        if rotating:
+            facts[key] = Fact(value[rotating[0]], f"{source}[{rotating[0]}]")
+    return facts
 
 
 # --- layers -----------------------------------------------------------------------------------------------
@@ -273,17 +328,17 @@ def layer_count(part: Part, /) -> int:
     """Return the number of layers."""
     fact = of_all(part, LAYERS)
     if fact is None:
-        fail(f"{part.name(LAYERS[0])} must be given; got none")
+        raise ArgumentValueError(part.name(LAYERS[0]), "be given", Text("none"))
     count = integer(fact.source, fact.value)
     if not 0 < count <= MOST_LAYERS:
-        fail(f"{fact.source} must be between 1 and {MOST_LAYERS}; got {shown(count)}")
+        raise ArgumentValueError(fact.source, f"be between 1 and {MOST_LAYERS}", count)
     return count
 
 
 def require_layers(part: Part, /) -> NoReturn:
     """Raise, since a config does not tell its layers, and say why."""
     layer_count(part)
-    fail(f"{part.name(TYPES[0])} must be given, since layers differ; got none")
+    raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ", Text("none"))
 
 
 def _counts_layers(part: Part) -> bool:
@@ -302,8 +357,7 @@ def layer_types(part: Part, /) -> list[str] | None:
         if types is None:
             continue
         if not isinstance(types, list) or not all(map(is_name, types)):
-            msg = f"{part.name(name)} must be a list of names; got {shown(types)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(part.name(name), "be a list of names", types)
         return _one_for_each_layer(part, name, types)
     attending = part.own("attention_layers")
     if attending is not None:
@@ -322,7 +376,7 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
     if "block_types" in name and types:
         return (types * count)[:count]
     if len(types) < count or len(types) - count not in (0, ahead):
-        fail(f"{part.name(name)} must have {count} entries, one for each layer; got {len(types)}")
+        raise ArgumentValueError(part.name(name), f"have {count} entries, one for each layer", len(types))
     return types[:count]
 
 
@@ -333,24 +387,6 @@ def _types(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None
         return None  # which no rotation needs
     types = layer_types(part)
     return types if types is not None or labels or not counted else [None] * layer_count(part)
-
-
-def _listed(part: Part) -> list[Fact]:
-    """Return the lists of bases and of shares that have an entry for each layer."""
-    found = (*map(part.get, (*part.names_of(BASE), *part.names_of(SHARE))), part.own("layer_bases"))
-    return [fact for fact in found if fact and isinstance(fact.value, list)]
-
-
-def _of_one(part: Part, own: Mapping[int, Mapping[str, Fact]], index: int) -> tuple[object, ...]:
-    """Return what a config says of one layer alone, beside its type."""
-    sizes = tuple(sorted((key, fact.value) for key, fact in own.get(index, {}).items()))
-    scaled = part.own("scaled_layers")
-    listed = _listed(part)
-    return (
-        sizes,
-        scaled and index in scaled.value,
-        *(shown(fact.value[index]) if index < len(fact.value) else "" for fact in listed),
-    )
 
 
 def without_rotary(part: Part, /) -> Fact | None:
@@ -396,36 +432,27 @@ def of_all(part: Part, names: Iterable[str]) -> Fact | None:
     return first(_with_common_names(part, None), names)
 
 
-def _with_sizes(part: Part, label: str | None, sizes: Mapping[str, Fact]) -> Part:
-    """Return a part with other sizes, under each name that they may have."""
-    own = part.model.keys
-    facts = {
-        name: fact for key, fact in sizes.items() for name in (key, own.get(key), own.get(f"{label}.{key}")) if name
-    }
-    return part._replace(
-        keys={**part.keys, **{name: fact.value for name, fact in facts.items()}},
-        names={**part.names, **{name: fact.source for name, fact in facts.items()}},
-    )
+_Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]
 
 
-def _own_sizes(part: Part) -> dict[int, dict[str, Fact]]:
+def _sizes_by_layer(part: Part) -> _Sizes:
     """Return the sizes of heads that layers have of their own, which are all of rotary that they may have so."""
     by_layer = part.keys.get("per_layer_config")
     if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
         return {}
     name = part.name("per_layer_config")
     if not isinstance(by_layer, Mapping) or not all(isinstance(entry, Mapping) for entry in by_layer.values()):
-        msg = f"{name} must hold an object for each layer; got {shown(by_layer)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(name, "hold an object for each layer", by_layer)
     names = (*_OF_HEADS, *(own for key, own in part.model.keys.items() if key.split(".")[-1] in _OF_HEADS))
     most = layer_count(part) if _counts_layers(part) else MOST_LAYERS
     found: dict[int, dict[str, Fact]] = {}
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
-            fail(f"{name} must have each layer once, by its number below {most}; got {shown(index)}")
+            raise ArgumentValueError(name, f"have each layer once, by its number below {most}", index)
         odd = next((key for key in entry if ROTARY.search(str(key)) and key not in names), None)
         if odd is not None:
-            fail(f"{name}.{index} must not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone")
+            wanted = f"not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone"
+            raise ArgumentValueError(f"{name}.{index}", wanted)
         sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in names if key in entry}
         for fact in sizes.values():
             if fact.value is not None:

@@ -77,6 +77,12 @@ class Part(NamedTuple):
         own = own_names(thing) if self.model is UNKNOWN else [self.model.keys.get(thing)]
         return tuple(dict.fromkeys(name for name in (*today, *own) if name))
 
+    def having(self, facts: Mapping[str, Fact]) -> "Part":
+        """Return this part with other values under some keys."""
+        values = {key: fact.value for key, fact in facts.items()}
+        sources = {key: fact.source for key, fact in facts.items()}
+        return self._replace(keys={**self.keys, **values}, names={**self.names, **sources})
+
     @property
     def default(self) -> str:
         """The source of what the config does not say."""

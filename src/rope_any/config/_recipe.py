@@ -13,7 +13,7 @@ from rope_any._checks import attention_factor, flag, inside, integer, positive, 
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
-from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, stated
+from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, written_parameters
 from rope_any.config._load import Fact, fail
 from rope_any.config._models import BESIDE, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
@@ -200,7 +200,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
             return Fact(default, f"default of {kind}")
         if kind == "yarn" and key == "factor" and fact is not None:
             return fact  # null: as much as the length grows
-        name = part.name(*(() if key == LENGTHS[0] else stated(part)[:1]), key)
+        name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
         fail(f"{name} must be given for rope type {kind!r}; got none")
     if isinstance(default, bool):
         return Fact(flag(fact.source, fact.value), fact.source)
