@@ -548,13 +548,16 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["inspect", "bad.json"], "rope-any: bad.json: config must not hold a name on rotary that is not known here"),
+        (
+            ["inspect", "bad.json"],
+            "rope-any: bad.json: rope_tetha must be left out, since it speaks of rotary and is not known here",
+        ),
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
         (["inspect", "nothing"], "rope-any: config must be a path to a config.json; there is none in /"),
         (["inspect", "torn.json"], "rope-any: torn.json must be a config.json; line 1"),
         (
             ["inspect", "new.json"],
-            "new.json: model_type must be one whose pairing is known, or --pairing be given; got str 'new'",
+            "new.json: model_type must be one whose pairing is known, or --pairing be given; got 'new'",
         ),
         (
             ["inspect", "gemma.json", "--layer-type", "full"],
@@ -564,7 +567,7 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
             ["inspect", "new.json", "--pairing", "both"],
             "--pairing must be one of 'half', 'interleaved'; got 'both'",
         ),
-        (["diff", "plain.json", "bad.json"], "rope-any: bad.json: config must not hold"),
+        (["diff", "plain.json", "bad.json"], "rope-any: bad.json: rope_tetha must be left out"),
         (["inspect", "word.json"], "rope-any: word.json: rope_theta must be a real number; got str '4096'"),
         (
             ["plot", "word.json", "hands", "--position", "4096", "-o", "a.png"],

@@ -227,7 +227,7 @@ def test_any_library_is_numbered(lib):
 ERRORS = {
     "an unknown model": ({"model_type": "llama"}, {}, ValueError, "model_type must be one whose .* got str 'llama'"),
     "no model": ({"model_type": None}, {}, ValueError, "model_type must be one whose .* got NoneType None"),
-    "no id": ({"video_token_id": None}, {}, ValueError, "video_token_id must be given; got none"),
+    "no id": ({"video_token_id": None}, {}, ValueError, "video_token_id must be given"),
     "an id that is a string": ({"image_token_id": "i"}, {}, TypeError, "image_token_id must be an integer"),
     "one id for two": ({"video_token_id": IMAGE}, {}, ValueError, "image_token_id, video_token_id must differ"),
     "no tower": ({"vision_config": None}, {}, ValueError, "vision_config.spatial_merge_size must be given"),

@@ -497,7 +497,7 @@ def test_atoms(path, keys):
         np.testing.assert_allclose(rope.apply(x, at).numpy(), wanted.numpy(), rtol=0, atol=ATOL)
     (told,) = ra.config.explain(whole)
     assert told.facts["axes"].value == 4 and len(told.facts["rope_theta"].value) == 4
-    with pytest.raises(ValueError, match="positions of this part are the caller's"):
+    with pytest.raises(ValueError, match="part must be one whose config numbers a grid"):
         ra.config.positions(whole, (2, 2), like=np.empty(0))
     inner["num_uid_rope_pairs"] = 4096
     with pytest.raises(ValueError, match="num_uid_rope_pairs must sum to at most half of the head, "):
@@ -561,7 +561,7 @@ def test_the_tower_of_a_params_json(base):
         (told,) = ra.config.explain(model, part="vision")
         assert re.fullmatch(r"(multimodal\.)?vision_encoder(_args)?\.rope_theta", told.facts["rope_theta"].source)
     for key in ("hidden_size", "num_attention_heads", "rope_theta"):  # mistral-inference has no default of them
-        with pytest.raises(ValueError, match="vision_encoder is not read: read that part from a config"):
+        with pytest.raises(ValueError, match="vision_encoder must be read from a config"):
             ra.Rope.from_config(text | {"vision_encoder": {**tower, key: None}, "rope_theta": 1e6}, part="vision")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array
-from rope_any._checks import positive, real, shown
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, positive, real
 from rope_any._frequencies import Row, as_rows
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
@@ -22,7 +22,6 @@ from rope_any.config._canonical import (
     agreed,
     assumed,
     by_label,
-    canonical,
     kind_of,
     of_all,
     of_type,
@@ -30,10 +29,10 @@ from rope_any.config._canonical import (
     without_rotary,
 )
 from rope_any.config._gguf import is_gguf
-from rope_any.config._load import Fact, fail, load, same
+from rope_any.config._load import Fact, load, same
 from rope_any.config._params import form_of
-from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part, part_of
-from rope_any.config._recipe import recipe, require_length, rope_of, slice_of
+from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
+from rope_any.config._recipe import no_rotation, recipe, require_length, rope_of, slice_of
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
@@ -274,18 +273,18 @@ def positions(
     [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
     """
     if (shape is None) == (token_ids is None):
-        fail("either shape or token_ids must be given: a grid, or the tokens of a stream")
+        raise ArgumentValueError("either shape or token_ids", "be given: a grid, or the tokens of a stream")
     if shape is None:
         if part not in (None, "text"):
-            fail(f"part must be text for token_ids; got {shown(part)}")
+            raise ArgumentValueError("part", "be text for token_ids", part)
         return stream(load(config), token_ids, grids, like=like, mask=mask, time_advances=time_advances)
     if not isinstance(shape, list | tuple):
-        msg = f"shape must be a tuple of integers; got {shown(shape)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("shape", "be a tuple of integers", shape)
     one = _parts.chosen(_parts.found(config), part)
     found = None if one.grid is None else one.grid(one.part, tuple(shape))
     if found is None:
-        fail("positions of this part are the caller's: its config numbers no grid (see rope_any.positions)")
+        wanted, hint = "be one whose config numbers a grid", "its positions are the caller's: see rope_any.positions"
+        raise ArgumentValueError("part", wanted, NOTHING if part is None else part, hint)
     whole = all(float(p).is_integer() for token in found for p in token)
     lists = [[int(p) if whole else float(p) for p in token] for token in found]
     return as_position_array(lists, like=like)
@@ -328,10 +327,10 @@ def score_scale(
     """
     one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
     if one.score is None:
-        fail(f"part must be text, whose score scale is known; got {shown(part)}")
+        raise ArgumentValueError("part", "be text, whose score scale is known", NOTHING if part is None else part)
     scale = agreed(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
     if scale.value is None:
-        fail(f"config must have rotary embedding for its score scale to be known; got none: {scale.source}")
+        raise no_rotation(scale)
     return float(scale.value)
 
 
@@ -438,7 +437,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     """
     f, g, p = _together(a), _together(b), real("position", position)
     if len(f) != len(g):
-        fail(f"a and b must turn as many pairs each; got {len(f)} and {len(g)}")
+        raise ArgumentValueError("a and b", "turn as many pairs each", Text(f"{len(f)} and {len(g)}"))
     turned = (
         a.attention_factor * cmath.exp(1j * p * x) - b.attention_factor * cmath.exp(1j * p * y)
         for x, y in zip(f, g, strict=True)
@@ -449,8 +448,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
 def _together(rope: Rope) -> Row:
     """Return the frequencies of positions that are the same on all axes."""
     if not isinstance(rope, Rope):
-        msg = f"rope must be a Rope; got {shown(rope)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError("rope", "be a Rope", rope)
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
 
 
@@ -484,13 +482,18 @@ def modernize(config: object, /) -> dict[str, Any]:
     """
     whole = load(config)
     if is_gguf(whole):
-        fail("config must be that of transformers; got the metadata of a GGUF file")
+        raise ArgumentValueError("config", "be that of transformers", Text("the metadata of a GGUF file"))
     if (form := form_of(whole)) is not None:
-        fail(f"config must be that of transformers; got {form}")
-    part = part_of(whole, pairing="half")._replace(pairing=None)  # of any model: nothing here depends on it
+        raise ArgumentValueError("config", "be that of transformers", Text(form))
+    one = _parts.chosen(_parts.found(whole, pairing="half"), None)  # of any model: nothing here depends on the pairing
+    part, groups = one.part._replace(pairing=None), one.layers()
+    if one.score is None:
+        raise ArgumentValueError(
+            "config", "be that of a model of text in transformers", Text(f"that of {part.model_type}")
+        )
     if without_rotary(part) is not None:
         return whole
-    found = by_label(canonical(part))
+    found = by_label(groups)
     new = {label: _today(part, label, alike) for label, alike in found.items()}
     names = (name for thing in (BASE, SHARE, COUNT) for name in part.names_of(thing))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}

@@ -208,7 +208,7 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
     if model.optional and BASE in base and base[BASE] is None:
         return Fact(None, f"{part.name(name)} is null")
     if not content and model.stated:
-        raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}", Text("none"))
+        raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
     if content and model.layers and name == OBJECTS[0]:
         wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
         raise ArgumentValueError(part.name(name), wanted)
@@ -227,7 +227,7 @@ def _is_scaled(part: Part, label: str | None) -> bool:
     if scaled is None:
         return layer is None or layer.scaled
     if isinstance(scaled.value, list):
-        raise ArgumentValueError(part.name(LAYERS[0]), f"be given with {scaled.source}", Text("none"))
+        raise ArgumentValueError(part.name(LAYERS[0]), f"be given with {scaled.source}")
     return bool(scaled.value)
 
 
@@ -328,7 +328,7 @@ def layer_count(part: Part, /) -> int:
     """Return the number of layers."""
     fact = of_all(part, LAYERS)
     if fact is None:
-        raise ArgumentValueError(part.name(LAYERS[0]), "be given", Text("none"))
+        raise ArgumentValueError(part.name(LAYERS[0]), "be given")
     count = integer(fact.source, fact.value)
     if not 0 < count <= MOST_LAYERS:
         raise ArgumentValueError(fact.source, f"be between 1 and {MOST_LAYERS}", count)
@@ -338,7 +338,7 @@ def layer_count(part: Part, /) -> int:
 def require_layers(part: Part, /) -> NoReturn:
     """Raise, since a config does not tell its layers, and say why."""
     layer_count(part)
-    raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ", Text("none"))
+    raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ")
 
 
 def _counts_layers(part: Part) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import ArgumentError, ArgumentValueError, shown
+from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
-from rope_any.config._load import Fact, fail, is_name, load, require_names, same
+from rope_any.config._load import Fact, is_name, load, require_names, same
 from rope_any.config._models import (
     ELSEWHERE,
     INDICES,
@@ -102,7 +102,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
         keys, names, model = _params.translated(keys, form, factor=factor)
         return Part(keys, (), keys["model_type"], model, given, names)
     if factor is not None:
-        fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
+        raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
     if is_gguf(keys):
         keys, names, model = translated(keys)
         return Part(keys, (), keys["model_type"], model, given, names)
@@ -164,7 +164,8 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
             if value is None or states(keys[inner], names) or (SHARE in names and same(value, partial)):
                 continue
             name = ".".join((*path, key))
-            fail(f"{name} must stand in {'.'.join((*path, inner))}, which is the part that is read and has none")
+            wanted = f"be in {'.'.join((*path, inner))}, which is the part that is read and has none"
+            raise ArgumentValueError(name, wanted)
 
 
 def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
@@ -187,26 +188,26 @@ def _unwrapped(part: Part) -> Part:
         return part
     name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
     if outer is not None and not same(outer.value, base):
-        fail(f"{outer.source} must agree with {name}; got {shown(outer.value)}")
+        raise ArgumentValueError(outer.source, f"agree with {name}", outer.value)
     return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
     found = keys.get("model_type")
     if found is not None and not is_name(found):
-        msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(found)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", found)
     return found or None
 
 
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
     name = ".".join((*path, "model_type"))
     if model_type is not None:
-        guess = near(model_type, MODELS)
-        fail(f"{name} must be one whose pairing is known, or pairing= be given; got {shown(model_type)}{guess}")
+        wanted = "be one whose pairing is known, or `pairing` be given"
+        raise ArgumentValueError(name, wanted, model_type, near(model_type, MODELS)[2:])
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
-    hint = f"; its parts may be read by themselves: {parts}" if parts else ""
-    fail(f"{name} must be given, since it decides the pairing, or pairing= be given; got none{hint}")
+    hint = f"its parts may be read by themselves: {parts}" if parts else ""
+    wanted = "be given, since it decides the pairing, or `pairing` be given"
+    raise ArgumentValueError(name, wanted, NOTHING, hint)
 
 
 def _checked(part: Part) -> Part:
@@ -218,14 +219,15 @@ def _checked(part: Part) -> Part:
     why = "does not read it" if model.rotary else "has no rotary embedding"
     for key, value in part.keys.items():
         if key in ELSEWHERE and value is not None:
-            fail(f"{part.name(key)} must be written in the terms of transformers: it is {ELSEWHERE[key]}")
+            raise ArgumentValueError(part.name(key), f"be written in the terms of transformers: it is {ELSEWHERE[key]}")
         if key in INERT and value is not None and not same(value, INERT[key]):
-            fail(f"{part.name(key)} must be {INERT[key]}, the only value that is understood; got {shown(value)}")
+            raise ArgumentValueError(part.name(key), f"be {INERT[key]}, the only value that is understood", value)
         if key in known or key in INERT or value is None or not ROTARY.search(key):
             continue
         if key in of_any:
             raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
-        fail(f"config must not hold a name on rotary that is not known here; got {shown(key)}{near(key, known)}")
+        wanted = "be left out, since it speaks of rotary and is not known here"
+        raise ArgumentValueError(part.name(key), wanted, value, near(key, known)[2:])
     _require_rules(part)
     return part
 
@@ -242,6 +244,3 @@ def _require_rules(part: Part) -> None:
             part.model.pattern(part.keys, 0, 2)
     except ArgumentError as error:
         raise type(error)(part.name(error.argument), *error.args[1:]) from None
-    except (TypeError, ValueError) as error:
-        msg = f"{part.name('')}{error}"
-        raise type(error)(msg) from None

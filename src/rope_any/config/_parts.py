@@ -9,17 +9,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _towers
 from rope_any.config._canonical import MOST_LAYERS, Layers, agreed, by_label, canonical, of_type
-from rope_any.config._load import Fact, fail, is_name, load, require_names
-from rope_any.config._models import ALL, MODELS, Model
+from rope_any.config._load import Fact, is_name, load, require_names
+from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
 from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
-from rope_any.config._recipe import Recipe, recipe, require_length, rope_of, score
+from rope_any.config._recipe import Recipe, no_rotation, recipe, require_length, rope_of, score
 
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
@@ -52,7 +52,7 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     keys, given = load(config), None if pairing is None else as_pairing(pairing)
     forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
     if len(forms) > 1:
-        fail(f"config must be of one form; got the keys {' and '.join(forms)}, which are of several")
+        raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(forms)}"))
     if _diffusers.is_diffusers(keys):
         return _transformers(keys, given, factor)
     model_type = keys.get("model_type")
@@ -67,8 +67,8 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         except ValueError as error:
             if not others:
                 raise
-            parts = {} if ALL.get(model_type, Model()).apart else {"text": _refused(keys, str(error))}
-    return _named(parts | tower, others, MODELS.get(model_type, Model()).alone)
+            parts = {} if ALL.get(model_type, UNKNOWN).apart else {"text": _refused(keys, error)}
+    return _named(parts | tower, others, MODELS.get(model_type, UNKNOWN).alone)
 
 
 def _named(parts: dict[str, Found], others: list[tuple[tuple[str, ...], Found]], own_name: str, /) -> dict[str, Found]:
@@ -86,8 +86,8 @@ def _named(parts: dict[str, Found], others: list[tuple[tuple[str, ...], Found]],
 def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, Found]:
     """Return the parts of a transformer of diffusers."""
     if factor is not None:
-        fail(f"factor must be left out but for Meta's params.json, which does not hold it; got {shown(factor)}")
-    part = Part(keys, (), shown(keys["_class_name"]), Model(), pairing)
+        raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
+    part = Part(keys, (), shown(keys["_class_name"]), UNKNOWN, pairing)
     names = ["", *_diffusers.parts_of(keys["_class_name"])]
     reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
     return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
@@ -105,8 +105,8 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
             if told and name == "vision":
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
-            why = f"{path} is not read: read that part from a config.json of transformers"
-            parts[name] = _refused(keys, why, (key,))
+            error = ArgumentValueError(path, "be read from a config.json of transformers")
+            parts[name] = _refused(keys, error, (key,))
     return parts
 
 
@@ -133,17 +133,21 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
         try:
             inner = found(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
-            parts[name] = _refused(keys, str(error))
+            parts[name] = _refused(keys, error)
         else:
             main = next(iter(inner)) if len(inner) == 1 else "transformer"  # which has the name of its folder
             parts |= {name + f".{part}".removeprefix(f".{main}"): one for part, one in inner.items()}
     return parts
 
 
-def _refused(keys: Mapping[str, Any], reason: str, path: tuple[str, ...] = ()) -> Found:
+def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> Found:
     """Return a part that is refused when it is read."""
-    part = Part(keys, path, None, Model(), None)
-    return Found(part, partial(fail, reason), partial(recipe, part))
+
+    def refuse() -> NoReturn:
+        raise type(error)(*error.args)
+
+    part = Part(keys, path, None, UNKNOWN, None)
+    return Found(part, refuse, partial(recipe, part))
 
 
 def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
@@ -154,7 +158,7 @@ def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
         made = _rotating(read(part, sequence_length=length))
         if part.pairing not in (None, made.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
-            fail(f"pairing must be {made.pairing!r} by {by}; got {part.pairing!r}")
+            raise ArgumentValueError("pairing", f"be {made.pairing!r} by {by}", part.pairing)
         return made
 
     return Found(part, lambda: (Layers(indices=_all_layers(part)),), checked, grid)
@@ -178,16 +182,15 @@ def rotates(one: Found, /) -> bool:
 
 def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
     """Return a part by its name: by default the text, or the only part, or the only one that is in no sub-config."""
+    if not parts:
+        raise ArgumentValueError("config", "have a part with rotary embedding", Text("none"))
     if name is None:
         own = [each for each, one in parts.items() if not one.part.path and each.rpartition(".")[0] not in parts]
         for names in (["text"] if "text" in parts else list(parts), own):
             if len(names) == 1:
                 return parts[names[0]]
-        fail(f"part must be given, since the config has several: one of {', '.join(parts)}")
-    if not isinstance(name, str) or name not in parts:
-        msg = f"part must be one that the config has ({', '.join(parts)}); got {shown(name)}"
-        raise (ValueError if isinstance(name, str) else TypeError)(msg)
-    return parts[name]
+        raise ArgumentValueError("part", f"be given, since the config has several: one of {', '.join(parts)}")
+    return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
 
 
 def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
@@ -208,14 +211,12 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
         elif path[-1] in _NAMES and not (
-            model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, Model()).apart
+            model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, UNKNOWN).apart
         ):
             name = ".".join((*path, "model_type"))
             if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
-                yield (
-                    path,
-                    _refused(inner, f"{name} must be one whose rotation is known; got {shown(model_type)}", path),
-                )
+                unknown = ArgumentValueError(name, "be one whose rotation is known", model_type)
+                yield path, _refused(inner, unknown, path)
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
@@ -223,7 +224,7 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
     try:
         return _text(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
-        return _refused(keys, str(error), path)
+        return _refused(keys, error, path)
 
 
 def _sub_configs(
@@ -234,8 +235,7 @@ def _sub_configs(
     outer = {**outer, path: said if isinstance(said, str) else ""}
     for key, value in keys.items():
         if key in _OBJECTS and value is not None and not isinstance(value, Mapping):
-            msg = f"{'.'.join((*path, key))} must be an object or null; got {shown(value)}"
-            raise TypeError(msg)
+            raise ArgumentTypeError(".".join((*path, key)), "be an object or null", value)
         if isinstance(value, Mapping) and isinstance(key, str) and len(path) < _MOST_DEPTH:
             yield (*path, key), value, outer
             yield from _sub_configs(value, (*path, key), outer)
@@ -245,8 +245,7 @@ def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tup
     """Return the model type of a config inside others, which may leave it out, or name that of the whole."""
     said = inner.get("model_type")
     if said is not None and not is_name(said):
-        msg = f"{'.'.join((*path, 'model_type'))} must be a name; got {shown(said)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", said)
     if said and said not in outer.values():
         return str(said)
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
@@ -266,7 +265,7 @@ def _kind_of(model_type: str) -> str:
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
     """Return a tower."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
-    return _alike(Part(keys, path, model_type, Model(), pairing, names), _read_tower, _towers.grid)
+    return _alike(Part(keys, path, model_type, UNKNOWN, pairing, names), _read_tower, _towers.grid)
 
 
 def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
@@ -316,4 +315,6 @@ def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
 
 def _rotating(made: Recipe | Fact) -> Recipe:
     """Return a recipe; raise for the fact that there is none."""
-    return made if isinstance(made, Recipe) else fail(made.source)
+    if isinstance(made, Fact):
+        raise no_rotation(made)
+    return made

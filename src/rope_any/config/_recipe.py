@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import axes
-from rope_any._checks import attention_factor, flag, inside, integer, positive, shown
+from rope_any._checks import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    attention_factor,
+    flag,
+    inside,
+    integer,
+    positive,
+)
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, written_parameters
-from rope_any.config._load import Fact, fail
+from rope_any.config._load import Fact
 from rope_any.config._models import BESIDE, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
@@ -66,9 +75,9 @@ def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, 
         return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
     turning = _turning(part, share, head)
     if not 0 < turning.value <= head.value:
-        fail(f"{turning.source} must let from 1 to {head.value} features turn; got {shown(turning.value)}")
+        raise ArgumentValueError(turning.source, f"be from 1 to {head.value} features", turning.value)
     if turning.value % 2 and (turning.value == head.value or kind != "default"):
-        fail(f"{turning.source} must give an even number of features; got {turning.value}")
+        raise ArgumentValueError(turning.source, "give an even number of features", turning.value)
     start = {"start": Fact(head.value - turning.value, part.default)} if part.model.trailing else {}
     return {"head_dim": head, "rotary_dim": turning, **start}
 
@@ -82,7 +91,7 @@ def _width(fact: Fact) -> Fact:
     """Return a number of features, checked."""
     width = integer(fact.source, fact.value)
     if not 1 < width <= LARGEST_HEAD:
-        fail(f"{fact.source} must be between 2 and {LARGEST_HEAD} features; got {shown(width)}")
+        raise ArgumentValueError(fact.source, f"be between 2 and {LARGEST_HEAD} features", width)
     return Fact(width, fact.source)
 
 
@@ -94,10 +103,10 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
     hidden, heads = first(sizes, HIDDEN), first(sizes, HEADS)
     if hidden is None or heads is None:
         missing = HIDDEN[0] if hidden is None else HEADS[0]
-        fail(f"{part.name('head_dim')} must be given, or {part.name(missing)} to derive it; got neither")
+        raise ArgumentValueError(part.name("head_dim"), f"be given, or {part.name(missing)} to derive it")
     d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
     if d < 1 or n < 1:
-        fail(f"{hidden.source} and {heads.source} must be positive; got {shown(d)} and {shown(n)}")
+        raise ArgumentValueError(f"{hidden.source} and {heads.source}", "be positive", Text(f"{d} and {n}"))
     return Fact(d // n, f"{hidden.source} // {heads.source}")
 
 
@@ -112,7 +121,8 @@ def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
     for fact in counts:
         count = integer(fact.source, fact.value)
         if share is not None and stated is not None and count != stated.value:
-            fail(f"{fact.source} must agree with {share.source}; got {shown(count)}, it gives {stated.value}")
+            wanted = f"agree with {share.source}, which gives {stated.value}"
+            raise ArgumentValueError(fact.source, wanted, count)
     if counts:
         return counts[0]
     if stated is not None:
@@ -126,7 +136,7 @@ def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
 def _needed(part: Part, key: str) -> int:
     fact = part.get(key)
     if fact is None:
-        fail(f"{part.name(key)} must be given; got none")
+        raise ArgumentValueError(part.name(key), "be given")
     return int(_width(fact).value)
 
 
@@ -134,7 +144,7 @@ def _of(head: Fact, share: Fact) -> int:
     """Return how many features a share of the head is."""
     p = positive(share.source, share.value)
     if p > 1:
-        fail(f"{share.source} must be at most 1; got {p}")
+        raise ArgumentValueError(share.source, "be at most 1", p)
     return int(head.value * p)
 
 
@@ -146,7 +156,7 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
     wholes = [_width(head)] if head else []
     wholes += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
     if not any(_of(whole, share) == width.value for whole in wholes):
-        fail(f"{share.source} must give the {width.value} features of {width.source}; got {share.value}")
+        raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
 
 
 # --- the values of the scheme -----------------------------------------------------------------------------
@@ -156,14 +166,15 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     """Return the scheme that parameters ask for, and the values it reads: checked, and with defaults."""
     kind = kind_of(facts)
     if kind not in SCHEMES:
-        fail(f"{facts['rope_type'].source} must be one of {', '.join(SCHEMES)}; got {shown(kind)}{near(kind, SCHEMES)}")
+        wanted = f"be one of {', '.join(SCHEMES)}"
+        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, near(kind, SCHEMES)[2:])
     scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
     aside = _aside(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
         longer, trained = of_all(part, LENGTHS), values[ORIGINAL]
         if longer is None:
-            fail(f"{part.name(LENGTHS[0])} must be given for rope type {kind!r} without a factor; got none")
+            raise ArgumentValueError(part.name(LENGTHS[0]), f"be given for rope type {kind!r} without a factor")
         quotient = positive(longer.source, longer.value) / trained.value
         values["factor"] = Fact(quotient, f"{longer.source} / {trained.source}")
     if scheme.trained:
@@ -183,11 +194,11 @@ def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fa
     aside = {}
     for key, fact in facts.items():
         if key not in KEYS:
-            fail(f"{fact.source} must be a known name; got {shown(key)}{near(key, KEYS)}")
+            raise ArgumentValueError(fact.source, "be a known name", key, near(key, KEYS)[2:])
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
         if key not in ASIDE and key not in scheme.unread:
-            fail(f"{fact.source} must not be given for rope type {kind!r}")
+            raise ArgumentValueError(fact.source, f"not be given for rope type {kind!r}")
         aside[key] = Fact(fact.value, f"{fact.source}; {ASIDE.get(key, 'not read here')}")
     return aside
 
@@ -201,16 +212,15 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
         if kind == "yarn" and key == "factor" and fact is not None:
             return fact  # null: as much as the length grows
         name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
-        fail(f"{name} must be given for rope type {kind!r}; got none")
+        raise ArgumentValueError(name, f"be given for rope type {kind!r}")
     if isinstance(default, bool):
         return Fact(flag(fact.source, fact.value), fact.source)
     if key not in ("short_factor", "long_factor"):
         return _number(fact)
     if not isinstance(fact.value, list | tuple):
-        msg = f"{fact.source} must be a list of numbers; got {shown(fact.value)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(fact.source, "be a list of numbers", fact.value)
     if len(fact.value) > LARGEST_HEAD:
-        fail(f"{fact.source} must have one number for each pair; got {len(fact.value)}")
+        raise ArgumentValueError(fact.source, "have one number for each pair", len(fact.value))
     return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
 
 
@@ -262,7 +272,7 @@ def require_length(sequence_length: object, /) -> int | None:
     """Return a length in tokens, or None if none is given; raise unless it is one."""
     length = None if sequence_length is None else integer("sequence_length", sequence_length)
     if length is not None and not 0 < length <= LONGEST:
-        fail(f"sequence_length must be between 1 and {LONGEST}; got {shown(length)}")
+        raise ArgumentValueError("sequence_length", f"be between 1 and {LONGEST}", length)
     return length
 
 
@@ -281,14 +291,15 @@ def _pairing(part: Part) -> Fact:
     if said is not None:
         flagged = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
         if flagged.value != found.value and part.model_type in MODELS and not part.model.flagged:
-            fail(f"{said.source} must agree with {part.model_type}, whose pairs are {found.value!r}; got {said.value}")
+            wanted = f"agree with {part.model_type}, whose pairs are {found.value!r}"
+            raise ArgumentValueError(said.source, wanted, said.value)
         found = flagged
     if part.pairing is None:
         return found
     if said is None and part.model_type not in MODELS:
         return Fact(part.pairing, "pairing=, as given")
     if part.pairing != found.value:
-        fail(f"pairing must be {found.value!r} by {found.source}; got {part.pairing!r}")
+        raise ArgumentValueError("pairing", f"be {found.value!r} by {found.source}", part.pairing)
     return found
 
 
@@ -317,14 +328,13 @@ def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -
     asked = "" if said is None else "strided" if flag(said.source, said.value) else "chunked"
     kind = model.axes or asked or ("chunked" if sections else "")
     if said is not None and asked != kind:
-        fail(f"{said.source} must agree with {part.model_type}, whose sections are {kind}; got {said.value}")
+        raise ArgumentValueError(said.source, f"agree with {part.model_type}, whose sections are {kind}", said.value)
     if sections is not None and not isinstance(sections.value, list | tuple):
-        msg = f"{sections.source} must be a list of integers; got {shown(sections.value)}"
-        raise TypeError(msg)
+        raise ArgumentTypeError(sections.source, "be a list of integers", sections.value)
     if sections is not None and not model.axes and part.model_type in MODELS:
-        fail(f"{sections.source} must not be given for {part.model_type}, whose positions have one axis")
+        raise ArgumentValueError(sections.source, f"not be given for {part.model_type}, whose positions have one axis")
     if sections is not None and kind in _WHY:
-        fail(f"{sections.source} must not be given for {part.model_type}: {_WHY[kind]}")
+        raise ArgumentValueError(sections.source, f"not be given for {part.model_type}: {_WHY[kind]}")
     return kind
 
 
@@ -353,7 +363,7 @@ def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]
         return None
     axes.chunked(row, sections)  # for its checks
     if len(sections) != 3 or sections[0] != sections[1]:
-        fail(f"sections must be three, as many for height as for width; got {list(sections)}")
+        raise ArgumentValueError("sections", "be three, as many for height as for width", list(sections))
     return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
 
 
@@ -378,10 +388,15 @@ def score(part: Part, layers: Layers, /) -> Fact:
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
+def no_rotation(fact: Fact, /) -> ArgumentValueError:
+    """Return the error that there is no rotary embedding."""
+    return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {fact.source}"))
+
+
 def rope_of(found: Recipe | Fact, /) -> Rope:
     """Return the `Rope` of a recipe; raise for the fact that there is no rotary embedding."""
     if isinstance(found, Fact):
-        fail(f"config must have rotary embedding to make a Rope of; got none: {found.source}")
+        raise no_rotation(found)
     freqs, pairing, factor, start, facts = found
     blocks = facts["blocks"].value if "blocks" in facts else 1
     return Rope(freqs, pairing=pairing, attention_factor=factor, start=start, blocks=blocks)
