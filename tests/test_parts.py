@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import rope_any as ra
 from rope_any import Rope, config
+from rope_any._frequencies import as_rows
 from rope_any.cli import app
 
 YARN = {
@@ -273,6 +274,24 @@ def test_several_parts_and_no_text():
     assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
     with pytest.raises(ValueError, match="part must be text, whose score scale is known"):
         config.score_scale(QWEN, part="vision")
+
+
+def test_a_class_of_diffusers_without_rotary_has_no_parts():
+    assert config.parts({"_class_name": "DiTTransformer2DModel"}) == ()
+    with pytest.raises(ValueError, match="got none: DiTTransformer2DModel has no rotary embedding"):
+        Rope.from_config({"_class_name": "DiTTransformer2DModel"})
+    with pytest.raises(TypeError, match="_class_name must be a name"):
+        Rope.from_config({"_class_name": ["DiTTransformer2DModel"]})
+
+
+def test_parts_of_omni_models_need_no_model_type_of_their_own():
+    head = {"head_dim": 128, "num_hidden_layers": 2}
+    talker = {"text_config": head, "code_predictor_config": head}
+    three = {"model_type": "qwen3_omni_moe", "talker_config": talker, "thinker_config": {"text_config": head}}
+    assert config.parts(three) == ("text", "talker_config.text_config", "talker_config.code_predictor_config")
+    assert [len(as_rows(Rope.from_config(three, part=part).frequencies)) for part in config.parts(three)] == [3, 3, 1]
+    two = {"model_type": "qwen2_5_omni", "talker_config": head, "thinker_config": {"text_config": head}}
+    assert config.parts(two) == ("text", "talker_config")
 
 
 def test_names_of_other_programs():

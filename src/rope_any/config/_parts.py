@@ -87,8 +87,12 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: obje
     """Return the parts of a transformer of diffusers."""
     if factor is not None:
         raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
-    part = Part(keys, (), shown(keys["_class_name"]), UNKNOWN, pairing)
-    names = ["", *_diffusers.parts_of(keys["_class_name"])]
+    name = keys["_class_name"]
+    part = Part(keys, (), shown(name), UNKNOWN, pairing)
+    if isinstance(name, str) and name in _diffusers.UNROTATED:
+        still = Layers(still=Fact(None, f"{name} has no rotary embedding"))
+        return {"transformer": Found(part, lambda: (still,), partial(recipe, part))}
+    names = ["", *_diffusers.parts_of(name)]
     reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
     return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
 
