@@ -178,7 +178,9 @@ def test_what_is_not_understood_is_said():
     assert config.parts(tower) == ("text", "vision")
     with pytest.raises(ValueError, match="vision_encoder must be read from a config"):
         Rope.from_config(tower, part="vision")
-    known = {"model_type": "glm5_next", "vision_config": {"model_type": "glm5_next_vision"}}
+    glm = {"model_type": "glm5_next", "vision_config": {"model_type": "glm5_next_vision"}}
+    assert config.parts(glm) == ("vision",)  # of which the text has no rotary
+    known = glm | {"model_type": "new"}
     assert config.parts(known) == ("text", "vision")  # of which the text is not known
     assert Rope.from_config(known, part="vision").pairing == "half"
 
