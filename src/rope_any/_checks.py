@@ -93,12 +93,17 @@ def integer(name: str, value: object) -> int:
     return number
 
 
+def integer_between(name: str, value: object, least: int, most: int, /) -> int:
+    """Return an int from `least` to `most`, or say that `name` must be one."""
+    number = integer(name, value)
+    if not least <= number <= most:
+        raise ArgumentValueError(name, f"be from {least} to {most}", number)
+    return number
+
+
 def int32(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
     """Return an int that 32 bits hold, or say that `name` must be one."""
-    number = integer(name, value)
-    if not least <= number < 2**31:
-        raise ArgumentValueError(name, f"be from {least} to {2**31 - 1}", number)
-    return number
+    return integer_between(name, value, least, 2**31 - 1)
 
 
 def flag(name: str, value: object) -> bool:

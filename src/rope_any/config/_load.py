@@ -6,12 +6,13 @@ sentence. Each value that is read travels as a `Fact`, with its source.
 """
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import shown
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer, shown
 
 LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes
@@ -45,10 +46,8 @@ def load(config: object, /) -> dict[str, Any]:
         config = _read(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
-    if not isinstance(config, Mapping):
-        msg = f"config must be a dict, a path to a config.json or an object with to_dict(); got {shown(config)}"
-        raise TypeError(msg)
-    found: dict[str, Any] = _as_json(config, (), {})
+    wanted = "be a dict, a path to a config.json or an object with to_dict()"
+    found: dict[str, Any] = _as_json(typed("config", config, Mapping, wanted), (), {})
     return found
 
 
@@ -60,9 +59,9 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
         return value
     own = id(value)
     if own in within:
-        fail("config must not hold an object that contains itself")
+        raise ArgumentValueError("config", "not hold an object that contains itself")
     if len(within) == DEEPEST:
-        fail(f"config must hold objects at most {DEEPEST} deep; got one nested too deeply")
+        raise ArgumentValueError("config", f"hold objects at most {DEEPEST} deep", Text("one nested too deeply"))
     if own not in done:  # an object that stands twice is read once; it is kept, so that none other has its id
         done[own] = value, {key: _as_json(inner, (*within, own), done) for key, inner in value.items()}
     return done[own][1]
@@ -70,25 +69,22 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
 
 def _read(file: Path) -> dict[str, Any]:
     path, size = _found(file)
-    name = printed(path)
+    name = Text(printed(path))
     if size > LARGEST_FILE:
-        fail(f"{name} must be a config.json of at most {LARGEST_FILE} bytes; got {size}")
+        raise ArgumentValueError(name, f"be a config.json of at most {LARGEST_FILE} bytes", size)
     try:
         found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except OSError as error:
-        fail(f"{name} must be a config.json that can be read; got {error.strerror}")
+        raise ArgumentValueError(name, "be a config.json that can be read", Text(error.strerror)) from None
     except RecursionError:
-        fail(f"{name} must be a config.json; got one nested too deeply")
+        raise ArgumentValueError(name, "be a config.json", Text("one nested too deeply")) from None
     except json.JSONDecodeError as error:
-        fail(f"{name} must be a config.json; line {error.lineno}: {error.msg}")
+        raise ArgumentValueError(name, "be a config.json", NOTHING, f"line {error.lineno}: {error.msg}") from None
     except UnicodeDecodeError:
-        fail(f"{name} must be a config.json in UTF-8")
+        raise ArgumentValueError(name, "be a config.json in UTF-8") from None
     except ValueError as error:  # a key that stands twice, or an integer of thousands of digits
-        fail(f"{name} must be a config.json; {error}")
-    if not isinstance(found, dict):
-        msg = f"{name} must hold a JSON object; got {shown(found)}"
-        raise TypeError(msg)
-    return found
+        raise ArgumentValueError(name, "be a config.json", NOTHING, str(error)) from None
+    return dict(typed(name, found, dict, "hold a JSON object"))
 
 
 def _found(path: Path) -> tuple[Path, int]:
@@ -102,7 +98,7 @@ def _found(path: Path) -> tuple[Path, int]:
             return path, path.stat().st_size
     except (OSError, ValueError):  # a name that is too long, or holds a zero
         pass
-    fail(f"config must be a path to a config.json; there is none {place}")
+    raise ArgumentValueError("config", "be a path to a config.json", NOTHING, f"there is none {place}")
 
 
 def printed(path: Path) -> str:
@@ -117,7 +113,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            fail(f"config must not hold a key twice; got {shown(name)} again")
+            raise ArgumentValueError("config", "not hold a key twice", Text(f"{brief(name)} again"))
         found[name] = value
     return found
 
@@ -131,5 +127,38 @@ def require_names(mapping: Mapping[Any, Any]) -> None:
     """Raise unless all keys of an object can be names."""
     for key in mapping:
         if not is_name(key):
-            msg = f"config must have names as keys; got {shown(key)}"
-            raise (ValueError if isinstance(key, str) else TypeError)(msg)
+            raise ArgumentValueError("config", "have names as keys", typed("config", key, str, "have names as keys"))
+
+
+# --- checks of values that are read -----------------------------------------------------------------------
+
+
+def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> Any:
+    """Return a value of some type, or say that `name` must do what is wanted."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(name, wanted, value)
+    return value
+
+
+def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
+    """Return a fact with what a check, such as `integer`, makes of its source and its value."""
+    return Fact(check(fact.source, fact.value), fact.source)
+
+
+def agreed(*facts: Fact | None) -> Fact | None:
+    """Return the first fact that is given, or None; raise unless all that are given have one value."""
+    given = [fact for fact in facts if fact is not None]
+    for fact in given[1:]:
+        if not same(fact.value, given[0].value):
+            wanted = f"agree with {given[0].source}, {brief(given[0].value)}"
+            raise ArgumentValueError(fact.source, wanted, fact.value)
+    return given[0] if given else None
+
+
+def grid_shape(shape: object, most: int) -> tuple[int, ...]:
+    """Return the frames, rows and columns of a grid of at most so many tokens, checked; by default one frame."""
+    wanted = f"be (rows, columns) or (frames, rows, columns), positive, of at most {most} tokens"
+    sizes = [integer("shape", size) for size in typed("shape", shape, (tuple, list), wanted)]
+    if len(sizes) not in (2, 3) or min(sizes) < 1 or math.prod(sizes) > most:
+        raise ArgumentValueError("shape", wanted, shape)
+    return (1, *sizes)[-3:]

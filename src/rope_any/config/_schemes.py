@@ -4,10 +4,11 @@ List the rope types of configs: which keys each reads, and what it makes of the 
 Names are those of ``rope_parameters`` in transformers; a key without a default is required.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any import scaling
+from rope_any._checks import ArgumentValueError
 from rope_any._frequencies import Row
 
 Values = Mapping[str, Any]
@@ -141,9 +142,21 @@ KEYS = {"type", *COMMON, *ASIDE} | {key for s in (*SCHEMES.values(), WITH_ALPHA)
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """Return a question after the nearest known name, for the end of an error message; nothing if none is near."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question after the nearest known name, as the hint of an error; nothing if none is near."""
     from difflib import get_close_matches  # slow to import, and for errors alone
 
     found = get_close_matches(name[:80], known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"did you mean {found[0]}?" if found else ""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return that question behind a semicolon, for the end of an error message."""
+    question = did_you_mean(name, known)
+    return question and f"; {question}"
+
+
+def require_known_name(full: str, name: object, known: Collection[str]) -> None:
+    """Raise unless a name in a file, with its path `full`, is one of those that are known."""
+    if name not in known:
+        raise ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))
