@@ -649,7 +649,7 @@ def test_any_key_of_a_wrong_type_is_refused_by_name():
 )
 def test_mmproj_is_refused(keys, message):
     for reads in (config.parts, config.explain, Rope.from_config):
-        with pytest.raises(ValueError, match=f"general.architecture clip, .*{re.escape(message)}"):
+        with pytest.raises(ValueError, match=f"general.architecture must .*; got 'clip'; .*{re.escape(message)}"):
             reads({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
 
 

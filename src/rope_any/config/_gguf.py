@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from rope_any._checks import positive, real, shown
+from rope_any._checks import ArgumentValueError, positive, real
 from rope_any.config import _data
-from rope_any.config._load import fail
+from rope_any.config._load import typed
 from rope_any.config._models import MODELS, Model
-from rope_any.config._schemes import ORIGINAL, near
+from rope_any.config._schemes import ORIGINAL, did_you_mean, unknown_name
 from rope_any.scaling import yarn_attention_factor
 
 Keys = Mapping[str, Any]
@@ -53,7 +53,7 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
         config["indexer_config"] = indexer
     sliding = None if layer else config.pop("rope_theta_swa", None)
     if sliding is not None and sliding != config.get("rope_theta"):
-        fail(f"{arch}.{_SLIDING_BASE} must be that of all layers in {arch}; got {shown(sliding)}")
+        raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"be that of all layers in {arch}", sliding)
     config |= {"rope_theta": None} if model.optional else {"rope_scaling": _scaling(arch, own, facts["scaling"])}
     theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
     theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
@@ -64,18 +64,17 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
 
 def _architecture(keys: Keys) -> str:
     """Return the architecture of a file; raise if its pairing is not known."""
-    arch = keys[_ARCHITECTURE]
-    if not isinstance(arch, str):
-        msg = f"{_ARCHITECTURE} must be a name; got {shown(arch)}"
-        raise TypeError(msg)
+    arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
+    wanted = "be one whose pairing is known"
     if arch == "clip":
         kind = next((keys[key] for key in ("clip.projector_type", "clip.vision.projector_type") if key in keys), None)
         bases = _data.content("gguf.toml")["projectors"]
         fixed = f" ({bases[kind]} for {kind})" if isinstance(kind, str) and kind in bases else ""
         why = f"its file has no key for the base, which llama.cpp fixes by the projector type{fixed}, nor for the axes"
-        fail(f"{_ARCHITECTURE} clip, a vision or audio tower, is not read: {why}; read its config.json")
+        hint = f"clip is a vision or audio tower, and {why}: read its config.json"
+        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, hint)
     if arch not in ARCHITECTURES:
-        fail(f"{_ARCHITECTURE} must be one whose pairing is known; got {shown(arch)}{near(arch, ARCHITECTURES)}")
+        raise ArgumentValueError(_ARCHITECTURE, wanted, arch, did_you_mean(arch, ARCHITECTURES))
     return arch
 
 
@@ -86,12 +85,11 @@ def _require_values(arch: str, own: Keys) -> None:
     numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
     for key in own:
         if key.startswith("rope.") and key not in known:
-            fail(f"{arch}.{key} must be a known name; got {shown(key)}{near(key, known)}")
+            raise unknown_name(f"{arch}.{key}", key, known)
     for key, value in ((key, value) for key, value in own.items() if value is not None):
         is_period = key == _PATTERN and isinstance(value, Integral) and not isinstance(value, bool)
-        if key in (_SECTIONS, _PATTERN) and not is_period and not isinstance(value, list | tuple):
-            msg = f"{arch}.{key} must be a list; got {shown(value)}"
-            raise TypeError(msg)
+        if key in (_SECTIONS, _PATTERN) and not is_period:
+            typed(f"{arch}.{key}", value, (list, tuple), "be a list")
         if key in numbers:
             real(f"{arch}.{key}", value)
 
@@ -110,13 +108,11 @@ def _model(arch: str, own: Keys) -> Model:
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the ``rope_scaling`` that the metadata amounts to."""
     given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
-    kind = given.pop("rope_type", "linear")
-    if not isinstance(kind, str):
-        msg = f"{arch}.{names['rope_type']} must be a name; got {shown(kind)}"
-        raise TypeError(msg)
+    kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     times = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
     if kind == "longrope" or (kind != "yarn" and times != 1):
-        fail(f"{arch} must be read from its config.json: its metadata lacks the factors of longrope, which are tensors")
+        why = "its metadata lacks the factors of longrope, which are tensors"
+        raise ArgumentValueError(arch, f"be read from its config.json: {why}")
     given["factor"] = given.get("factor", own.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}
     if kind not in ("none", "linear", "yarn"):

@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rope_any._checks import flag, integer, positive, shown
+from rope_any._checks import NOTHING, ArgumentValueError, Text, brief, choice, flag, integer, positive
 from rope_any.config import _data
-from rope_any.config._load import fail
+from rope_any.config._load import typed
 from rope_any.config._models import MODELS, Model
-from rope_any.config._schemes import ORIGINAL, near
+from rope_any.config._schemes import ORIGINAL, unknown_name
 
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
 Keys = Mapping[str, Any]
@@ -51,7 +51,8 @@ def form_of(keys: Keys, /) -> str | None:
         return None
     found = {form: min(own) for form, names in _OWN.items() if (own := _words(*names) & keys.keys())}
     if len(found) > 1:
-        fail(f"config must be of one form; got {' and '.join(f'{key} of {form}' for form, key in found.items())}")
+        got = Text(" and ".join(f"{key} of {form}" for form, key in found.items()))
+        raise ArgumentValueError("config", "be of one form", got)
     return MISTRAL if kind == "mamba" else next(iter(found), None)
 
 
@@ -62,9 +63,9 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     `factor` is that of Llama 3's scaling, which Meta's files leave out.
     """
     if form == ONNX:
-        fail("genai_config.json says nothing of rotary, which is in the graph (cos_cache, sin_cache): use config.json")
-    if form not in (MISTRAL, META):
-        fail(f"form must be one of {MISTRAL}, {META}, {ONNX}; got {shown(form)}")
+        hint = "genai_config.json does not, since it is in the graph (cos_cache, sin_cache): use config.json"
+        raise ArgumentValueError("config", "tell of rotary", NOTHING, hint)
+    choice("form", form, (MISTRAL, META), f"be one of {MISTRAL}, {META}, {ONNX}")
     if factor is not None:
         factor = positive("factor", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
@@ -77,7 +78,7 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     for theirs, part in aside.items():
         ours = parts[theirs]
         if ours in config:
-            fail(f"{theirs} must not be given beside {names[ours]}")
+            raise ArgumentValueError(theirs, f"not be given beside {names[ours]}")
         config[ours] = part
         names |= {ours: theirs, **{f"{ours}.{key}": f"{theirs}.{key}" for key in part}}
     return config, {"model_type": form, **names}, model
@@ -89,27 +90,24 @@ def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
         if key in known and not path:
             continue
         if value is not None and _ROTARY.search(str(key)):
-            fail(f"{path}{key} must be a known name; got {shown(key)}{near(str(key), known)}")
+            raise unknown_name(f"{path}{key}", key, known)
         if isinstance(value, Mapping) and path.count(".") < 8:
             _require_known(value, known, f"{path}{key}.")
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
     """Return what an object of a file states, or nothing; refuse names that are not known, if some are."""
-    value = keys.get(key, {})
-    if not isinstance(value, Mapping):
-        msg = f"{key} must be an object; got {shown(value)}"
-        raise TypeError(msg)
+    value = typed(key, keys.get(key, {}), Mapping, "be an object")
     for name in value if known else ():
         if name not in known:
-            fail(f"{key}.{name} must be a known name; got {shown(name)}{near(str(name), known)}")
+            raise unknown_name(f"{key}.{name}", name, known)
     return {name: inner for name, inner in value.items() if inner is not None}
 
 
 def _needed(keys: Keys, key: str, path: str = "") -> Any:
     """Return what stands under a key that must be given."""
     if key not in keys:
-        fail(f"{path}{key} must be given; got none")
+        raise ArgumentValueError(f"{path}{key}", "be given", Text("none"))
     return keys[key]
 
 
@@ -119,7 +117,7 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
     for ours, size in found.items():
         most = _MOST_LAYERS if ours == "num_hidden_layers" else size
         if not 0 < size <= most:
-            fail(f"{table[ours]} must be positive, and n_layers at most {_MOST_LAYERS}; got {shown(size)}")
+            raise ArgumentValueError(table[ours], f"be positive, and n_layers at most {_MOST_LAYERS}", size)
     return found
 
 
@@ -129,22 +127,24 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 def _mistral(keys: Keys, factor: float | None) -> Translation:
     """Translate the params.json of Mistral."""
     if factor is not None:
-        fail(f"factor must not be given for {MISTRAL}, which holds its own; got {factor}")
+        raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which holds its own", factor)
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
-            fail(f"{key} must not be given for model_type mamba, which has no rotary embedding")
+            raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
         return {"model_type": "mamba2"}, {}, Model(rotary=False)
     names = _table("sizes") | _table("sizes_mistral")
     config = _sizes(keys, names)
     latent = any(key in keys for key in _LATENT)
     head = sum(_needed(config, key) for key in _LATENT) if latent else _needed(keys, "head_dim")
     if config.get("head_dim", head) != head:
-        fail(f"head_dim must be qk_nope_head_dim + qk_rope_head_dim, {head}; got {config['head_dim']}")
+        wanted = f"be qk_nope_head_dim + qk_rope_head_dim, {head}"
+        raise ArgumentValueError("head_dim", wanted, config["head_dim"])
     window = _window(keys, config, names)
     parameters = _yarn(keys, names, latent=latent) | _temperature(keys, config, names)
     if "rope_theta" not in keys and (window or latent):
         # Beside a window mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; MLA it does not read.
-        fail(f"rope_theta must be given beside {window or _LATENT[0]}, where readers assume 10000 or 1000000; got none")
+        wanted = f"be given beside {window or _LATENT[0]}, where readers assume 10000 or 1000000"
+        raise ArgumentValueError("rope_theta", wanted, Text("none"))
     mixed = "full_attention" in config.get("layer_types", ())
     kinds = {"mistral4": latent, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
     config["model_type"] = next((kind for kind, holds in kinds.items() if holds), "mistral")
@@ -163,10 +163,10 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
     windows = keys[key] if several else [keys[key]]
     lengths = {integer(key, window) for window in windows if window is not None}
     if others or not windows or len(lengths) > 1 or min(lengths, default=1) < 1:
-        fail(f"{key} must be one positive length, or a list of it and null, given once; got {shown(keys[key])}")
+        raise ArgumentValueError(key, "be one positive length, or a list of it and null, given once", keys[key])
     layers = _needed(keys, "n_layers") if several else keys.get("n_layers", 0)
     if layers % len(windows):
-        fail(f"n_layers must be a multiple of the {len(windows)} entries of {key}; got {layers}")
+        raise ArgumentValueError("n_layers", f"be a multiple of the {len(windows)} entries of {key}", layers)
     types = ["full_attention" if window is None else "sliding_attention" for window in windows]
     config |= {"sliding_window": max(lengths, default=None)}
     config |= {"layer_types": types * (layers // len(windows))} if layers else {}
@@ -210,7 +210,7 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     )
     trained = _object(keys, "yarn").get(ORIGINAL, original)
     if original != trained:  # transformers has one name for both
-        fail(f"llama_4_scaling.{ORIGINAL} must be that of yarn, {shown(trained)}; got {original}")
+        raise ArgumentValueError(f"llama_4_scaling.{ORIGINAL}", f"be that of yarn, {brief(trained)}", original)
     config[ORIGINAL] = given[ORIGINAL]
     names |= {ORIGINAL: f"llama_4_scaling.{ORIGINAL}", "rope_parameters.llama_4_scaling_beta": "llama_4_scaling.beta"}
     return {"llama_4_scaling_beta": beta}
@@ -226,13 +226,14 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
     config = _sizes(keys, names)
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # as its code takes it
-        fail(f"head_dim must be dim / n_heads, {hidden} / {heads}; got {config.get('head_dim', 'none')}")
+        got = config.get("head_dim", Text("none"))
+        raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", got)
     model = Model("interleaved", base=_table("bases")["128256"] if "rope_theta" in keys else _base(keys, fourth=fourth))
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
         config["rope_parameters"] = _llama3(keys, names, factor, fourth=fourth)
     elif factor is not None or not keys.keys().isdisjoint(_table("scales").values()):
-        fail("factor and rope_scaling_factor must not be given, since use_scaled_rope is not true")
+        raise ArgumentValueError("factor and rope_scaling_factor", "not be given, since use_scaled_rope is not true")
     if not fourth:
         return {"model_type": "llama", **config}, names, model
     config["attn_temperature_tuning"] = flag("attn_temperature_tuning", keys.get("attn_temperature_tuning", False))
@@ -252,7 +253,8 @@ def _base(keys: Keys, *, fourth: bool) -> float:
     bases = _table("bases")
     base: float | None = bases.get(str(size))
     if base is None or (base == bases["-1"] and (fourth or "use_scaled_rope" in keys)):
-        fail(f"rope_theta must be given, since vocab_size does not tell which Llama it is; got vocab_size {size}")
+        wanted = "be given, since vocab_size does not tell which Llama it is"
+        raise ArgumentValueError("rope_theta", wanted, Text(f"vocab_size {size}"))
     return base
 
 
@@ -262,14 +264,16 @@ def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, fourth: 
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
     if fourth and factor is not None:
-        fail(f"factor must not be given for Llama 4, whose files or code have {scales['factor']}; got {factor}")
+        wanted = f"not be given for Llama 4, whose files or code have {scales['factor']}"
+        raise ArgumentValueError("factor", wanted, factor)
     if fourth:
         found |= {"factor": 16.0, "high_freq_factor": 1.0, **in_file}
     elif in_file:
-        fail(f"{scales[min(in_file)]} must not be given without keys of Llama 4, which alone reads it: use factor=")
+        wanted = "not be given without keys of Llama 4, which alone reads it"
+        raise ArgumentValueError(scales[min(in_file)], wanted, NOTHING, "use `factor`")
     elif factor is None:
-        why = "since use_scaled_rope is true and the file does not hold it: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B"
-        fail(f"factor must be given, {why}; got none")
+        wanted = "be given, since use_scaled_rope is true and the file does not hold it"
+        raise ArgumentValueError("factor", wanted, Text("none"), "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
     names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
     names |= {} if fourth else {"rope_parameters.factor": "factor=, as given"}

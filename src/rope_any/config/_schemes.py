@@ -4,7 +4,7 @@ List the rope types of configs: which keys each reads, and what it makes of the 
 Names are those of ``rope_parameters`` in transformers; a key without a default is required.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any import scaling
@@ -156,7 +156,6 @@ def near(name: str, known: Iterable[str]) -> str:
     return question and f"; {question}"
 
 
-def require_known_name(full: str, name: object, known: Collection[str]) -> None:
-    """Raise unless a name in a file, with its path `full`, is one of those that are known."""
-    if name not in known:
-        raise ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))
+def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
+    """Return the error for a name in a config, `full` with its path, that is none of the known ones."""
+    return ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))
