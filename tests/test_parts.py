@@ -345,7 +345,7 @@ def test_parts_beside_the_text():
     assert config.parts({"model_type": "t5gemma", "encoder": pair, "decoder": pair}) == ("text", "encoder")
     flamingo = {"model_type": "musicflamingo", "text_config": {"model_type": "qwen2", "head_dim": 64}}
     assert config.parts(flamingo) == ("text", "audio")
-    with pytest.raises(ValueError, match="musicflamingo is not supported: it rotates hidden states by time stamps"):
+    with pytest.raises(ValueError, match="got 'musicflamingo'; it rotates hidden states by time stamps"):
         Rope.from_config(flamingo, part="audio")
     tracker = {"model_type": "sam3_tracker_video", "vision_config": {"backbone_config": {"hidden_size": 1024}}}
     assert config.parts(tracker) == ("vision", "vision_config.backbone_config")

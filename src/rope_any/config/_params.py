@@ -63,8 +63,8 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     `factor` is that of Llama 3's scaling, which Meta's files leave out.
     """
     if form == ONNX:
-        hint = "genai_config.json does not, since it is in the graph (cos_cache, sin_cache): use config.json"
-        raise ArgumentValueError("config", "tell of rotary", NOTHING, hint)
+        hint = "that says nothing of rotary, which is in the graph (cos_cache, sin_cache)"
+        raise ArgumentValueError("config", "be the config.json of the model", Text("its genai_config.json"), hint)
     choice("form", form, (MISTRAL, META), f"be one of {MISTRAL}, {META}, {ONNX}")
     if factor is not None:
         factor = positive("factor", factor)

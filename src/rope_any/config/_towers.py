@@ -4,25 +4,23 @@ Read the vision towers of transformers that have rotary embedding: their frequen
 The facts stand in ``towers.toml``, an entry for each ``model_type`` that a tower's own config has.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 from rope_any import axes
-from rope_any._checks import integer, positive, shown
+from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, choice, integer, positive
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config import _data
-from rope_any.config._load import Fact, fail
+from rope_any.config._load import Fact, agreed, checked, grid_shape, typed
 from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
 __all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "grid", "recipe"]
 
-LARGEST_WIDTH = 2**20  # features of all heads together
 LARGEST_HEAD = 2**12  # features of one
 MOST_TOKENS = 2**20  # of one grid
 AXES = ("time", "row", "column")
@@ -100,12 +98,12 @@ def recipe(part: Part, /) -> Recipe | Fact:
     n = len(tower.axes)
     exact = 2 if tower.layout == "one ladder" else 2 * n
     if n == 2 and head.value % exact:
-        fail(f"{head.source} must give heads of a multiple of {exact} features; got {head.value}")
+        raise ArgumentValueError(head.source, f"give heads of a multiple of {exact} features", head.value)
     if not 2 * n <= head.value <= LARGEST_HEAD:
-        fail(f"{head.source} must give heads of {2 * n} to {LARGEST_HEAD} features; got {head.value}")
+        raise ArgumentValueError(head.source, f"give heads of {2 * n} to {LARGEST_HEAD} features", head.value)
     pairs = _by_axis(part, tower.pairs)
     if pairs and 2 * sum(pairs.value) > head.value:
-        fail(f"{pairs.source} must sum to at most half of the head, {head.value // 2}; got {shown(list(pairs.value))}")
+        raise ArgumentValueError(pairs.source, f"sum to at most half of the head, {head.value // 2}", list(pairs.value))
     rows = _listed(head.value, pairs.value, base.value) if pairs else _rows(tower, head.value, base.value)
     source = part.name("model_type")
     said = f"{source} {part.model_type}"
@@ -155,10 +153,10 @@ def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
 def _tower(part: Part) -> Tower:
     """Return the row of a tower; raise if there is none."""
     kind = str(part.model_type)
-    if kind in REFUSED:
-        fail(f"{part.name('model_type')} {kind} is not supported: {REFUSED[kind]}")
     if kind not in TOWERS:
-        fail(f"{part.name('model_type')} must be that of a known tower; got {shown(kind)}")
+        raise ArgumentValueError(
+            part.name("model_type"), "be that of a supported tower", part.model_type, REFUSED.get(kind, NOTHING)
+        )
     return TOWERS[kind]
 
 
@@ -167,50 +165,34 @@ _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
     """Return the rope type and the base; raise if the config has a rotary key that the class does not read."""
-    stray = f"must not be given for {part.model_type}, whose class does not read it"
+    stray = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
     for key in part.keys:
         unknown = part.get(key) if _ROTARY.search(key) and key not in known else None
         if unknown and not (key.startswith("use_") and unknown.value is True):  # that it is used is no news
-            fail(f"{unknown.source} {stray}")
+            raise ArgumentValueError(unknown.source, stray)
     kind = Fact(tower.rope_type, part.default)
     bases = [fact for key in tower.bases if (fact := part.get(key))]
     for fact in (fact for name in tower.objects if (fact := part.get(name))):
-        if not isinstance(fact.value, Mapping):
-            msg = f"{fact.source} must be an object; got {shown(fact.value)}"
-            raise TypeError(msg)
-        for key, value in ((key, value) for key, value in fact.value.items() if value is not None):
+        given = typed(fact.source, fact.value, Mapping, "be an object")
+        for key, value in ((key, value) for key, value in given.items() if value is not None):
             inner = Fact(value, f"{fact.source}.{key}")
             if key == "rope_theta":
                 bases.append(inner)
             elif key not in ("rope_type", "type"):
-                fail(f"{inner.source} {stray}")
-            elif not isinstance(value, str) or value not in (
-                "default",
-                tower.rope_type,
-            ):  # "default" is another name of it
-                fail(f"{inner.source} must be {tower.rope_type!r} here; got {shown(value)}")
-            else:
+                raise ArgumentValueError(inner.source, stray)
+            else:  # "default" is another name of it
+                choice(inner.source, value, ("default", tower.rope_type), f"be {tower.rope_type!r} here")
                 kind = Fact(tower.rope_type, inner.source)
-    found = _agreed([Fact(positive(fact.source, fact.value), fact.source) for fact in bases])
-    return kind, found or Fact(tower.base, part.default)
-
-
-def _agreed(facts: Sequence[Fact]) -> Fact | None:
-    """Return the first of several facts; raise unless all have the same value."""
-    for fact in facts[1:]:
-        if fact.value != facts[0].value:
-            fail(f"{fact.source} must agree with {facts[0].source}, {facts[0].value}; got {fact.value}")
-    return facts[0] if facts else None
+    return kind, agreed(*(checked(fact, positive) for fact in bases)) or Fact(tower.base, part.default)
 
 
 def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) -> Fact:
     """Return a size by any of its keys, or the default of the class."""
-    given = [fact for key in size.keys if (fact := part.get(key))]
-    found = _agreed([Fact(check(fact.source, fact.value), fact.source) for fact in given])
-    found = found or Fact(size.default, part.default)
-    if not 1 <= found.value <= LARGEST_WIDTH:
-        fail(f"{found.source} must be from 1 to {LARGEST_WIDTH}; got {shown(found.value)}")
+    given = (checked(fact, check) for key in size.keys if (fact := part.get(key)))
+    found = agreed(*given) or Fact(size.default, part.default)
+    if not 1 <= found.value <= MAX_FEATURES:
+        raise ArgumentValueError(found.source, f"be from 1 to {MAX_FEATURES}", found.value)
     return found
 
 
@@ -220,15 +202,13 @@ def _head(part: Part, tower: Tower) -> Fact:
         return _size(part, tower.head)
     width, heads = _size(part, tower.width), _size(part, tower.heads)
     source, by = part.name(tower.width.keys[0]), part.name(tower.heads.keys[0])
-    other = part.get("num_heads")
-    if other and "num_heads" not in tower.heads.keys and other.value != heads.value:
-        fail(f"{other.source} must agree with {by}, {heads.value}; got {shown(other.value)}")
+    if "num_heads" not in tower.heads.keys:
+        agreed(Fact(heads.value, by), part.get("num_heads"))
     count = heads.value * (_size(part, tower.divisor).value if tower.divisor else 1)
     if width.value % count:
-        fail(f"{source} must be a multiple of the {count} heads; got {width.value}")
+        raise ArgumentValueError(source, f"be a multiple of the {count} heads", width.value)
     head, said = Fact(width.value // count, f"{source} / {by}"), part.get("head_dim")
-    if said and integer(said.source, said.value) != head.value:
-        fail(f"{said.source} must agree with {head.source}, {head.value}; got {said.value}")
+    agreed(head, said and checked(said, integer))
     return head
 
 
@@ -245,12 +225,15 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     among them.
     """
     tower = _tower(part)
-    frames, rows, columns = _shape(part, tower, shape)
+    frames, rows, columns = grid_shape(shape, MOST_TOKENS)
+    if frames > 1 and not tower.frames:
+        wanted = f"be that of one image, which alone {part.model_type} takes"
+        raise ArgumentValueError("shape", wanted, Text(f"{frames} frames"))
     if tower.callers:
         return None
     block = _size(part, tower.merge).value if tower.merge else 1
     if rows % block or columns % block:
-        fail(f"shape must have multiples of {block} rows and columns for {part.model_type}; got {shown(shape)}")
+        raise ArgumentValueError("shape", f"have multiples of {block} rows and columns for {part.model_type}", shape)
     window = _window(part, tower, tower.window, block) if tower.window else max(rows, columns)
     unit = _unit(part, tower, (rows, columns))
 
@@ -266,27 +249,13 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     return tuple(tuple(position[axis] for axis in chosen) for position in every)
 
 
-def _shape(part: Part, tower: Tower, shape: object) -> tuple[int, int, int]:
-    """Return frames, rows and columns, checked."""
-    if not isinstance(shape, tuple | list):
-        msg = f"shape must be (rows, columns) or (frames, rows, columns); got {shown(shape)}"
-        raise TypeError(msg)
-    sizes = [integer("shape", n) for n in shape]
-    if len(sizes) not in (2, 3) or min(sizes) < 1 or math.prod(sizes) > MOST_TOKENS:
-        fail(f"shape must be ([frames,] rows, columns), at most {MOST_TOKENS} patches; got {shown(shape)}")
-    frames, rows, columns = [1, *sizes][-3:]
-    if frames > 1 and not tower.frames:
-        fail(f"shape must be that of one image, which alone {part.model_type} takes; got {frames} frames")
-    return frames, rows, columns
-
-
 def _window(part: Part, tower: Tower, size: Size, block: int) -> int:
     """Return the side of a window in patches."""
     side: int = _size(part, size).value
     if tower.patch:
         side = side // block // _size(part, tower.patch).value * block
     if not side:
-        fail(f"{part.name(size.keys[0])} must be at least a block of patches")
+        raise ArgumentValueError(part.name(size.keys[0]), "be at least a block of patches")
     return side
 
 
@@ -298,5 +267,5 @@ def _unit(part: Part, tower: Tower, shape: tuple[int, int]) -> float:
     sides[0] //= _size(part, tower.patch).value
     known = [(side, side) for side in sides]
     if shape not in known:
-        fail(f"shape must be {' or '.join(map(str, known))} for {part.model_type}; got {shape}")
+        raise ArgumentValueError("shape", f"be {' or '.join(map(str, known))} for {part.model_type}", shape)
     return float(sides[1] / shape[1]) if tower.local else 1.0
