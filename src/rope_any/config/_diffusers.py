@@ -11,15 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from rope_any._checks import MAX_FEATURES, flag, integer, positive, shown
-from rope_any._frequencies import Frequencies, frequencies
+from rope_any._checks import (
+    MAX_FEATURES,
+    ArgumentValueError,
+    Text,
+    brief,
+    choice,
+    flag,
+    integer,
+    integer_between,
+    positive,
+)
+from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.axes import assigned, axial, in_turn
 from rope_any.config import _data
-from rope_any.config._load import Fact, fail, same
+from rope_any.config._load import Fact, agreed, checked, grid_shape, same, typed
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
-from rope_any.config._schemes import near
+from rope_any.config._schemes import did_you_mean
 from rope_any.scaling import linear, longrope, longrope_attention_factor
 
 ROTARY = re.compile("rope|rotary|theta|axes_|freqs_|^scale_factor$|^interpolation_scale_")
@@ -132,12 +142,12 @@ def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[fl
     fastest. None if positions depend on text, time or other images, and for sequences. Raise as `recipe`, and if the
     shape is no grid, or none of this class.
     """
-    at = _component(part, of)._replace(shape=_lengths(shape))
+    at = _component(part, of)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not at.row.grid:
         return None
     n = at.row.numbers[0] if len(at.row.numbers) == 1 else len(_listed(at.read(at.row.axes), at.row.numbers))
     if at.shape[0] > 1 and (at.row.image or n == 2):
-        fail(f"shape must be of one frame for {at.name}; got {at.shape[0]}")
+        raise ArgumentValueError("shape", f"be of one frame for {at.name}", at.shape[0])
     lines = _GRIDS[at.row.grid](at)  # of frames, rows and columns; a fourth axis stands still
     return None if lines is None else tuple(product(*lines[-n:], *[(0,)] * (n - 3)))
 
@@ -162,13 +172,12 @@ class _Component(NamedTuple):
         given, value = ("null", what.null) if what.key in self.part.keys else ("none", what.default)
         if value is None:
             hint = f" {what.hint}" if what.hint and what.must_be is None else ""
-            fail(f"{self.part.name(what.key)} must be given for {self.name}{hint}; got {given}")
+            raise ArgumentValueError(self.part.name(what.key), f"be given for {self.name}{hint}", Text(given))
         return Fact(value, self.default)
 
     def number(self, what: object) -> Fact:
         """Return what `read` does, checked to be a number of features or tokens."""
-        value, source = self.read(what)
-        return Fact(_count(source, value), source)
+        return checked(self.read(what), _count)
 
     def further(self, key: str, other: object = None) -> object:
         """Return the setting of one of the further keys, or another value if the class does not read that key."""
@@ -177,31 +186,33 @@ class _Component(NamedTuple):
 
 def _component(part: Part, of: str) -> _Component:
     """Return a component, or its further rotation, having refused keys on rotary that the class doesn't read."""
-    source, name = part.name("_class_name"), part.keys.get("_class_name")
-    name = _typed(name, str, source, "a name")
-    if name in UNROTATED or name in REFUSED:
-        fail(f"{source}: {name} has no rotary" if name in UNROTATED else f"{source}: {name}: {REFUSED[name]}")
+    source = part.name("_class_name")
+    name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
-        fail(f"{source} must be a class of diffusers that is known here; got {shown(name)}{_advice(name)}")
+        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known here", name, _advice(name))
     at = _Component(part, name, PARTS[f"{name}.{of}"] if of else CLASSES[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
-            fail(f"{part.name(key)} must not be given, since {name} does not read it; got {shown(value)}")
+            raise ArgumentValueError(part.name(key), f"not be given, since {name} does not read it", value)
     for setting in at.row.needs:
         value, where = at.read(setting)
         if not same(value, setting.must_be):
-            wanted = f"{part.name(setting.key)} must be {setting.must_be}: {setting.hint}"
-            fail(f"{wanted}; got {shown(value)} ({where})")
+            got = Text(f"{brief(value)} ({where})")
+            raise ArgumentValueError(part.name(setting.key), f"be {setting.must_be}: {setting.hint}", got)
     return at
 
 
 def _advice(name: str) -> str:
-    """Return what to do about a class that is not known, for the end of an error message."""
+    """Return why a class has no `Rope` here, or what to do about one that is not known, as the hint of an error."""
+    if name in UNROTATED:
+        return "it has no rotary"
+    if name in REFUSED:
+        return REFUSED[name]
     if name.endswith("Pipeline"):
-        return "; give the folder of the pipeline, or the config.json of its transformer"
+        return "give the folder of the pipeline, or the config.json of its transformer"
     by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
-    return f"; {by_hand}{near(name, [*CLASSES, *REFUSED, *UNROTATED])}"
+    return "; ".join(filter(None, (by_hand, did_you_mean(name, [*CLASSES, *REFUSED, *UNROTATED]))))
 
 
 def settings(row: Class, /) -> list[Setting]:
@@ -210,38 +221,27 @@ def settings(row: Class, /) -> list[Setting]:
     return [item for items in fields for item in items if isinstance(item, Setting)]
 
 
-def _typed(value: object, kind: type | tuple[type, ...], name: str, what: str) -> Any:
-    """Return a value that is of some kind; raise a TypeError if it is not."""
-    if isinstance(value, kind):
-        return value
-    msg = f"{name} must be {what}; got {shown(value)}"
-    raise TypeError(msg)
-
-
 def _count(name: str, value: object, *, least: int = 1) -> int:
     """Return a number of features or tokens, checked."""
-    number = integer(name, value)
-    if not least <= number <= MAX_FEATURES:
-        fail(f"{name} must be from {least} to {MAX_FEATURES}; got {shown(number)}")
-    return number
+    return integer_between(name, value, least, MAX_FEATURES)
 
 
 def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
     """Return the items of a list that has one of some lengths, each checked."""
-    values = _typed(fact.value, (list, tuple), fact.source, "a list")
+    values = typed(fact.source, fact.value, (list, tuple), "be a list")
     if len(values) not in lengths:
-        fail(f"{fact.source} must have {' or '.join(map(str, lengths))} items; got {len(values)}")
+        raise ArgumentValueError(fact.source, f"have {' or '.join(map(str, lengths))} items", len(values))
     return [check(fact.source, value) for value in values]
 
 
 def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return a JSON object that has no keys but those allowed, with no values but those allowed, if any are named."""
-    content = _typed(fact.value, Mapping, fact.source, "an object")
+    content = typed(fact.source, fact.value, Mapping, "be an object")
     given = {key: value for key, value in content.items() if value is not None}
     for key, value in given.items():
         if key not in allowed or (allowed[key] and not any(same(value, each) for each in allowed[key])):
-            only = f"nothing but {', '.join(allowed)} as the class reads them"
-            fail(f"{fact.source} must hold {only}; got {shown(key)} {shown(value)}")
+            wanted = f"hold nothing but {', '.join(allowed)} as the class reads them"
+            raise ArgumentValueError(fact.source, wanted, Text(f"{brief(key)} {brief(value)}"))
     return given
 
 
@@ -261,7 +261,8 @@ def _head(at: _Component) -> Fact:
     if at.row.kind == "rising":
         return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
-        fail(f"{at.part.name(at.row.head[1].key)} must divide {at.row.head[0].key}, {width}; got {heads}")
+        name = at.part.name(at.row.head[1].key)
+        raise ArgumentValueError(name, f"divide {at.row.head[0].key}, {width}", heads)
     return Fact(width // heads, f"{source} // {counted}")
 
 
@@ -290,9 +291,9 @@ def _sizes(at: _Component, dim: int) -> Fact:
     sizes = _listed(axes, at.row.numbers, integer)
     name = at.part.name(at.row.axes.key) if isinstance(at.row.axes, Setting) else axes.source
     if any(size < 2 or size % 2 for size in sizes):
-        fail(f"{name} must give each axis an even number of features; got {shown(sizes)}")
+        raise ArgumentValueError(name, "give each axis an even number of features", sizes)
     if sum(sizes) > dim or (sum(sizes) < dim and len(sizes) > 1):
-        fail(f"{name} must sum to the head dimension, {dim}; got {shown(sizes)}")
+        raise ArgumentValueError(name, f"sum to the head dimension, {dim}", sizes)
     return Fact(tuple(sizes), axes.source)
 
 
@@ -303,7 +304,7 @@ def _axial(at: _Component, dim: int, base: float) -> Recipe:
     facts = {name: _by_axis(at, keys, n) for name, keys in said.items() if keys}
     divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in said)
     if at.row.stretch and min(axes.value) < 4:
-        fail(f"{axes.source} must give each axis at least 4 features; got {shown(list(axes.value))}")
+        raise ArgumentValueError(axes.source, "give each axis at least 4 features", list(axes.value))
     # bₐ = b · sₐ^(d / (d − 2))
     stretched = [base * s ** (d / max(d - 2, 1)) for s, d in zip(scales, axes.value, strict=True)]
     bases = [positive(facts.get("rope_scale", axes).source, b) for b in stretched]
@@ -328,7 +329,7 @@ def _alike(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of three axes of the same frequencies, whose pairs a key counts; the other features rest."""
     pairs, source = at.number(at.row.axes)
     if 6 * pairs > dim:
-        fail(f"{source} must be at most a sixth of the head dimension, {dim}; got {pairs}")
+        raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
     rows = axial(*[frequencies(2 * pairs, base=base)] * 3)
     return Recipe(rows, at.row.pairing, 1.0, 0, {"rotary_dim": Fact(6 * pairs, f"6 · {source}")})
 
@@ -343,12 +344,12 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
         found = Fact(inside, at.part.name("rope_scaling", "mrope_section"))
         if inside is not None and given.source == at.default:
             given, sections = found, _listed(found, at.row.numbers)
-        elif inside is not None and _listed(found, at.row.numbers) != sections:
-            fail(f"{found.source} must agree with {given.source}; got {shown(inside)}")
+        elif inside is not None:
+            agreed(Fact(sections, given.source), Fact(_listed(found, at.row.numbers), found.source))
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
-        fail(f"{given.source} must be sections that an even head dimension, {dim}, can hold; got {shown(sections)}")
+        raise ArgumentValueError(given.source, f"be sections that an even head dimension, {dim}, can hold", sections)
     rows = assigned(frequencies(dim, base=base), in_turn(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, at.default), "mrope_section": Fact(tuple(sections), given.source)}
     return Recipe(rows, at.row.pairing, 1.0, 0, facts)
@@ -359,11 +360,11 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
     (axes,), (heads, each) = at.row.numbers, at.row.head
     n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
     if dim % 2 or not n:
-        fail(f"{heads.key} · {each.key} must be even and at least {2 * axes}; got {dim}")
+        raise ArgumentValueError(f"{heads.key} · {each.key}", f"be even and at least {2 * axes}", dim)
     if (across := at.further("audio_cross_attention_dim")) and (other := at.number(across)).value != dim:
-        fail(f"{other.source} must be {heads.key} · {each.key}, {dim}, as queries and keys are; got {other.value}")
-    if not isinstance(kind.value, str) or kind.value not in {"interleaved", "split"}:
-        fail(f"{kind.source} must be interleaved or split; got {shown(kind.value)}")
+        wanted = f"be {heads.key} · {each.key}, {dim}, as queries and keys are"
+        raise ArgumentValueError(other.source, wanted, other.value)
+    choice(kind.source, kind.value, ("interleaved", "split"), "be interleaved or split")
     # of k axes fₖᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
     count = axes * n
     rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
@@ -373,33 +374,36 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
         return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
     facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
-        fail(f"{each.key} must be even; got {dim // blocks.value}")
+        raise ArgumentValueError(each.key, "be even", dim // blocks.value)
     rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
     return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
 
 
+def _of_head(dim: int, base: float) -> Row:
+    """Return the frequencies of the pairs of a whole head; raise unless it has an even number of features."""
+    if dim % 2:
+        raise ArgumentValueError("the head dimension", "be even", dim)
+    return frequencies(dim, base=base)
+
+
 def _sequence(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of Kandinsky's sequences: one axis over the whole head; a key may multiply frequencies."""
-    if dim % 2:
-        fail(f"the head dimension must be even; got {dim}")
     scale = at.read(at.further("audio_freqs_scaling", 1.0))
     factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, at.default)}
     facts |= {"frequency_scale": scale} if factor != 1 else {}
-    return Recipe(tuple(factor * f for f in frequencies(dim, base=base)), at.row.pairing, 1.0, 0, facts)
+    return Recipe(tuple(factor * f for f in _of_head(dim, base)), at.row.pairing, 1.0, 0, facts)
 
 
 def _longrope(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of OmniGen, which divides by one of two lists, depending on the length of the sequence."""
     scaling, longest, original = map(at.read, at.row.reads)
-    kinds = ("su", "longrope")
+    kinds, whole = ("su", "longrope"), _of_head(dim, base)
     inside = _object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
-    if dim % 2:
-        fail(f"the head dimension must be even; got {dim}")
     names = {name: at.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
     lists = {name: _listed(Fact(inside.get(name), key), (dim // 2,), positive) for name, key in names.items()}
     trained = _count(original.source, original.value, least=2)
     length = trained if at.length is None else integer("sequence_length", at.length)
-    row = longrope(frequencies(dim, base=base), **lists, original_length=trained, length=length)
+    row = longrope(whole, **lists, original_length=trained, length=length)
     factor = longrope_attention_factor(_count(longest.source, longest.value) / trained, original_length=trained)
     used = "long_factor" if length > trained else "short_factor"
     facts = {
@@ -423,15 +427,6 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 # --- grids ------------------------------------------------------------------------------------------------
-
-
-def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return frames, rows and columns of a grid."""
-    given = _typed(shape, (tuple, list), "shape", "a tuple: frames, rows and columns, or rows and columns")
-    sizes = tuple(integer("shape", size) for size in given)
-    if len(sizes) not in {2, 3} or min(sizes) < 1 or math.prod(sizes) > _MOST_TOKENS:
-        fail(f"shape must be 2 or 3 positive lengths, of at most {_MOST_TOKENS} tokens; got {shown(sizes)}")
-    return (1, *sizes)[-3:]
 
 
 def _skipping(at: _Component) -> Lines:
@@ -462,7 +457,8 @@ def _cropped(at: _Component) -> Lines:
     high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in map(at.number, at.row.canvas))
     if at.part.get("patch_size_t"):  # CogVideoX 1.5 cuts the base grid instead
         if rows > high or columns > wide:
-            fail(f"shape must be at most {high} rows and {wide} columns; got {rows} and {columns}")
+            got = Text(f"{rows} and {columns}")
+            raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", got)
         return tuple(map(range, at.shape))
     flat = rows / columns > high / wide  # than the base grid
     tall, broad = (high, round(high / rows * columns)) if flat else (round(wide / columns * rows), wide)
