@@ -471,7 +471,11 @@ def test_an_indexer_has_no_rotary_if_the_main_attention_has_none():
 
 
 REFUSALS = [
-    (part("llama", index_topk=4), ValueError, "index_topk tells of an indexer, which llama lacks"),
+    (
+        part("llama", index_topk=4),
+        ValueError,
+        "index_topk must not be given, since it tells of an indexer, which llama lacks",
+    ),
     (part("deepseek_v3", indexer_rope_interleave=False), ValueError, "deepseek_v3 lacks"),
     (part(None, index_head_dim=128), ValueError, "a model without a type lacks"),
     (
@@ -479,7 +483,7 @@ REFUSALS = [
         ValueError,
         re.escape(REFUSED["step3p5"]),
     ),
-    (part("glm5_next_text", qk_rope_head_dim=64), ValueError, "qk_rope_head_dim must be from 0 to 0; got int 64"),
+    (part("glm5_next_text", qk_rope_head_dim=64), ValueError, "qk_rope_head_dim must be from 0 to 0; got 64"),
     (
         part("deepseek_v32", index_head_dim=63),
         ValueError,
@@ -520,7 +524,7 @@ REFUSALS = [
     (
         part("minimax_m3_vl_text", sparse_attention_config={"sparse_attention_freq": [2] * 60}),
         ValueError,
-        r"sparse_attention_config.sparse_attention_freq\[0\] must be 0 or 1; got int 2",
+        r"sparse_attention_config.sparse_attention_freq\[0\] must be 0 or 1; got 2",
     ),
     (
         part(
@@ -531,7 +535,7 @@ REFUSALS = [
             sparse_attention_config={"sparse_index_dim": 128},
         ),
         ValueError,
-        "index_head_dim must agree with text_config.sparse_attention_config.sparse_index_dim; got int 64, not 128",
+        "index_head_dim must agree with text_config.sparse_attention_config.sparse_index_dim, 128; got 64",
     ),
     (
         part(
@@ -571,7 +575,7 @@ def test_a_layer_is_a_number(index, error, message):
 
 def test_layers_of_a_model_without_indexers():
     assert not has_indexer(part("llama"), 0)
-    with pytest.raises(ValueError, match="index_topk tells of an indexer"):
+    with pytest.raises(ValueError, match="index_topk must not be given, since it tells of an indexer"):
         has_indexer(part("llama", index_topk=1), 0)
     with pytest.raises(ValueError, match="must have an entry for layer 3; got 1"):
         has_indexer(part("glm_moe_dsa", indexer_types=["full"]), 3)

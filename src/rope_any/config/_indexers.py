@@ -10,16 +10,15 @@ attention has no rotary, the indexer has none either.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rope_any._checks import flag, integer, shown
+from rope_any._checks import ArgumentValueError, Text, flag, integer, integer_between
 from rope_any._frequencies import as_rows
-from rope_any.config._load import Fact, fail
+from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, typed
 from rope_any.config._models import ALL, Indexer, rule, rules
 
 if TYPE_CHECKING:
     from rope_any.config._part import Part
     from rope_any.config._recipe import Recipe
 
-LARGEST_HEAD = 2**12  # features
 MOST_LAYERS = 2**10
 MOST_TOKENS = 2**31
 ASSUMED_LAYERS = 40  # no class with layer types assumes fewer
@@ -46,10 +45,7 @@ def _at(part: "Part", path: str) -> Fact | None:
     body = part.get(outer) if outer else None
     if body is None or not key:
         return body
-    if not isinstance(body.value, Mapping):
-        msg = f"{body.source} must be an object or null; got {shown(body.value)}"
-        raise TypeError(msg)
-    value = body.value.get(key)
+    value = typed(body.source, body.value, Mapping, "be an object or null").get(key)
     return None if value is None else Fact(value, part.name(outer, key))
 
 
@@ -58,24 +54,10 @@ def _first_given(part: "Part", keys: Iterable[str]) -> Fact | None:
     return next((fact for key in keys if (fact := part.get(key))), None)
 
 
-def _agreed(*facts: Fact | None) -> Fact | None:
-    """Return the first fact that is given, if the others agree with it."""
-    given = [fact for fact in facts if fact is not None]
-    for fact in given[1:]:
-        if fact.value != given[0].value:
-            fail(f"{fact.source} must agree with {given[0].source}; got {shown(fact.value)}, not {given[0].value}")
-    return given[0] if given else None
-
-
 def _whole(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
     """Return the integer from `least` to `most` that stands at some paths, if any of them has one."""
-    found = []
-    for fact in filter(None, (_at(part, path) for path in paths)):
-        number = integer(fact.source, fact.value)
-        if not least <= number <= most:
-            fail(f"{fact.source} must be from {least} to {most}; got {shown(number)}")
-        found.append(Fact(number, fact.source))
-    return _agreed(*found)
+    given = filter(None, (_at(part, path) for path in paths))
+    return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 
 
 def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
@@ -88,12 +70,11 @@ def _entry(fact: Fact | None, index: int) -> Fact | None:
     """Return the entry of a layer in a list, or None if there is no list."""
     if fact is None:
         return None
-    if not isinstance(fact.value, list | tuple):
-        msg = f"{fact.source} must be a list with an entry for each layer; got {shown(fact.value)}"
-        raise TypeError(msg)
-    if index >= len(fact.value):
-        fail(f"{fact.source} must have an entry for layer {index}; got {len(fact.value)} entries")
-    return Fact(fact.value[index], f"{fact.source}[{index}]")
+    entries = typed(fact.source, fact.value, (list, tuple), "be a list with an entry for each layer")
+    if index >= len(entries):
+        got = Text(f"{len(entries)} entries")
+        raise ArgumentValueError(fact.source, f"have an entry for layer {index}", got)
+    return Fact(entries[index], f"{fact.source}[{index}]")
 
 
 def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact | None:
@@ -101,7 +82,7 @@ def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact
     if entry is None:
         return None
     if not isinstance(entry.value, str | int) or entry.value not in known:
-        fail(f"{entry.source} must be {' or '.join(map(repr, known))}; got {shown(entry.value)}")
+        raise ArgumentValueError(entry.source, f"be {' or '.join(map(repr, known))}", entry.value)
     return Fact(entry.value == (known[0] if wanted is None else wanted), entry.source)
 
 
@@ -121,7 +102,7 @@ def _scheduled(part: "Part", index: int) -> bool:
     listed, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"
-    full = _agreed(_is(_entry(listed, index), _MODES), _is(_entry(pattern, index), modes))
+    full = agreed(_is(_entry(listed, index), _MODES), _is(_entry(pattern, index), modes))
     if full is not None:
         return bool(full.value)
     offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
@@ -133,7 +114,7 @@ def _listed(part: "Part", index: int, **pattern: Any) -> bool:
     full = _is(_entry(part.get("indexer_types"), index), _MODES) or Fact(_in_pattern(index, **pattern), part.default)
     for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):
         said = part.get(key)
-        _agreed(full, said and Fact(_scheduled(part, index), f"{said.source}, for layer {index},"))
+        agreed(full, said and Fact(_scheduled(part, index), f"{said.source}, for layer {index},"))
     return bool(full.value)
 
 
@@ -158,7 +139,7 @@ def _by_type(
     """
     older = pattern.pop("older", {"path": "", "codes": (), "code": 0})
     listed, coded = _of_types(part, index, types), _entry(_at(part, older["path"]), index)
-    said = _agreed(listed, _is(coded, older["codes"], older["code"]))
+    said = agreed(listed, _is(coded, older["codes"], older["code"]))
     if key:
         pattern["every"] = _count(part, key, pattern["every"], 1)
     sparse = _in_pattern(index, **pattern) if said is None else bool(said.value)
@@ -187,7 +168,8 @@ def _indexer(part: "Part") -> Indexer | None:
     name = part.model_type or ""
     if name not in INDEXERS and (said := _first_given(part, SIGNS)) is not None:
         reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
-        fail(f"{said.source} tells of an indexer, which {name or 'a model without a type'} lacks: {reason}")
+        wanted = f"not be given, since it tells of an indexer, which {name or 'a model without a type'} lacks"
+        raise ArgumentValueError(said.source, wanted, said.value, reason)
     return INDEXERS.get(name)
 
 
@@ -200,13 +182,13 @@ def has_indexer(part: "Part", index: int, /) -> bool:
     """
     layer = integer("index", index)
     if layer < 0:
-        fail(f"index must not be negative; got {shown(layer)}")
+        raise ArgumentValueError("index", "not be negative", layer)
     row = _indexer(part)
     if row is None:
         return False
     if row.beside and part.get(row.head) is None:
         if said := _first_given(part, row.beside):
-            fail(f"{part.name(row.head)} must be given with {said.source}; got none")
+            raise ArgumentValueError(part.name(row.head), f"be given with {said.source}", Text("none"))
         return False
     return bool(rule(RULES, row.layers)(part, layer))
 
@@ -225,10 +207,11 @@ def _head_dim(part: "Part", row: Indexer) -> Fact:
     by_layer = part.keys.get("per_layer_config")
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
         if isinstance(own, Mapping) and row.head in own:
-            fail(f"{part.name('per_layer_config', str(layer), row.head)} must not be given: indexers must be alike")
+            name = part.name("per_layer_config", str(layer), row.head)
+            raise ArgumentValueError(name, "not be given: indexers must be alike")
     given = _whole(part, (row.older, row.head), 2, LARGEST_HEAD)
     if given is None and row.head in part.keys:
-        fail(f"{part.name(row.head)} must be a number of features; got null")
+        raise ArgumentValueError(part.name(row.head), "be a number of features", Text("null"))
     return given or Fact(row.size, part.default)
 
 
@@ -236,7 +219,7 @@ def _stride(part: "Part", row: Indexer) -> Fact:
     """Return how many tokens are pooled into one key."""
     given = _whole(part, row.stride, 1, MOST_TOKENS)
     if given is None and row.pooled is None:
-        fail(f"{part.name(row.stride[0])} must be given with {part.name(row.head)}; got none")
+        raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}", Text("none"))
     return given or Fact(row.pooled, part.default)
 
 
@@ -247,11 +230,10 @@ def _pairing(part: "Part", row: Indexer) -> Fact:
         return Fact(row.pairing, ours)
     flagged = "interleaved" if flag(said.source, said.value) else "half"
     if flagged != row.pairing:
-        fail(
-            f"{said.source} must agree with {ours}, whose pairs are {row.pairing!r} in transformers; got {said.value}, "
-            f"which engines read as {flagged!r}. Which of the two the weights follow, only their author knows: "
-            "pairing= cannot be guessed"
-        )
+        wanted = f"agree with {ours}, whose pairs are {row.pairing!r} in transformers"
+        got = Text(f"{said.value}, which engines read as {flagged!r}")
+        hint = "which of the two the weights follow, only their author knows: `pairing` cannot be guessed"
+        raise ArgumentValueError(said.source, wanted, got, hint)
     return Fact(row.pairing, f"{ours}, and {said.source}")
 
 
@@ -285,7 +267,7 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
     rotary_dim = 2 * len(as_rows(main.frequencies)[0])
     width = main.facts.get("rotary_dim", Fact(None, "the main attention")).source
     if rotary_dim > head.value:
-        fail(f"{head.source} must be at least the {rotary_dim} features that {width} gives; got {head.value}")
+        raise ArgumentValueError(head.source, f"be at least the {rotary_dim} features that {width} gives", head.value)
     start = head.value - rotary_dim if row.last else 0
     facts = {
         "pairing": pairing,

@@ -16,6 +16,7 @@ from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Tex
 
 LONGEST_PATH = 255  # characters that are shown
 LARGEST_FILE = 64 * 2**20  # bytes
+LARGEST_HEAD = 2**12  # features
 DEEPEST = 64  # objects in objects
 _FILES = "config.json", "params.json", "genai_config.json"  # in a folder, the first that is there
 

@@ -14,14 +14,13 @@ from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, ch
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config import _data
-from rope_any.config._load import Fact, agreed, checked, grid_shape, typed
+from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, typed
 from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
 __all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "grid", "recipe"]
 
-LARGEST_HEAD = 2**12  # features of one
 MOST_TOKENS = 2**20  # of one grid
 AXES = ("time", "row", "column")
 LAYOUTS = ("side by side", "in turn", "one ladder")  # the last: one row of frequencies for all axes, dealt out in turn
