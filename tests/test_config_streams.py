@@ -225,8 +225,8 @@ def test_any_library_is_numbered(lib):
 # --- errors -------------------------------------------------------------------------------------------------
 
 ERRORS = {
-    "an unknown model": ({"model_type": "llama"}, {}, ValueError, "model_type must be one whose .* got str 'llama'"),
-    "no model": ({"model_type": None}, {}, ValueError, "model_type must be one whose .* got NoneType None"),
+    "an unknown model": ({"model_type": "llama"}, {}, ValueError, "model_type must be one whose .* got 'llama'"),
+    "no model": ({"model_type": None}, {}, ValueError, "model_type must be one whose .* got None"),
     "no id": ({"video_token_id": None}, {}, ValueError, "video_token_id must be given"),
     "an id that is a string": ({"image_token_id": "i"}, {}, TypeError, "image_token_id must be an integer"),
     "one id for two": ({"video_token_id": IMAGE}, {}, ValueError, "image_token_id, video_token_id must differ"),
@@ -234,7 +234,7 @@ ERRORS = {
     "no merging": ({"vision_config": {"spatial_merge_size": 0}}, {}, ValueError, "spatial_merge_size must be from 1"),
     "an id that is a float": ({}, {"token_ids": [[1.5]]}, TypeError, "token_ids must be an integer; got float 1.5"),
     "ids that are a string": ({}, {"token_ids": "12"}, TypeError, "token_ids must be a sequence of sequences"),
-    "one row": ({}, {"token_ids": [1, 2]}, TypeError, "token_ids must be a sequence of sequences .* got int 1"),
+    "one row": ({}, {"token_ids": [1, 2]}, TypeError, r"token_ids\[0\] must be a sequence of numbers; got int 1"),
     "no rows": ({}, {"token_ids": []}, ValueError, r"token_ids and mask must have shape \(batch, seq\)"),
     "rows of two lengths": ({}, {"token_ids": [[1], [1, 2]]}, ValueError, "token_ids and mask must have shape"),
     "another mask": ({}, {"mask": [[1]]}, ValueError, "token_ids and mask must have shape"),

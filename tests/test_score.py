@@ -489,7 +489,7 @@ def test_a_plain_slice_that_a_config_leaves_out_is_that_of_its_class(model_type)
         (
             {"model_type": "deepseek_v3", "sizes": MLA, "qk_head_dim": 128},
             ValueError,
-            "qk_head_dim must be 192, which is qk_nope_head_dim [+] qk_rope_head_dim; got int 128",
+            "qk_head_dim must agree with qk_nope_head_dim [+] qk_rope_head_dim, 192; got 128",
         ),
         (
             {"model_type": "deepseek_v3", "sizes": MLA, "parameters": {"rope_type": "yarn", "mscale_all_dim": 1.0}},

@@ -10,12 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import integer, positive, shown
-from rope_any.config._load import Fact, fail
+from rope_any._checks import NOTHING, ArgumentValueError, Text, integer, positive
+from rope_any.config._load import Fact, agreed, checked
 from rope_any.config._models import MODELS, Model, Score, rules
 from rope_any.config._part import Part
 
 Facts = Mapping[str, Fact]
+
+_WANTED = "be one whose score scale is known, in most 1 / sqrt(head_dim)"
 
 
 class _Scored(NamedTuple):
@@ -31,9 +33,10 @@ class _Scored(NamedTuple):
         default = self.part.default
         fact = self.sizes.get(key) or (None if assumed is None else Fact(assumed, default))
         if fact is None:
-            fail(f"{self.part.name(key)} must be given for the score scale of {self.part.model_type}; got none")
+            wanted = f"be given for the score scale of {self.part.model_type}"
+            raise ArgumentValueError(self.part.name(key), wanted, Text("none"))
         if integer(fact.source, fact.value) < 1:
-            fail(f"{fact.source} must be positive; got {shown(fact.value)}")
+            raise ArgumentValueError(fact.source, "be positive", fact.value)
         return Fact(fact.value, f"{key} {fact.value}, {default}" if fact.source == default else fact.source)
 
 
@@ -52,10 +55,9 @@ def _by_half_a_head(layers: _Scored) -> Fact:  # 1/√(d/2)
 def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
     """Return the scale of a head that is put together of a plain and a rotary slice (MLA)."""
     plain, rotary = layers.size("qk_nope_head_dim", layers.score.plain), layers.size("qk_rope_head_dim")
-    whole, said = plain.value + rotary.value, layers.part.get("qk_head_dim")
-    if said is not None and integer(said.source, said.value) != whole:
-        fail(f"{said.source} must be {whole}, which is {plain.source} + {rotary.source}; got {shown(said.value)}")
-    return Fact(whole**-0.5, f"1 / sqrt({plain.source} + {rotary.source})")
+    whole, said = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"), layers.part.get("qk_head_dim")
+    agreed(whole, said and checked(said, integer))
+    return Fact(whole.value**-0.5, f"1 / sqrt({whole.source})")
 
 
 def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
@@ -65,7 +67,8 @@ def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_d
     if kind.value in (None, "default") or not c.value:
         return scale
     if s.value is None:
-        fail(f"{s.source} must be given: {layers.part.model_type} scales scores by it and {c.source}; got none")
+        wanted = f"be given: {layers.part.model_type} scales scores by it and {c.source}"
+        raise ArgumentValueError(s.source, wanted, Text("none"))
     m = 1 + 0.1 * positive(c.source, c.value) * math.log(max(positive(s.source, s.value), 1))
     return Fact(scale.value * m * m, f"{scale.source} * mscale², mscale = 1 + 0.1 * {c.source} * ln({s.source})")
 
@@ -77,7 +80,7 @@ def _by_key(layers: _Scored) -> Fact:
     if fact is None and default is None:
         return _by_head(layers)
     if fact is None and key in part.keys:
-        fail(f"{part.name(key)} must be a number for {part.model_type}; got null")
+        raise ArgumentValueError(part.name(key), f"be a number for {part.model_type}", Text("null"))
     fact = fact or Fact(default, f"{key} {default}, {part.default}")
     value = positive(part.name(key), fact.value)
     return Fact(value**power, fact.source if power == 1 else f"({fact.source}) ** {power}")
@@ -90,7 +93,8 @@ def _one(layers: _Scored) -> Fact:
 
 def _unknown(layers: _Scored) -> NoReturn:
     """Refuse a scale that a config cannot tell."""
-    fail(f"the score scale of {layers.part.model_type} is not told: {layers.score.why}")
+    name, kind = layers.part.name("model_type"), layers.part.model_type
+    raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is not told: {layers.score.why}")
 
 
 RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one, _unknown)
@@ -105,9 +109,10 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
     """
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
     if name == "general.architecture":
-        fail("GGUF metadata does not tell the score scale: read the config.json of the model")
+        hint = "GGUF metadata does not tell the score scale: read the config.json of the model"
+        raise ArgumentValueError(name, _WANTED, NOTHING, hint)
     if not model.rotary:
-        fail(f"{name} must be one whose score scale is known, in most 1 / sqrt(head_dim); got {shown(part.model_type)}")
+        raise ArgumentValueError(name, _WANTED, part.model_type)
     layers = _Scored(part, model.score, sizes, parameters)
     scale = RULES[model.score.rule](layers)
     of = f"{scale.source}, in layers of type {layer_type}" if layer_type else scale.source

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from rope_any import positions
 from rope_any._arrays import Array, library
-from rope_any._checks import int32, integer, positive, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
 from rope_any._positions import as_position_array
-from rope_any.config._load import fail
+from rope_any.config._load import typed
 from rope_any.config._models import ALL, Numbering
 
 # The keys of token ids, and a letter for each: a row of tokens becomes a string, in which all other text is a dot.
@@ -69,20 +69,21 @@ def stream(
     model_type = whole.get("model_type")
     row = STREAMS.get(model_type) if isinstance(model_type, str) else None
     if row is None:
-        got = shown(whole.get("model_type"))
-        fail(f"model_type must be one whose streams are known ({', '.join(STREAMS)}); got {got}")
+        raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
     omni, names = row.ids == "omni", _IDS[row.ids]
     if omni and not time_advances:
-        fail("time_advances must be True for an Omni model, as transformers has it; got False")
+        wanted = "be True for an Omni model, as transformers has it"
+        raise ArgumentValueError("time_advances", wanted, time_advances)
     keys = whole.get("thinker_config", whole)
     letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
     if len(letters) != len(names):
-        fail(f"{', '.join(names)} must differ; got {shown(list(letters))}")
+        raise ArgumentValueError(", ".join(names), "differ", list(letters))
     tokens = _lists("token_ids", token_ids)
     masks = [[1] * len(ids) for ids in tokens] if mask is None else [[*map(_kept, row)] for row in _lists("mask", mask)]
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
-        fail(f"token_ids and mask must have shape (batch, seq); got rows of {shown(lengths)} tokens")
+        got = Text(f"rows of {brief(lengths)} tokens")
+        raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", got)
     drawn, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
     for ids, kept in zip(tokens, masks, strict=True):
         own = [letters.get(integer("token_ids", token), ".") for token in compress(ids, kept)]
@@ -125,7 +126,8 @@ def _omni(kinds: str, drawn: "_Grids", row: Numbering) -> list[tuple[float, ...]
             first = 1 + rows[-1][0]
             axes = drawn.of_run("v" * run["both"].count("v"))
             if len(axes) > 1:
-                fail(f"grids must have one for a video with audio; got {len(axes)} that fit its tokens")
+                got = Text(f"{len(axes)} that fit its tokens")
+                raise ArgumentValueError("grids", "have one for a video with audio", got)
             video, audio = iter(_laid(first, axes[0])), iter(_laid(first, [range(len(kinds))]))
             rows += [next(video if kind == "v" else audio) for kind in run["both"]]
             axes = [[pair[: len(run["end"])]]] if run["end"] else []
@@ -160,13 +162,15 @@ class _Grids:
         found: list[Axes] = []
         while left:
             if self.used == len(self.grids):
-                fail(f"grids must have one for each image and video; got {self.used}, and {left} {kind} tokens more")
+                got = Text(f"{self.used}, and {left} {kind} tokens more")
+                raise ArgumentValueError("grids", "have one for each image and video", got)
             name = f"grids[{self.used}]"
             frames, rows, columns, *seconds = self._sizes(name, kind)
             if self.row.by_frame and kind == "video":
                 self.frames_left, frames = (self.frames_left or frames) - 1, 1
             if (n := frames * rows * columns) > left:
-                fail(f"{name} must fit its {kind} tokens; got {n} after merging, for a run of {left}")
+                got = Text(f"{n} after merging, for a run of {left}")
+                raise ArgumentValueError(name, f"fit its {kind} tokens", got)
             times = [i * self.rate * s for s in seconds for i in range(frames)] or range(frames)
             found.append([[int(time) for time in times] if self.row.whole else times, range(rows), range(columns)])
             left -= n
@@ -179,21 +183,21 @@ class _Grids:
         timed = kind == "video" and bool(self.row.rate)
         if len(sizes) != 3 + timed:
             wanted = "(frames, rows, columns, seconds from frame to frame)" if timed else "(frames, rows, columns)"
-            fail(f"{name} must be {wanted} of {kind} tokens; got {shown(sizes)}")
+            raise ArgumentValueError(name, f"be {wanted} of {kind} tokens", sizes)
         frames, rows, columns = (int32(name, size, least=1) for size in sizes[:3])
         if kind == "image" and (frames > 1 or self.frames_left):
-            fail(f"{name} must be that of an image, with one frame, for image tokens; got {shown(sizes)}")
+            raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
-            fail(
-                f"{name} must have rows and columns in multiples of {self.merge}, which are merged; got {shown(sizes)}"
-            )
+            wanted = f"have rows and columns in multiples of {self.merge}, which are merged"
+            raise ArgumentValueError(name, wanted, sizes)
         return [frames, rows // self.merge, columns // self.merge, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:
         """Raise if there are grids, or frames of one, without tokens."""
         if self.used < len(self.grids):
             frames = f", and {self.frames_left} frames of the next" if self.frames_left else ""
-            fail(f"grids must be those of the tokens; got {len(self.grids)}, and tokens of {self.used}{frames}")
+            got = Text(f"{len(self.grids)}, and tokens of {self.used}{frames}")
+            raise ArgumentValueError("grids", "be those of the tokens", got)
 
 
 def _value(keys: Any, *path: str) -> Any:
@@ -204,19 +208,15 @@ def _value(keys: Any, *path: str) -> Any:
             found.get(key, found.get(key.replace("_token_id", "_token_index"))) if isinstance(found, Mapping) else None
         )
     if found is None:
-        fail(f"{'.'.join(path)} must be given; got none")
+        raise ArgumentValueError(".".join(path), "be given", Text("none"))
     return found
 
 
 def _lists(name: str, values: Any) -> list[list[Any]]:
     """Return rows of numbers from the host as lists."""
+    wanted = "be a sequence of sequences of numbers"
     rows = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
-        msg = f"{name} must be a sequence of sequences of numbers; got {shown(values)}"
-        raise TypeError(msg)
-    rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-    for row in rows:
-        if not isinstance(row, tuple | list):
-            msg = f"{name} must be a sequence of sequences of numbers; got {shown(row)} in it"
-            raise TypeError(msg)
-    return [list(row) for row in rows]
+    if isinstance(rows, str | bytes):
+        raise ArgumentTypeError(name, wanted, values)
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in typed(name, rows, Sequence, wanted)]
+    return [list(typed(f"{name}[{i}]", row, (tuple, list), "be a sequence of numbers")) for i, row in enumerate(rows)]
