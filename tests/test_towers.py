@@ -352,16 +352,23 @@ def test_entries():
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        (({"names": "a b"}, {"names": "b"}), ValueError, "x.toml must not hold a name twice; got b again"),
-        (({"names": "a", "like": "b"},), KeyError, "b"),
-        (({"names": "a", "wide": 3},), TypeError, "wide"),
-        (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "default"),
+        (
+            ({"names": "a b", "width": 8, "heads": 1}, {"names": "b"}),
+            ValueError,
+            "entry b: names must not be those of an earlier entry; got b",
+        ),
+        (({"names": "a", "like": "b"},), ValueError, "entry a: there is no 'b'"),
+        (({"names": "a c", "wide": 3},), TypeError, "entry a c: .*'wide'"),
+        (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "entry a: .*'default'"),
+        (({"names": "a", "layout": "around"},), ValueError, "entry a: layout must be one of .*; got 'around'"),
+        (({"names": "a", "axes": ("row", "rows")},), ValueError, "entry a: axes must be one of .*; got 'rows'"),
+        (({"names": "b", "layout": "in turn"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
     ],
 )
 def test_wrong_entries(entries, error, message, monkeypatch):
     monkeypatch.setattr(_data, "content", lambda file: {file: entries})
-    with pytest.raises(error, match=message):
-        len(_data.rows("x.toml", "x.toml", Tower, Size))
+    with pytest.raises(error, match=f"x.toml, {message}"):
+        len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS, "axes": AXES}))
 
 
 @pytest.mark.parametrize("name", PEERS)

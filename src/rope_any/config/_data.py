@@ -5,9 +5,12 @@ A file has arrays of entries. An entry has ``names``, of all that it holds for, 
 it has the facts of that one, but for those that it writes itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
+
+from rope_any._checks import ArgumentValueError, Text, choice, inside
 
 Row = TypeVar("Row")
 
@@ -45,21 +48,63 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, /) -> Mapping[str, Row]:
-    """Return what `row` makes of the entries of an array of a file, and `inner` of tables in them, by their names."""
-    return Lazy(lambda: _rows(file, kind, row, inner))
+def rows(
+    file: str,
+    kind: str,
+    row: Callable[..., Row],
+    inner: Callable[..., Any] = dict,
+    rules: Callable[[], Mapping[str, Collection[str]]] = dict,
+    /,
+) -> Mapping[str, Row]:
+    """
+    Return what `row` makes of the entries of an array of a file, and `inner` of tables in them, by their names.
+
+    `rules` returns fields whose words, but for empty ones, must be known, with the words that are.
+    """
+    return Lazy(lambda: _rows(file, kind, row, inner, rules()))
 
 
-def _rows(file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any]) -> dict[str, Row]:
+def _rows(
+    file: str,
+    kind: str,
+    row: Callable[..., Row],
+    inner: Callable[..., Any],
+    rules: Mapping[str, Collection[str]],
+) -> dict[str, Row]:
     facts: dict[str, dict[str, Any]] = {}
+    found: dict[str, Row] = {}
     for entry in content(file)[kind]:
-        own = {key: _made(value, inner) for key, value in entry.items()}
-        names, like = own.pop("names").split(), own.pop("like", None)
-        if twice := facts.keys() & set(names):
-            msg = f"{file} must not hold a name twice; got {', '.join(twice)} again"
-            raise ValueError(msg)
-        facts |= dict.fromkeys(names, (facts[like] if like else {}) | own)
-    return {name: row(**fields) for name, fields in facts.items()}
+        with in_entry(file, entry):
+            own = {key: _made(value, inner) for key, value in entry.items()}
+            names, like = own.pop("names").split(), own.pop("like", None)
+            if twice := facts.keys() & set(names):
+                raise ArgumentValueError("names", "not be those of an earlier entry", Text(", ".join(twice)))
+            fields = (facts[like] if like else {}) | own
+            for field in fields.keys() & rules.keys():
+                _require_rules(field, fields[field], rules[field])
+            facts |= dict.fromkeys(names, fields)
+            found |= dict.fromkeys(names, row(**fields))
+    return found
+
+
+@contextmanager
+def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
+    """Say in errors which entry of a file they are about."""
+    where = f"{file}, entry {entry.get('names')}"
+    try:
+        yield
+    except KeyError as error:
+        msg = f"{where}: there is no {error}"
+        raise ValueError(msg) from error
+    except (TypeError, ValueError) as error:
+        raise inside(where, error) from error
+
+
+def _require_rules(field: str, words: object, known: Collection[str]) -> None:
+    """Raise unless a word, or all words of several, are known; what is no word is a table."""
+    for word in words if type(words) is tuple else (words,):
+        if isinstance(word, str) and word:
+            choice(field, word, known, f"be one of {', '.join(known)}")
 
 
 def _made(value: Any, inner: Callable[..., Any]) -> Any:

@@ -7,9 +7,9 @@ head, `_KINDS` of frequencies, `_GRIDS` of positions.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from rope_any._checks import (
     MAX_FEATURES,
@@ -86,9 +86,9 @@ class Class(NamedTuple):
     """Keys that sound of rotary but change no angle of the tokens that `covers` names."""
 
 
-CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting)
+CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting, lambda: _RULES)
 """The classes whose rotation a `Rope` expresses, by ``_class_name``."""
-PARTS: Mapping[str, Class] = _data.rows("diffusers.toml", "part", Class, Setting)
+PARTS: Mapping[str, Class] = _data.rows("diffusers.toml", "part", Class, Setting, lambda: _RULES)
 """Further rotations of classes, for other tokens, by ``_class_name`` and a name of their own, with a point between."""
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("diffusers.toml")["refused"])
 """Why other classes are refused."""
@@ -480,3 +480,6 @@ _GRIDS: Mapping[str, Callable[[_Component], Lines | None]] = {
     "fitted": _fitted,
     "cropped": _cropped,
 }
+
+_RULES: Mapping[str, Collection[str]] = {"axes": _SPLITS, "kind": _KINDS, "grid": _GRIDS, "pairing": get_args(Pairing)}
+"""The fields of `Class` that hold a rule or another word of a few, and the words."""

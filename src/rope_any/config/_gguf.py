@@ -7,9 +7,10 @@ those of Llama 3, of which there is no trace; the former are refused.
 
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, get_args
 
 from rope_any._checks import ArgumentValueError, positive, real
+from rope_any._pairing import Pairing
 from rope_any.config import _data
 from rope_any.config._load import typed
 from rope_any.config._models import MODELS, Model
@@ -17,7 +18,7 @@ from rope_any.config._schemes import ORIGINAL, did_you_mean, unknown_name
 from rope_any.scaling import yarn_attention_factor
 
 Keys = Mapping[str, Any]
-ARCHITECTURES = _data.rows("gguf.toml", "architecture", Model)
+ARCHITECTURES = _data.rows("gguf.toml", "architecture", Model, dict, lambda: {"pairing": get_args(Pairing)})
 
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"

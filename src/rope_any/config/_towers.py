@@ -7,7 +7,7 @@ The facts stand in ``towers.toml``, an entry for each ``model_type`` that a towe
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from rope_any import axes
 from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, choice, integer, positive
@@ -65,7 +65,8 @@ class Tower(NamedTuple):
     callers: bool = False  # whether the caller gives the positions, or what they depend on
 
 
-TOWERS = _data.rows("towers.toml", "tower", Tower, Size)
+_RULES = {"layout": LAYOUTS, "pairing": get_args(Pairing)}
+TOWERS = _data.rows("towers.toml", "tower", Tower, Size, lambda: _RULES)
 """Towers with rotary embedding, by the ``model_type`` of their config."""
 
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("towers.toml")["refused"])
