@@ -2053,7 +2053,7 @@ BAD = {
     "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     "an architecture of GGUF": (
         {"general.architecture": "lama"},
-        "general.architecture must be one whose pairing is known; got str 'lama'; did you mean llama",
+        "general.architecture must be one whose pairing is known; got 'lama'; did you mean llama",
     ),
     "a key of GGUF": (
         gguf("llama", rope__freq_bse=1e4),
@@ -2148,7 +2148,7 @@ FILES = {
     "no JSON": (b'{"model_type": "llama", ', "line 1: "),
     "a list": (b"[1, 2]", "must hold a JSON object; got list"),
     "no UTF-8": (b'{"model_type": "\xff"}', "in UTF-8"),
-    "a key twice": (b'{"model_type": "llama", "rope_theta": 1, "rope_theta": 2}', "key twice; got str 'rope_theta'"),
+    "a key twice": (b'{"model_type": "llama", "rope_theta": 1, "rope_theta": 2}', "key twice; got 'rope_theta'"),
     "nested too deeply": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     "a number of thousands of digits": (b'{"head_dim": ' + b"9" * 5000 + b"}", "must be a config.json"),
 }

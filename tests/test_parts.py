@@ -149,7 +149,9 @@ def test_positions_of_a_stream():
 
 def test_what_is_not_understood_is_said():
     llama = {"model_type": "llama", "head_dim": 64}
-    with pytest.raises(ValueError, match="index_topk tells of an indexer, which deepseek_v3 lacks"):
+    with pytest.raises(
+        ValueError, match="index_topk must not be given, since it tells of an indexer, which deepseek_v3 lacks"
+    ):
         Rope.from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}, part="indexer")
     strange = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
     assert config.parts(strange) == ("text", "vision")

@@ -349,11 +349,14 @@ def test_entries():
         assert {getattr(row, field) for row in rows} > {default}, field
 
 
+WIDE = {"width": Size(("w",), 8), "heads": Size(("h",), 1)}
+
+
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
         (
-            ({"names": "a b", "width": 8, "heads": 1}, {"names": "b"}),
+            ({"names": "a b", **WIDE}, {"names": "b"}),
             ValueError,
             "entry b: names must not be those of an earlier entry; got b",
         ),
@@ -361,14 +364,13 @@ def test_entries():
         (({"names": "a c", "wide": 3},), TypeError, "entry a c: .*'wide'"),
         (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "entry a: .*'default'"),
         (({"names": "a", "layout": "around"},), ValueError, "entry a: layout must be one of .*; got 'around'"),
-        (({"names": "a", "axes": ("row", "rows")},), ValueError, "entry a: axes must be one of .*; got 'rows'"),
         (({"names": "b", "layout": "in turn"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
     ],
 )
 def test_wrong_entries(entries, error, message, monkeypatch):
     monkeypatch.setattr(_data, "content", lambda file: {file: entries})
     with pytest.raises(error, match=f"x.toml, {message}"):
-        len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS, "axes": AXES}))
+        len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
 
 
 @pytest.mark.parametrize("name", PEERS)

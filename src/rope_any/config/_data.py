@@ -8,11 +8,12 @@ it has the facts of that one, but for those that it writes itself.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from rope_any._checks import ArgumentValueError, Text, choice, inside
 
 Row = TypeVar("Row")
+Words: TypeAlias = Callable[[], Mapping[str, Collection[str]]]
 
 
 class Lazy(Mapping[str, Row]):
@@ -49,42 +50,32 @@ def _frozen(value: Any) -> Any:
 
 
 def rows(
-    file: str,
-    kind: str,
-    row: Callable[..., Row],
-    inner: Callable[..., Any] = dict,
-    rules: Callable[[], Mapping[str, Collection[str]]] = dict,
-    /,
+    file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, words: Words = dict, /
 ) -> Mapping[str, Row]:
     """
     Return what `row` makes of the entries of an array of a file, and `inner` of tables in them, by their names.
 
-    `rules` returns fields whose words, but for empty ones, must be known, with the words that are.
+    `words` returns the words that fields may hold which name a rule or one of a few things.
     """
-    return Lazy(lambda: _rows(file, kind, row, inner, rules()))
 
+    def made() -> dict[str, Row]:
+        facts: dict[str, dict[str, Any]] = {}
+        found: dict[str, Row] = {}
+        for entry in content(file)[kind]:
+            with in_entry(file, entry):
+                own = {key: _made(value, inner) for key, value in entry.items()}
+                names, like = own.pop("names").split(), own.pop("like", None)
+                if twice := facts.keys() & set(names):
+                    raise ArgumentValueError("names", "not be those of an earlier entry", Text(", ".join(twice)))
+                for field, known in words().items():
+                    if isinstance(own.get(field) or None, str):
+                        choice(field, own[field], known, f"be one of {', '.join(known)}")
+                fields = (facts[like] if like else {}) | own
+                facts |= dict.fromkeys(names, fields)
+                found |= dict.fromkeys(names, row(**fields))
+        return found
 
-def _rows(
-    file: str,
-    kind: str,
-    row: Callable[..., Row],
-    inner: Callable[..., Any],
-    rules: Mapping[str, Collection[str]],
-) -> dict[str, Row]:
-    facts: dict[str, dict[str, Any]] = {}
-    found: dict[str, Row] = {}
-    for entry in content(file)[kind]:
-        with in_entry(file, entry):
-            own = {key: _made(value, inner) for key, value in entry.items()}
-            names, like = own.pop("names").split(), own.pop("like", None)
-            if twice := facts.keys() & set(names):
-                raise ArgumentValueError("names", "not be those of an earlier entry", Text(", ".join(twice)))
-            fields = (facts[like] if like else {}) | own
-            for field in fields.keys() & rules.keys():
-                _require_rules(field, fields[field], rules[field])
-            facts |= dict.fromkeys(names, fields)
-            found |= dict.fromkeys(names, row(**fields))
-    return found
+    return Lazy(made)
 
 
 @contextmanager
@@ -98,13 +89,6 @@ def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
         raise ValueError(msg) from error
     except (TypeError, ValueError) as error:
         raise inside(where, error) from error
-
-
-def _require_rules(field: str, words: object, known: Collection[str]) -> None:
-    """Raise unless a word, or all words of several, are known; what is no word is a table."""
-    for word in words if type(words) is tuple else (words,):
-        if isinstance(word, str) and word:
-            choice(field, word, known, f"be one of {', '.join(known)}")
 
 
 def _made(value: Any, inner: Callable[..., Any]) -> Any:

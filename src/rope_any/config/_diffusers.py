@@ -26,7 +26,7 @@ from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.axes import assigned, axial, in_turn
 from rope_any.config import _data
-from rope_any.config._load import Fact, agreed, checked, grid_shape, same, typed
+from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 from rope_any.config._schemes import did_you_mean
@@ -321,8 +321,7 @@ def _by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
     found = [at.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_listed(found[0], (n,), positive)), found[0].source)
-    values = tuple(positive(fact.source, fact.value) for fact in found)
-    return Fact(values, ", ".join(dict.fromkeys(fact.source for fact in found)))
+    return joined([checked(fact, positive) for fact in found])
 
 
 def _alike(at: _Component, dim: int, base: float) -> Recipe:

@@ -8,7 +8,7 @@ sentence. Each value that is read travels as a `Fact`, with its source.
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -144,6 +144,11 @@ def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) 
 def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
     """Return a fact with what a check, such as `integer`, makes of its source and its value."""
     return Fact(check(fact.source, fact.value), fact.source)
+
+
+def joined(facts: Sequence[Fact]) -> Fact:
+    """Return the values of several facts as one fact, with all their sources."""
+    return Fact(tuple(fact.value for fact in facts), ", ".join(dict.fromkeys(fact.source for fact in facts)))
 
 
 def agreed(*facts: Fact | None) -> Fact | None:

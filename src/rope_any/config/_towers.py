@@ -14,7 +14,7 @@ from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, ch
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config import _data
-from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, typed
+from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, joined, typed
 from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
@@ -125,8 +125,7 @@ def recipe(part: Part, /) -> Recipe | Fact:
 def _by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
     """Return a number for each axis, or None if a tower has no keys for them."""
     found = [_size(part, size, integer if type(size.default) is int else positive) for size in sizes]
-    sources = ", ".join(dict.fromkeys(fact.source for fact in found))
-    return Fact(tuple(fact.value for fact in found), sources) if found else None
+    return joined(found) if found else None
 
 
 def _listed(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tuple[Row, ...]:
