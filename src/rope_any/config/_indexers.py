@@ -188,7 +188,7 @@ def has_indexer(part: "Part", index: int, /) -> bool:
         return False
     if row.beside and part.get(row.head) is None:
         if said := _first_given(part, row.beside):
-            raise ArgumentValueError(part.name(row.head), f"be given with {said.source}", Text("none"))
+            raise ArgumentValueError(part.name(row.head), f"be given with {said.source}")
         return False
     return bool(rule(RULES, row.layers)(part, layer))
 
@@ -219,7 +219,7 @@ def _stride(part: "Part", row: Indexer) -> Fact:
     """Return how many tokens are pooled into one key."""
     given = _whole(part, row.stride, 1, MOST_TOKENS)
     if given is None and row.pooled is None:
-        raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}", Text("none"))
+        raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}")
     return given or Fact(row.pooled, part.default)
 
 

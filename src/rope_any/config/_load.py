@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer, shown
 
@@ -26,11 +26,6 @@ class Fact(NamedTuple):
 
     value: Any
     source: str
-
-
-def fail(message: str) -> NoReturn:
-    """Refuse a config."""
-    raise ValueError(message)
 
 
 def same(a: object, b: object) -> bool:

@@ -107,7 +107,7 @@ def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]
 def _needed(keys: Keys, key: str, path: str = "") -> Any:
     """Return what stands under a key that must be given."""
     if key not in keys:
-        raise ArgumentValueError(f"{path}{key}", "be given", Text("none"))
+        raise ArgumentValueError(f"{path}{key}", "be given")
     return keys[key]
 
 
@@ -143,8 +143,8 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
     parameters = _yarn(keys, names, latent=latent) | _temperature(keys, config, names)
     if "rope_theta" not in keys and (window or latent):
         # Beside a window mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; MLA it does not read.
-        wanted = f"be given beside {window or _LATENT[0]}, where readers assume 10000 or 1000000"
-        raise ArgumentValueError("rope_theta", wanted, Text("none"))
+        beside = window or _LATENT[0]
+        raise ArgumentValueError("rope_theta", f"be given beside {beside}, where readers assume 10000 or 1000000")
     mixed = "full_attention" in config.get("layer_types", ())
     kinds = {"mistral4": latent, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
     config["model_type"] = next((kind for kind, holds in kinds.items() if holds), "mistral")
@@ -226,8 +226,7 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
     config = _sizes(keys, names)
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # as its code takes it
-        got = config.get("head_dim", Text("none"))
-        raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", got)
+        raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", config.get("head_dim", NOTHING))
     model = Model("interleaved", base=_table("bases")["128256"] if "rope_theta" in keys else _base(keys, fourth=fourth))
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
@@ -273,7 +272,7 @@ def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, fourth: 
         raise ArgumentValueError(scales[min(in_file)], wanted, NOTHING, "use `factor`")
     elif factor is None:
         wanted = "be given, since use_scaled_rope is true and the file does not hold it"
-        raise ArgumentValueError("factor", wanted, Text("none"), "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
+        raise ArgumentValueError("factor", wanted, NOTHING, "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
     names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
     names |= {} if fourth else {"rope_parameters.factor": "factor=, as given"}

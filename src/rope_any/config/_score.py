@@ -33,8 +33,7 @@ class _Scored(NamedTuple):
         default = self.part.default
         fact = self.sizes.get(key) or (None if assumed is None else Fact(assumed, default))
         if fact is None:
-            wanted = f"be given for the score scale of {self.part.model_type}"
-            raise ArgumentValueError(self.part.name(key), wanted, Text("none"))
+            raise ArgumentValueError(self.part.name(key), f"be given for the score scale of {self.part.model_type}")
         if integer(fact.source, fact.value) < 1:
             raise ArgumentValueError(fact.source, "be positive", fact.value)
         return Fact(fact.value, f"{key} {fact.value}, {default}" if fact.source == default else fact.source)
@@ -67,8 +66,7 @@ def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_d
     if kind.value in (None, "default") or not c.value:
         return scale
     if s.value is None:
-        wanted = f"be given: {layers.part.model_type} scales scores by it and {c.source}"
-        raise ArgumentValueError(s.source, wanted, Text("none"))
+        raise ArgumentValueError(s.source, f"be given: {layers.part.model_type} scales scores by it and {c.source}")
     m = 1 + 0.1 * positive(c.source, c.value) * math.log(max(positive(s.source, s.value), 1))
     return Fact(scale.value * m * m, f"{scale.source} * mscale², mscale = 1 + 0.1 * {c.source} * ln({s.source})")
 

@@ -208,7 +208,7 @@ def _value(keys: Any, *path: str) -> Any:
             found.get(key, found.get(key.replace("_token_id", "_token_index"))) if isinstance(found, Mapping) else None
         )
     if found is None:
-        raise ArgumentValueError(".".join(path), "be given", Text("none"))
+        raise ArgumentValueError(".".join(path), "be given")
     return found
 
 
