@@ -276,8 +276,9 @@ def test_several_parts_and_no_text():
     towers = {"model_type": "sam3", "vision_config": {"backbone_config": {"hidden_size": 64, "num_attention_heads": 2}}}
     assert config.parts(towers, pairing="half")
     assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
-    with pytest.raises(ValueError, match="part must be text, whose score scale is known"):
-        config.score_scale(QWEN, part="vision")
+    assert config.score_scale(QWEN, part="vision") == config.explain(QWEN, part="vision")[0].facts["score_scale"].value
+    with pytest.raises(ValueError, match="part must be the text or a tower, whose score scale is known; got 'indexer'"):
+        config.score_scale(DEEPSEEK, part="indexer")
 
 
 def test_a_class_of_diffusers_without_rotary_has_no_parts():
@@ -458,7 +459,7 @@ def test_a_config_inside_itself_or_without_an_end(keys, key):
         (LLAMA | {"model_type": np.array("llama")}, TypeError, "model_type must be a name; got ndarray"),
         (
             {"model_type": "qwen2_vl_vision", "rope_scaling": {"rope_type": np.array(["x", "y"])}},
-            ValueError,
+            TypeError,
             "rope_scaling.rope_type must be 'axial' here; got ndarray",
         ),
         (FLUX | {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "axes_dims_rope must be a list; got ndarray"),

@@ -23,7 +23,7 @@ import rope_any as ra
 from rope_any.config import _data
 from rope_any.config._models import MODELS
 from rope_any.config._part import Fact
-from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, grid, recipe
+from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, grid, recipe, score
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 transformers = pytest.importorskip("transformers", minversion="5.20", reason="the peers are models of transformers")
@@ -371,6 +371,20 @@ def test_wrong_entries(entries, error, message, monkeypatch):
     monkeypatch.setattr(_data, "content", lambda file: {file: entries})
     with pytest.raises(error, match=f"x.toml, {message}"):
         len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_score_scale(name):
+    """What attention of the class multiplies scores by, wherever an attribute says so."""
+    folder, model, *_ = PEERS[name]
+    lone = {"dinov3_vit": "DINOv3ViTAttention", "eomt_dinov3": "EomtDinov3Attention", "sapiens2": "Sapiens2Attention"}
+    keys = {} if PEERS[name][2] is None else {"num_hidden_layers": 1} | OTHERS.get(name, {})
+    config = config_class(name)(**keys)
+    with torch.device("meta"):
+        built = getattr(modeling(folder), lone.get(name, model))(config, *([0] if name == "sapiens2" else []))
+    modules = [module for module in built.modules() if "Attention" in type(module).__name__]
+    scales = {getattr(module, "scaling", getattr(module, "scale", None)) for module in modules} - {None}
+    assert list(scales) == pytest.approx([score(Part(name, **keys)).value])
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -69,8 +68,6 @@ class Verb(TyperCommand):
             return super().invoke(ctx)
         except ArgumentError as error:
             raise ValueError(_rendered(error, ctx)) from error
-        except (TypeError, ValueError) as error:
-            raise ValueError(_typed(str(error), ctx)) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what to type: all arguments of all verbs are needed."""
@@ -123,45 +120,6 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
         argument, got = words[argument], Text(repr(got)) if type(typed) is type(got) and typed == got else got
     wanted, hint = (re.sub(r"`(\w+)`", lambda name: words.get(name[1], name[0]), text) for text in (wanted, hint))
     return str(type(error)(argument, wanted, got, hint, where))
-
-
-def _typed(text: str, ctx: Any) -> str:
-    """
-    Return an error that has no parts in the words of the command line: ``--head-dim must be ...``.
-
-    The names of parameters become what is typed, and the value of the one that the error is about is shown without its
-    type. Other values come from files, where their types say something. The files keep their names.
-    """
-    params = {param.name: param for param in ctx.command.params}
-    named = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
-    names, sure = "|".join(named), "|".join(name for name in named if "_" in name) or "(?!)"
-    said, got, value = text.partition("; got ")
-    # a file may be called as a parameter is, whose value tells which of them is meant
-    of = {name: ctx.params.get(param.name) for name, param in named.items()}
-    files = [file for file in _files(ctx) if of.get(file) is None or not value.startswith(_forms(of[file]))]
-    kept = "|".join(map(re.escape, sorted(files, key=len, reverse=True))) or "(?!)"
-    # a word such as base or start is a name only in some places
-    places = rf"({names})(?= must )|(?<=beside )({names})\b|({names})=(?= )|({sure})(?![\w./\\'])"
-    said = re.sub(
-        rf"(?:{kept})(?!\w)|(?<![\w./\\'-])(?:{places})",
-        lambda found: _word(named[found[found.lastindex]]) if found.lastindex else found[0],
-        said,
-    )
-    for name, param in params.items():
-        if re.search(rf"(?:^|: ){re.escape(_word(param))} must ", said) and value.startswith(shown(of[name])):
-            value = repr(of[name]) + value.removeprefix(shown(of[name]))
-    return said + got + value
-
-
-def _forms(value: object) -> tuple[str, str]:
-    """Return how errors may show a value."""
-    return shown(value), repr(value)
-
-
-def _files(ctx: Any) -> list[str]:
-    """Return the files that were typed."""
-    typed = [one for value in ctx.params.values() for one in (value if isinstance(value, list) else [value])]
-    return [str(one) for one in typed if isinstance(one, Path)]
 
 
 def _sentence(error: typer.TyperException) -> str:

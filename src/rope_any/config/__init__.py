@@ -307,7 +307,7 @@ def score_scale(
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     part, layer_type, pairing, factor : optional
-        As for `Rope.from_config`. Towers and transformers of diffusers have none here.
+        As for `Rope.from_config`. Indexers have no such scale, and that of transformers of diffusers is not known.
 
     Returns
     -------
@@ -327,7 +327,8 @@ def score_scale(
     """
     one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
     if one.score is None:
-        raise ArgumentValueError("part", "be text, whose score scale is known", NOTHING if part is None else part)
+        wanted = "be the text or a tower, whose score scale is known"
+        raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
     scale = agreed(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
     if scale.value is None:
         raise no_rotation(scale)
@@ -487,7 +488,7 @@ def modernize(config: object, /) -> dict[str, Any]:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
     one = _parts.chosen(_parts.found(whole, pairing="half"), None)  # of any model: nothing here depends on the pairing
     part, groups = one.part._replace(pairing=None), one.layers()
-    if one.score is None:
+    if not one.is_text:
         raise ArgumentValueError(
             "config", "be that of a model of text in transformers", Text(f"that of {part.model_type}")
         )

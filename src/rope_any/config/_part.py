@@ -27,7 +27,7 @@ from rope_any.config._models import (
     own_names,
     read_by,
 )
-from rope_any.config._schemes import near
+from rope_any.config._schemes import did_you_mean
 
 # The names of one thing, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")
@@ -203,7 +203,7 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
     name = ".".join((*path, "model_type"))
     if model_type is not None:
         wanted = "be one whose pairing is known, or `pairing` be given"
-        raise ArgumentValueError(name, wanted, model_type, near(model_type, MODELS)[2:])
+        raise ArgumentValueError(name, wanted, model_type, did_you_mean(model_type, MODELS))
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
     hint = f"its parts may be read by themselves: {parts}" if parts else ""
     wanted = "be given, since it decides the pairing, or `pairing` be given"
@@ -227,7 +227,7 @@ def _checked(part: Part) -> Part:
         if key in of_any:
             raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
         wanted = "be left out, since it speaks of rotary and is not known here"
-        raise ArgumentValueError(part.name(key), wanted, value, near(key, known)[2:])
+        raise ArgumentValueError(part.name(key), wanted, value, did_you_mean(key, known))
     _require_rules(part)
     return part
 

@@ -43,6 +43,8 @@ class Found(NamedTuple):
     """Return the positions of a grid of its tokens; None if it has no grids."""
     score: Callable[[Layers], Fact] | None = None
     """Return the score scale of a group; None if it is not known."""
+    is_text: bool = False
+    """Whether it is read as text is, from layers that may differ."""
 
 
 def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
@@ -116,7 +118,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
 
 def _text(part: Part) -> Found:
     """Return a part that is read as text is."""
-    return Found(part, partial(canonical, part), partial(recipe, part), score=partial(score, part))
+    return Found(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
 
 
 def is_pipeline(path: Path, /) -> bool:
@@ -269,7 +271,8 @@ def _kind_of(model_type: str) -> str:
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
     """Return a tower."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
-    return _alike(Part(keys, path, model_type, UNKNOWN, pairing, names), _read_tower, _towers.grid)
+    part = Part(keys, path, model_type, UNKNOWN, pairing, names)
+    return _alike(part, _read_tower, _towers.grid)._replace(score=lambda _: _towers.score(part))
 
 
 def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:

@@ -37,7 +37,8 @@ from rope_any.config._schemes import (
     STRIDED,
     WITH_ALPHA,
     Scheme,
-    near,
+    did_you_mean,
+    unknown_name,
 )
 from rope_any.config._score import score_scale
 
@@ -167,7 +168,7 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     kind = kind_of(facts)
     if kind not in SCHEMES:
         wanted = f"be one of {', '.join(SCHEMES)}"
-        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, near(kind, SCHEMES)[2:])
+        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, did_you_mean(kind, SCHEMES))
     scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
     aside = _aside(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
@@ -194,7 +195,7 @@ def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fa
     aside = {}
     for key, fact in facts.items():
         if key not in KEYS:
-            raise ArgumentValueError(fact.source, "be a known name", key, near(key, KEYS)[2:])
+            raise unknown_name(fact.source, key, KEYS)
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
         if key not in ASIDE and key not in scheme.unread:

@@ -150,12 +150,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found[0]}?" if found else ""
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """Return that question behind a semicolon, for the end of an error message."""
-    question = did_you_mean(name, known)
-    return question and f"; {question}"
-
-
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
     """Return the error for a name in a config, `full` with its path, that is none of the known ones."""
     return ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))

@@ -19,7 +19,7 @@ from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
-__all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "grid", "recipe"]
+__all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "grid", "recipe", "score"]
 
 MOST_TOKENS = 2**20  # of one grid
 AXES = ("time", "row", "column")
@@ -63,6 +63,7 @@ class Tower(NamedTuple):
     patch: Size | None = None  # the side of a patch, in pixels
     local: Size | None = None  # the side in patches of the windows of some layers, onto which others put their grid
     callers: bool = False  # whether the caller gives the positions, or what they depend on
+    scaled: bool = True  # whether q·k is multiplied by 1 / sqrt(head_dim), and not by 1
 
 
 _RULES = {"layout": LAYOUTS, "pairing": get_args(Pairing)}
@@ -209,6 +210,15 @@ def _head(part: Part, tower: Tower) -> Fact:
     head, said = Fact(width.value // count, f"{source} / {by}"), part.get("head_dim")
     agreed(head, said and checked(said, integer))
     return head
+
+
+def score(part: Part, /) -> Fact:
+    """Return what a tower multiplies q·k by before the softmax."""
+    tower = _tower(part)
+    if not tower.scaled:
+        return Fact(1.0, f"{part.model_type} does not scale q·k")
+    head = _head(part, tower)
+    return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
 # --- the positions of patches -----------------------------------------------------------------------------
