@@ -16,6 +16,7 @@ from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
 from rope_any.config._load import Fact, is_name, load, require_names, same
 from rope_any.config._models import (
+    ALL,
     ELSEWHERE,
     INDICES,
     INERT,
@@ -117,7 +118,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     said = _model_type(keys, path)
     model_type = said or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
-    if model_type not in MODELS and given is None:
+    if _model(model_type) is UNKNOWN and given is None:
         _refuse_unknown_model(model_type, keys, path)
     for level in levels:
         _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial)
@@ -146,7 +147,13 @@ def part_at(
 ) -> Part:
     """Return the part at a path of a config, of a model type that is known; its names are checked."""
     require_names(keys)
-    return _checked(_unwrapped(Part(keys, path, model_type, MODELS.get(model_type or "", UNKNOWN), pairing, names)))
+    return _checked(_unwrapped(Part(keys, path, model_type, _model(model_type), pairing, names)))
+
+
+def _model(model_type: str | None) -> Model:
+    """Return what is known of a model type, also that it is a tower without rotary."""
+    known = ALL.get(model_type or "", UNKNOWN)
+    return known if model_type in MODELS or not known.rotary else UNKNOWN
 
 
 def _text_part_of(model_type: str | None) -> str:
