@@ -248,7 +248,7 @@ ERRORS = {
     "two sizes": ({}, {"grids": [(2, 4)]}, ValueError, r"grids\[0\] must be \(frames, rows, columns\) of image"),
     "no frames": ({}, {"grids": [(0, 2, 4)]}, ValueError, r"grids\[0\] must be from 1"),
     "half a row": ({}, {"grids": [(1, 2.5, 4)]}, TypeError, r"grids\[0\] must be an integer; got float 2.5"),
-    "an odd row": ({}, {"grids": [(1, 3, 4)]}, ValueError, "multiples of 2, which are merged"),
+    "an odd row": ({}, {"grids": [(1, 3, 4)]}, ValueError, "multiples of 2 rows and columns, which are merged"),
     "a video for an image": ({}, {"grids": [(2, 2, 2)]}, ValueError, "must be that of an image, with one frame"),
 }
 

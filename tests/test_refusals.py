@@ -46,7 +46,7 @@ def test_they_are_pickled_with_the_text_of_what_they_got(kind):
 
 def test_the_sentence():
     assert str(ra.ArgumentValueError("k", "be given")) == "k must be given"
-    assert str(ra.ArgumentValueError("k", "be given", Text("none"), "see q")) == "k must be given; see q"
+    assert str(ra.ArgumentValueError("k", "be given", Text("none"), "see q")) == "k must be given; got none; see q"
     assert str(ra.ArgumentValueError("k", "be given", NOTHING, "see q")) == "k must be given; see q"
     assert str(ra.ArgumentTypeError("k", "be a number", "x")) == "k must be a number; got str 'x'"
     assert str(ra.ArgumentValueError("k", "be half", "x")) == "k must be half; got 'x'"

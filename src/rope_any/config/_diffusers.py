@@ -261,8 +261,7 @@ def _head(at: _Component) -> Fact:
     if at.row.kind == "rising":
         return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
-        name = at.part.name(at.row.head[1].key)
-        raise ArgumentValueError(name, f"divide {at.row.head[0].key}, {width}", heads)
+        raise ArgumentValueError(at.part.name(at.row.head[1].key), f"divide {at.row.head[0].key}, {width}", heads)
     return Fact(width // heads, f"{source} // {counted}")
 
 
@@ -360,9 +359,8 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
     n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
     if dim % 2 or not n:
         raise ArgumentValueError(f"{heads.key} · {each.key}", f"be even and at least {2 * axes}", dim)
-    if (across := at.further("audio_cross_attention_dim")) and (other := at.number(across)).value != dim:
-        wanted = f"be {heads.key} · {each.key}, {dim}, as queries and keys are"
-        raise ArgumentValueError(other.source, wanted, other.value)
+    if across := at.further("audio_cross_attention_dim"):  # as wide as queries and keys
+        agreed(Fact(dim, f"{heads.key} · {each.key}"), at.number(across))
     choice(kind.source, kind.value, ("interleaved", "split"), "be interleaved or split")
     # of k axes fₖᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
     count = axes * n
@@ -456,8 +454,7 @@ def _cropped(at: _Component) -> Lines:
     high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in map(at.number, at.row.canvas))
     if at.part.get("patch_size_t"):  # CogVideoX 1.5 cuts the base grid instead
         if rows > high or columns > wide:
-            got = Text(f"{rows} and {columns}")
-            raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", got)
+            raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", (rows, columns))
         return tuple(map(range, at.shape))
     flat = rows / columns > high / wide  # than the base grid
     tall, broad = (high, round(high / rows * columns)) if flat else (round(wide / columns * rows), wide)

@@ -72,8 +72,7 @@ def _entry(fact: Fact | None, index: int) -> Fact | None:
         return None
     entries = typed(fact.source, fact.value, (list, tuple), "be a list with an entry for each layer")
     if index >= len(entries):
-        got = Text(f"{len(entries)} entries")
-        raise ArgumentValueError(fact.source, f"have an entry for layer {index}", got)
+        raise ArgumentValueError(fact.source, f"have an entry for layer {index}", Text(f"{len(entries)} entries"))
     return Fact(entries[index], f"{fact.source}[{index}]")
 
 

@@ -126,9 +126,6 @@ def require_names(mapping: Mapping[Any, Any]) -> None:
             raise ArgumentValueError("config", "have names as keys", typed("config", key, str, "have names as keys"))
 
 
-# --- checks of values that are read -----------------------------------------------------------------------
-
-
 def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> Any:
     """Return a value of some type, or say that `name` must do what is wanted."""
     if not isinstance(value, kind):
@@ -151,8 +148,7 @@ def agreed(*facts: Fact | None) -> Fact | None:
     given = [fact for fact in facts if fact is not None]
     for fact in given[1:]:
         if not same(fact.value, given[0].value):
-            wanted = f"agree with {given[0].source}, {brief(given[0].value)}"
-            raise ArgumentValueError(fact.source, wanted, fact.value)
+            raise ArgumentValueError(fact.source, f"agree with {given[0].source}, {brief(given[0].value)}", fact.value)
     return given[0] if given else None
 
 

@@ -137,8 +137,7 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
     latent = any(key in keys for key in _LATENT)
     head = sum(_needed(config, key) for key in _LATENT) if latent else _needed(keys, "head_dim")
     if config.get("head_dim", head) != head:
-        wanted = f"be qk_nope_head_dim + qk_rope_head_dim, {head}"
-        raise ArgumentValueError("head_dim", wanted, config["head_dim"])
+        raise ArgumentValueError("head_dim", f"be qk_nope_head_dim + qk_rope_head_dim, {head}", config["head_dim"])
     window = _window(keys, config, names)
     parameters = _yarn(keys, names, latent=latent) | _temperature(keys, config, names)
     if "rope_theta" not in keys and (window or latent):
@@ -263,8 +262,7 @@ def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, fourth: 
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
     if fourth and factor is not None:
-        wanted = f"not be given for Llama 4, whose files or code have {scales['factor']}"
-        raise ArgumentValueError("factor", wanted, factor)
+        raise ArgumentValueError("factor", f"not be given for Llama 4: files or code have {scales['factor']}", factor)
     if fourth:
         found |= {"factor": 16.0, "high_freq_factor": 1.0, **in_file}
     elif in_file:

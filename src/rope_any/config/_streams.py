@@ -72,8 +72,7 @@ def stream(
         raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
     omni, names = row.ids == "omni", _IDS[row.ids]
     if omni and not time_advances:
-        wanted = "be True for an Omni model, as transformers has it"
-        raise ArgumentValueError("time_advances", wanted, time_advances)
+        raise ArgumentValueError("time_advances", "be True for an Omni model, as transformers has it", time_advances)
     keys = whole.get("thinker_config", whole)
     letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
     if len(letters) != len(names):
@@ -82,8 +81,7 @@ def stream(
     masks = [[1] * len(ids) for ids in tokens] if mask is None else [[*map(_kept, row)] for row in _lists("mask", mask)]
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
-        got = Text(f"rows of {brief(lengths)} tokens")
-        raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", got)
+        raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", Text(f"rows of {brief(lengths)}"))
     drawn, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
     for ids, kept in zip(tokens, masks, strict=True):
         own = [letters.get(integer("token_ids", token), ".") for token in compress(ids, kept)]
@@ -188,8 +186,7 @@ class _Grids:
         if kind == "image" and (frames > 1 or self.frames_left):
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
-            wanted = f"have rows and columns in multiples of {self.merge}, which are merged"
-            raise ArgumentValueError(name, wanted, sizes)
+            raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns, which are merged", sizes)
         return [frames, rows // self.merge, columns // self.merge, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:
