@@ -575,7 +575,7 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
         ),
         (
             ["inspect", "plain.json", "--sequence-length", "0"],
-            ": --sequence-length must be between 1 and 9007199254740992; got 0",
+            ": --sequence-length must be from 1 to 9007199254740992; got 0",
         ),
         (["inspect", "gemma.json", "--layer-type", 50 * "x"], f"; got {50 * 'x'!r}"),
     ],

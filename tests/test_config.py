@@ -256,16 +256,16 @@ SAME = {
 
 # Numbers that have a least and a most: what reads one, and the words with which others are refused.
 ENDS = {
-    "a head": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "between 2 and 4096 features"),
+    "a head": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
     "what turns": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
-    "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "between 1 and 1024"),
+    "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
     "kinds of layers": (
         lambda n: config.explain(LLAMA | {"rope_parameters": {str(i): {"rope_theta": 1e4} for i in range(n)}}),
         0,
         64,
         "at most 64 kinds",
     ),
-    "a sequence": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "between 1 and 9007199254740992"),
+    "a sequence": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "from 1 to 9007199254740992"),
     "letters of a name": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
 }
 
@@ -1966,9 +1966,9 @@ BAD = {
     "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must be from 1 to 128 features; got 0"),
     "more than the head": (GPTJ | {"rotary_dim": 130}, "rotary_dim must be from 1 to 128 features; got 130"),
     "an odd head": (SIZES | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
-    "no head": (SIZES | {"head_dim": 0}, "head_dim must be between 2 and 4096 features; got 0"),
+    "no head": (SIZES | {"head_dim": 0}, "head_dim must be from 2 to 4096; got 0"),
     "a head of reals": (SIZES | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
-    "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be between 2 and 4096"),
+    "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be from 2 to 4096"),
     "a number too long to be shown": (
         SIZES | {"head_dim": 10**5000},
         "head_dim must be an integer that 64 bits hold",
@@ -2181,7 +2181,7 @@ def test_what_is_not_one_of_each_layer():
 
 
 def test_absurd_numbers_of_layers():
-    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and 1024; got 1000000000000"):
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be from 1 to 1024; got 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers(LLAMA)
@@ -2361,7 +2361,7 @@ print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transf
 
 
 def test_a_model_of_no_layers_is_refused():
-    with pytest.raises(ValueError, match=r"num_hidden_layers must be between 1 and .* got 0"):
+    with pytest.raises(ValueError, match=r"num_hidden_layers must be from 1 to .* got 0"):
         config.layers(LLAMA | {"num_hidden_layers": 0})
 
 
@@ -2380,7 +2380,7 @@ LLAMA_BY_NAME = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, 
 
 def test_a_sequence_of_one_token_is_one():
     assert ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=1) is not None
-    with pytest.raises(ValueError, match=r"sequence_length must be between 1 and .* got 0"):
+    with pytest.raises(ValueError, match=r"sequence_length must be from 1 to .* got 0"):
         ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=0)
 
 

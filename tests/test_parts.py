@@ -174,7 +174,7 @@ def test_what_is_not_understood_is_said():
         Rope.from_config(FLUX, pairing="half")
     with pytest.raises(ValueError, match="factor must be left out"):
         Rope.from_config(FLUX, factor=8.0)
-    with pytest.raises(ValueError, match="sequence_length must be between 1"):
+    with pytest.raises(ValueError, match="sequence_length must be from 1"):
         Rope.from_config(QWEN, part="vision", sequence_length=-1)
     tower = MISTRAL | {"vision_encoder": {"hidden_size": 64, "rope_theta": 1e4}}
     assert config.parts(tower) == ("text", "vision")

@@ -9,7 +9,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, choice, integer, shown
+from rope_any._checks import (
+    NOTHING,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    choice,
+    integer,
+    integer_between,
+    shown,
+)
 from rope_any.config._load import Fact, is_name, require_names, same
 from rope_any.config._models import STILL
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
@@ -329,10 +338,7 @@ def layer_count(part: Part, /) -> int:
     fact = of_all(part, LAYERS)
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
-    count = integer(fact.source, fact.value)
-    if not 0 < count <= MOST_LAYERS:
-        raise ArgumentValueError(fact.source, f"be between 1 and {MOST_LAYERS}", count)
-    return count
+    return integer_between(fact.source, fact.value, 1, MOST_LAYERS)
 
 
 def require_layers(part: Part, /) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import integer, shown
 from rope_any._pairing import Pairing
-from rope_any.config._data import Lazy, content
+from rope_any.config._data import Lazy, content, in_entry
 
 Config = Mapping[str, Any]
 Rule = str | Mapping[str, Any]
@@ -296,7 +296,8 @@ def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
     """Return the models of entries, by name."""
     found = {}
     for entry in entries:
-        model = Model(**{key: _value(key, value) for key, value in entry.items() if key != "names"})
+        with in_entry(_FILE, entry):
+            model = Model(**{key: _value(key, value) for key, value in entry.items() if key != "names"})
         for name in entry["names"].split():
             parts = {path: kind.replace("*", name) for path, kind in model.parts.items()}
             found[name] = model._replace(text=model.text.replace("*", name), parts=parts)

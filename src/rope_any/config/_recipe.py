@@ -17,13 +17,14 @@ from rope_any._checks import (
     flag,
     inside,
     integer,
+    integer_between,
     positive,
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, written_parameters
-from rope_any.config._load import Fact
+from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._models import BESIDE, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
@@ -42,7 +43,6 @@ from rope_any.config._schemes import (
 )
 from rope_any.config._score import score_scale
 
-LARGEST_HEAD = 2**12  # features
 LONGEST = 2**53  # tokens
 OUTSIDE = ("rope_theta", "partial_rotary_factor")  # what may stand outside of the parameters
 
@@ -90,10 +90,7 @@ def slice_of(part: Part, sizes: Sizes, /) -> Fact | None:
 
 def _width(fact: Fact) -> Fact:
     """Return a number of features, checked."""
-    width = integer(fact.source, fact.value)
-    if not 1 < width <= LARGEST_HEAD:
-        raise ArgumentValueError(fact.source, f"be between 2 and {LARGEST_HEAD} features", width)
-    return Fact(width, fact.source)
+    return Fact(integer_between(fact.source, fact.value, 2, LARGEST_HEAD), fact.source)
 
 
 def _head_dim(part: Part, sizes: Sizes) -> Fact:
@@ -271,10 +268,7 @@ def _beside(part: Part) -> dict[str, Fact]:
 
 def require_length(sequence_length: object, /) -> int | None:
     """Return a length in tokens, or None if none is given; raise unless it is one."""
-    length = None if sequence_length is None else integer("sequence_length", sequence_length)
-    if length is not None and not 0 < length <= LONGEST:
-        raise ArgumentValueError("sequence_length", f"be between 1 and {LONGEST}", length)
-    return length
+    return None if sequence_length is None else integer_between("sequence_length", sequence_length, 1, LONGEST)
 
 
 def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
