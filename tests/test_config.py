@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -1874,6 +1875,18 @@ BAD = {
             "use_mem_rope": False,
         }.items()
     },
+    **{
+        f"a type of other programs, {name}": (
+            LLAMA | {"rope_scaling": {"rope_type": name}},
+            f"got '{name}'; write {ours}",
+        )
+        for name, ours in {"pi": "linear", "NTK-aware": "dynamic, or raise rope_theta", "deepseek_yarn": "yarn"}.items()
+    },
+    "a model of a hub": ("meta-llama/Llama-3.1-8B", "there is none at meta-llama/Llama-3.1-8B; nothing is fetched"),
+    "a model": (
+        SimpleNamespace(config=SimpleNamespace(to_dict=dict)),
+        "be the config of a model; got the model; give model.config",
+    ),
     "parameters that are no object": (
         LLAMA | {"rope_parameters": [1]},
         "rope_parameters must be an object or null; got list",

@@ -8,6 +8,7 @@ sentence. Each value that is read travels as a `Fact`, with its source.
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,8 @@ def load(config: object, /) -> dict[str, Any]:
         config = _read(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
+    if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
+        raise ArgumentTypeError("config", "be the config of a model", Text("the model"), "give model.config")
     wanted = "be a dict, a path to a config.json or an object with to_dict()"
     found: dict[str, Any] = _as_json(typed("config", config, Mapping, wanted), (), {})
     return found
@@ -94,7 +97,9 @@ def _found(path: Path) -> tuple[Path, int]:
             return path, path.stat().st_size
     except (OSError, ValueError):  # a name that is too long, or holds a zero
         pass
-    raise ArgumentValueError("config", "be a path to a config.json", NOTHING, f"there is none {place}")
+    is_id = re.fullmatch(r"[\w-][\w.-]{0,95}(/[\w.-]{1,96})?", str(path)) and path.suffix != ".json"
+    hint = "; nothing is fetched: download the config.json of a model from its hub and give its path" if is_id else ""
+    raise ArgumentValueError("config", "be a path to a config.json", NOTHING, f"there is none {place}{hint}")
 
 
 def printed(path: Path) -> str:

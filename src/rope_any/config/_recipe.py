@@ -32,6 +32,7 @@ from rope_any.config._schemes import (
     COMMON,
     KEYS,
     ORIGINAL,
+    OTHERS,
     REQUIRED,
     SCHEMES,
     SECTIONS,
@@ -164,8 +165,9 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     """Return the scheme that parameters ask for, and the values it reads: checked, and with defaults."""
     kind = kind_of(facts)
     if kind not in SCHEMES:
-        wanted = f"be one of {', '.join(SCHEMES)}"
-        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, did_you_mean(kind, SCHEMES))
+        wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
+        hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
+        raise ArgumentValueError(facts["rope_type"].source, wanted, kind, hint)
     scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
     aside = _aside(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}

@@ -126,6 +126,18 @@ WITH_ALPHA = Scheme({"alpha": REQUIRED}, _ntk, unread=("factor", *_HUNYUAN))
 ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
 """Older and other names of rope types."""
 
+OTHERS = {
+    "pi": "linear",
+    "position_interpolation": "linear",
+    "ntk": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
+    "ntk_aware": "dynamic, or raise rope_theta as rope_any.scaling.ntk does",
+    "dynamic_ntk": "dynamic",
+    "ntk_by_parts": "yarn, with attention_factor 1",
+    "deepseek_yarn": "yarn",
+    "none": "default",
+}
+"""Names that other programs have for a rope type, and what to write."""
+
 SECTIONS = ("mrope_section", "xdrope_section")
 STRIDED = ("mrope_interleaved", "interleaved")
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
