@@ -586,7 +586,7 @@ REFUSED = {
     "Meta's": (LLAMA_3_1 | {"rope_scale_factor": 32}, {"factor": 32}, ValueError, "did you mean rope_scaling_factor"),
     "interval": (SCOUT | {"nope_layers_interval": 4}, {}, ValueError, "did you mean nope_layer_interval"),
     # huge
-    "huge head": (MISTRAL_7B | {"head_dim": 10**9}, {}, ValueError, "head_dim must be between"),
+    "huge head": (MISTRAL_7B | {"head_dim": 10**9}, {}, ValueError, "head_dim must be from 2"),
     "huge layers": (MINISTRAL_8B | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
     "huge layers of Llama 4": (SCOUT | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
     "beyond 64 bits": (MISTRAL_7B | {"dim": 10**5000}, {}, ValueError, "dim must be an integer that 64 bits hold"),
