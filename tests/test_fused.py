@@ -216,7 +216,7 @@ def test_a_call_under_a_transformation_stops_no_later_one(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope, x = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (3, 12)))
     cos, sin = rope.table(range(3), like=x)
-    with pytest.warns(RuntimeWarning, match="under a transformation"):
+    with pytest.warns(RuntimeWarning, match="under a transform"):
         torch.func.grad(lambda c: ra.rotate(x, c, sin, pairing="half", fused=True).sum())(cos)
     assert watched(lambda: rope.apply(x, fused=True))[1] == []
     # a parameter beside what vmap sees
@@ -262,7 +262,7 @@ def test_under_transformations_of_torch(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(F, pairing="half")
     x = torch.tensor(rng.uniform(-1, 1, (3, 4, 5, 12)).astype(np.float32))
-    with pytest.warns(RuntimeWarning, match="under a transformation"):
+    with pytest.warns(RuntimeWarning, match="under a transform"):
         got = torch.func.vmap(lambda row: rope.apply(row, fused=True))(x)
     assert torch.equal(got, rope.apply(x))
     # what is being compiled anyhow is compiled once
@@ -312,9 +312,9 @@ def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
     shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
     rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
-    monkeypatch.setattr(_numba, "SHARED_FROM", 2**17)
-    share = _numba.run_shared
-    monkeypatch.setattr(_numba, "run_shared", lambda *of: shares.append(len(of[1])) or share(*of))
+    monkeypatch.setattr(_numba, "THREADED_FROM", 2**17)
+    share = _numba.run_in_threads
+    monkeypatch.setattr(_numba, "run_in_threads", lambda *of: shares.append(len(of[1])) or share(*of))
     lib, got = find(x), []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
@@ -344,7 +344,7 @@ def test_threads_keep_what_they_use_when_a_call_is_interrupted():
         return 1
 
     with contextlib.suppress(KeyboardInterrupt):
-        _threads.run_shared(loop, [(i,) for i in range(100)], 2, used)
+        _threads.run_in_threads(loop, [(i,) for i in range(100)], 2, used)
     del used
     gc.collect()
     assert alive() is not None
@@ -587,7 +587,9 @@ def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
     assert "data loaded" in second and "data saved" not in second
     from rope_any._arrays import _intrinsics, _layout
 
-    assert _intrinsics.version(rotate_component, _intrinsics, _layout) in kept[0]  # a changed formula has another name
+    assert (
+        _intrinsics.source_hash(rotate_component, _intrinsics, _layout) in kept[0]
+    )  # a changed formula has another name
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
@@ -736,9 +738,9 @@ def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
 def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
     from rope_any._arrays import _table_loop
 
-    shares, share = [], _table_loop.run_shared
-    monkeypatch.setattr(_table_loop, "SHARED_FROM", 2**16)
-    monkeypatch.setattr(_table_loop, "run_shared", lambda *of: shares.append(len(of[1])) or share(*of))
+    shares, share = [], _table_loop.run_in_threads
+    monkeypatch.setattr(_table_loop, "THREADED_FROM", 2**16)
+    monkeypatch.setattr(_table_loop, "run_in_threads", lambda *of: shares.append(len(of[1])) or share(*of))
     rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
     p = np.arange(first, first + count)
     lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))

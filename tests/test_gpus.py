@@ -52,7 +52,7 @@ def test_the_device_of_arrays_of_cupy_is_looked_at(array, monkeypatch):
 
 
 def writable(out, onto, **apart):
-    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", apart=apart)
+    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=apart)
 
 
 def test_arrays_of_cupy_may_be_written_beside_or_over_another(array):

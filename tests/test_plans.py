@@ -22,9 +22,9 @@ import pytest
 from hypothesis import given, settings
 
 import rope_any as ra
-from rope_any import _kept, _rope, _rotate, _schedules
+from rope_any import _caches, _rope, _rotate, _schedules
 from rope_any._arrays import Library, _numba, find
-from rope_any._kept import PLANS
+from rope_any._caches import PLANS
 
 pytestmark = pytest.mark.thread_unsafe(reason="it counts and empties what is kept for all threads")
 
@@ -86,7 +86,7 @@ def spoil(*, constants=True):
         if key[1] == "table":
             continue
         PLANS[key] = plan._replace(run=_used) if isinstance(plan, tuple) else _used
-    for kept in _kept._CONSTANTS.values() if constants else ():
+    for kept in _caches._CONSTANTS.values() if constants else ():
         for key, rows in kept.items():
             angles = key == "angles"
             kept[key] = rows._replace(within_block=rows.within_block * 0) if angles else [row * 0 for row in rows]
@@ -99,7 +99,7 @@ def _used(*_):
 def kept_now():
     """Return what is kept, to be compared."""
     constants = {
-        (id(prepared), key): id(rows) for prepared, kept in _kept._CONSTANTS.items() for key, rows in kept.items()
+        (id(prepared), key): id(rows) for prepared, kept in _caches._CONSTANTS.items() for key, rows in kept.items()
     }
     return dict(PLANS), constants
 
@@ -811,7 +811,7 @@ def test_nothing_kept_is_used_or_made_while_torch_is_watched(name, pairing, torc
         want = turn(x)
         row = turn(x[0])  # as a function sees it under vmap
         torch.testing.assert_close(row, want[0], rtol=0, atol=1e-6)
-        assert PLANS and bool(_kept._CONSTANTS) == (called != "a table")
+        assert PLANS and bool(_caches._CONSTANTS) == (called != "a table")
         spoil()
         before = kept_now()
         again = WATCHED[name](torch, turn, x)
@@ -1089,7 +1089,7 @@ def test_nothing_is_kept_or_used_while_jax_traces(traced, jax):
     first = run()
     assert kept_now() == ({}, {})
     want = ROPE.apply(x, at)
-    assert not PLANS and len(_kept._CONSTANTS) == 1
+    assert not PLANS and len(_caches._CONSTANTS) == 1
     spoil()
     before = kept_now()
     again = run()
@@ -1173,10 +1173,10 @@ def test_keys_are_moved_while_another_thread_clears(monkeypatch):
             ra.clear_caches()  # as another thread may, just now
             return known
 
-    monkeypatch.setattr(_kept, "_MOVES", Emptied())
+    monkeypatch.setattr(_caches, "_MOVES", Emptied())
     k = data(6, 32)
     want = bits(ROPE.reposition(k, 0, 5))
-    _kept.moved(ROPE._prepared, ROPE._prepared)
+    _caches.reposition_frequencies(ROPE._prepared, ROPE._prepared)
     assert bits(ROPE.reposition(k, 0, 5)) == want
 
 
@@ -1267,22 +1267,22 @@ def test_constants_live_as_long_as_their_rope(made):
     x, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     rope.apply(x, 5)
     rope.reposition(x, 5, 6)
-    array = next(iter(_kept._CONSTANTS[rope._prepared].values()))[0]
+    array = next(iter(_caches._CONSTANTS[rope._prepared].values()))[0]
     alive = [weakref.ref(rope._prepared), weakref.ref(array)]
-    assert len(_kept._CONSTANTS) == 2 and len(_kept._MOVES) == 1
+    assert len(_caches._CONSTANTS) == 2 and len(_caches._MOVES) == 1
     del rope, array
     gc.collect()
-    assert not _kept._CONSTANTS and not _kept._MOVES
+    assert not _caches._CONSTANTS and not _caches._MOVES
     assert [ref() for ref in alive] == [None, None]
 
 
 def test_constants_are_forgotten_when_asked(made):
     make, _ = made
     ROPE.apply(make(data(6, 32)), 5)
-    kept = weakref.ref(next(iter(_kept._CONSTANTS[ROPE._prepared].values()))[0])
+    kept = weakref.ref(next(iter(_caches._CONSTANTS[ROPE._prepared].values()))[0])
     ra.clear_caches()
     gc.collect()
-    assert not _kept._CONSTANTS and kept() is None
+    assert not _caches._CONSTANTS and kept() is None
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda rope: pickle.loads(pickle.dumps(rope))])
@@ -1294,9 +1294,9 @@ def test_a_copied_rope_takes_no_constants_along(copied, made):
     assert len(pickle.dumps(rope)) == size
     other = copied(rope)
     assert other == rope and hash(other) == hash(rope)
-    assert other._prepared not in _kept._CONSTANTS
+    assert other._prepared not in _caches._CONSTANTS
     assert bits(other.apply(x, 5)) == want
-    assert {*_kept._CONSTANTS} == {rope._prepared, other._prepared}
+    assert {*_caches._CONSTANTS} == {rope._prepared, other._prepared}
 
 
 def test_equal_ropes_give_equal_results(made):
@@ -1305,7 +1305,7 @@ def test_equal_ropes_give_equal_results(made):
     one, other = (ra.Rope(ra.frequencies(32), pairing="half") for _ in range(2))
     assert one == other
     assert bits(one.apply(x, 5)) == bits(other.apply(x, 5))
-    assert len(_kept._CONSTANTS) == 2
+    assert len(_caches._CONSTANTS) == 2
     del one
     gc.collect()
     assert bits(other.apply(x, 5)) == bits(ra.Rope(ra.frequencies(32), pairing="half").apply(x, 5))
@@ -1326,7 +1326,7 @@ def test_jax_has_right_tables_whatever_its_widest_dtypes_are(jax):
                         np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=bound)
     finally:
         jax.config.update("jax_enable_x64", before)
-    dtypes = {str(key[-1]).rpartition(".")[2].rstrip("'>") for key in _kept._CONSTANTS[ROPE._prepared]}
+    dtypes = {str(key[-1]).rpartition(".")[2].rstrip("'>") for key in _caches._CONSTANTS[ROPE._prepared]}
     assert {"int32", "int64", "float32", "float64"} <= dtypes
 
 
@@ -1345,7 +1345,7 @@ def test_a_captured_graph_needs_the_frequencies_before(made, monkeypatch):
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
     with pytest.raises(RuntimeError, match="call once before"):
         rope.apply(x, at)
-    assert rope._prepared not in _kept._CONSTANTS
+    assert rope._prepared not in _caches._CONSTANTS
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: False)
     want = bits(rope.apply(x, at))
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)

@@ -75,7 +75,7 @@ def test_tiles_equal_the_whole_and_the_oracle(shape, view, layout, dtype, put):
     arrays = [to(part) for part in (x, cos, sin)]
     new = back(ra.rotate(*arrays, pairing=pairing, start=start))
     rotation = _schedules.Rotation(find(arrays[0]), pairing, start)
-    whole = back(_schedules._rotate_whole(rotation, arrays[0], ra.Table(*arrays[1:]), None))
+    whole = back(_schedules._rotate_at_once(rotation, arrays[0], ra.Table(*arrays[1:]), None))
     if pairing == "half":  # the same products and differences, wherever they are written
         np.testing.assert_array_equal(new, whole)
     np.testing.assert_allclose(new, whole, rtol=0, atol=1e-6 if dtype == "float32" else 1e-15)
@@ -165,7 +165,7 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
 def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
     rope, shared, seen = ra.Rope(ra.frequencies(64), pairing=pairing), [], set()
     x = rng.standard_normal((2, 40, 3, 100, 70))  # features that pass through, and float64
-    record, share = find(x), _threads.run_shared
+    record, share = find(x), _threads.run_in_threads
 
     def watched(work, calls, count):
         def work_of_one(*call):
@@ -175,7 +175,7 @@ def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
         shared.append(len(calls))
         return share(work_of_one, calls, count)
 
-    monkeypatch.setattr(_schedules, "run_shared", watched)
+    monkeypatch.setattr(_schedules, "run_in_threads", watched)
     got = []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(record), "host", record.host._replace(threads=lambda n=threads: n))
@@ -188,7 +188,7 @@ def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
 
 
 def test_few_elements_are_turned_in_one_piece(monkeypatch):
-    monkeypatch.setattr(_schedules, "_in_tiles", lambda *_, **__: pytest.fail("in tiles"))
+    monkeypatch.setattr(_schedules, "_rotate_by_tiles", lambda *_, **__: pytest.fail("in tiles"))
     x = np.ones((1, 32, 1, 128), dtype=np.float32)
     rope = ra.Rope(ra.frequencies(128), pairing="half")
     rope(x, x)

@@ -52,7 +52,8 @@ ROOMS = {
 }
 # For chunks, shards and gradients, which NumPy has not.
 BEYOND = {
-    f"_schedules.{name}" for name in ("_rotate_unrecorded", "_rotate_parts", "_rotate_part", "_vjp", "_rotate_recorded")
+    f"_schedules.{name}"
+    for name in ("_rotate_without_gradient", "_rotate_partitions", "_rotate_partition", "_vjp", "_rotate_with_gradient")
 }
 BEYOND |= {"_table._beside_shards"}
 SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen

@@ -395,12 +395,12 @@ REFUSED = {
     "features": (
         lambda: ROPES["half"].apply(put(random(*X), Shard(3))),
         ValueError,
-        r"x must not be sharded along its features, which turn in pairs; got placements \(Shard\(dim=3\),\); redist",
+        r"x must not be sharded along its features, which are rotated in pairs; got placements \(Shard\(dim=3\),\);",
     ),
     "sums to be made": (
         lambda: ROPES["half"].apply(DTensor.from_local(random(*X), MESHES[1], (Partial(),), run_check=False)),
         ValueError,
-        "x must be replicated or sharded in plain pieces; got placements .*Partial",
+        "x must be replicated or sharded by `Shard`; got placements .*Partial",
     ),
     "two meshes": (
         lambda: ROPES["half"].apply(put(random(*X), SEQ), put(torch.arange(8), WHOLE, Shard(0))),
@@ -434,22 +434,22 @@ REFUSED = {
             )
         ),
         ValueError,
-        "x must be cut as torch's distribute_tensor cuts it, into a shard of shape .* got",
+        "x must be sharded as torch's distribute_tensor does, into a shard of shape .* got",
     ),
     "positions sharded otherwise": (
         lambda: ROPES["half"].apply(put(random(*X), HEADS), put(torch.arange(8), Shard(0))),
         ValueError,
-        "positions must be replicated or sharded as what it turns, .* nothing is sent; got placements .*redistribute",
+        "positions must be replicated or sharded as the array that it rotates, .* sent; got placements .*redistribute",
     ),
     "a table sharded otherwise": (
         lambda: ROPES["half"].apply(put(random(*X), HEADS), ROPES["half"].table(put(torch.arange(8), Shard(0)))),
         ValueError,
-        "a table must be replicated or sharded as what it turns",
+        "a table must be replicated or sharded as the array that it rotates",
     ),
     "a piece of a piece": (
         lambda: ROPES["half"].apply(put(random(*X), SEQ, SEQ), put(torch.arange(8), WHOLE, Shard(0))),
         ValueError,
-        "positions must be replicated or sharded as what it turns",
+        "positions must be replicated or sharded as the array that it rotates",
     ),
     "sharded axes of positions": (
         lambda: ra.cos_sin(put(torch.ones(8, 2), Shard(1)), (F, F)),
@@ -459,7 +459,7 @@ REFUSED = {
     "the last of sharded positions": (
         lambda: ROPES["half"](put(random(3, 4, 2, 24), SEQ), put(random(*X), SEQ), put(torch.arange(8), Shard(0))),
         ValueError,
-        "positions must not be sharded along the tokens where q is shorter than k; got",
+        "positions must not be sharded along the tokens if q is shorter than k; got",
     ),
     "out that is whole": (
         lambda: ROPES["half"].apply(put(random(*X), SEQ), out=random(*X)),

@@ -13,9 +13,9 @@ Examples
 
 from typing import TYPE_CHECKING
 
+from rope_any._caches import clear_caches
 from rope_any._checks import ArgumentTypeError, ArgumentValueError
 from rope_any._frequencies import frequencies
-from rope_any._kept import clear_caches
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
 from rope_any._table import BentTable, Table, cos_sin

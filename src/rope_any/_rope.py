@@ -14,9 +14,9 @@ from rope_any._align import (
     tokens_of,
 )
 from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
+from rope_any._caches import PLANS, keep_plan, reposition_frequencies
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
-from rope_any._kept import PLANS, keep_plan, moved
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
@@ -405,7 +405,7 @@ class Rope:
             if isinstance(at, Table) or _is_pair(at):
                 raise ArgumentTypeError(name, "be positions, by whose difference keys are moved", Text("a table"))
             places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
-        move = moved(self._prepared, source._prepared)  # noqa: SLF001  # likewise
+        move = reposition_frequencies(self._prepared, source._prepared)  # noqa: SLF001  # likewise
         factor = self.attention_factor / source.attention_factor
         wide = lib.dtype_name(keys.dtype) == "float32" and lib.has_float64_cosine and lib.has_float64(keys)
         dtype = lib.xp.float64 if wide else lib.compute_dtype(keys)

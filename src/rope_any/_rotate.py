@@ -5,8 +5,8 @@ from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
 from rope_any._arrays._memory import passes_fast_overlap_check, require_writable
+from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
-from rope_any._kept import PLANS, keep_plan
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schedules import Plan, Rotation, plan_schedule
 from rope_any._table import Table, check_table
@@ -188,4 +188,4 @@ def require_apart(
         if out is not None:
             written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
             read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
-            require_writable(lib, "out", out, onto=x, onto_name=names[i], apart={**dict(factors), **read, **written})
+            require_writable(lib, "out", out, onto=x, onto_name=names[i], others={**dict(factors), **read, **written})

@@ -1,4 +1,4 @@
-"""The rotation: one line of mathematics, and the schedules that run it, of which the first that applies is taken."""
+"""Rotate validated arrays by the first schedule that applies to them: a loop, tiles, a compiler, part by part, ..."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -11,14 +11,14 @@ from rope_any._arrays import Array, Library, X, library
 from rope_any._arrays._compilers import PairLayout, compiled_or_eager, warn_fallback, write_pairs
 from rope_any._arrays._layout import BatchAxes
 from rope_any._arrays._numba import launcher
-from rope_any._arrays._threads import SHARED_FROM, run_shared
+from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._formula import rotate_component
 from rope_any._pairing import Pairing, join, split, step_and_gap
 from rope_any._table import Table
 
 
 class Rotation(NamedTuple):
-    """How arrays of one library are to be rotated by a table; it holds no array."""
+    """Options of a rotation of arrays of one library; it holds no array."""
 
     lib: Library
     pairing: Pairing
@@ -26,16 +26,16 @@ class Rotation(NamedTuple):
     inverse: bool = False
     fused: bool = False
     blocks: int = 1
-    """How many equal parts of the rotary slice are paired each on its own."""
+    """Number of equal feature blocks of the rotary slice; pairs are formed within a block."""
     wide: bool = False
-    """Whether float64 is computed in whatever x is, for what is rotated again and again."""
+    """Whether to compute in float64 for any dtype of x, because keys may be rotated many times."""
 
     def dtype(self, x: Array) -> Any:
-        """Return the dtype that x is rotated in."""
+        """Return the dtype to rotate x in."""
         return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
 
     def factors(self, x: Array, table: Table) -> tuple[Array, Array]:
-        """Return cos and sin in the dtype that x is rotated in; sin negated to rotate backwards."""
+        """Return cos and sin in the dtype to rotate x in, sin negated for the inverse rotation."""
         (cos, sin), dtype = table, self.dtype(x)
         s = self.lib.cast(sin, dtype)
         return self.lib.cast(cos, dtype), -s if self.inverse else s
@@ -63,8 +63,8 @@ class Rotation(NamedTuple):
 
 Plan: TypeAlias = Callable[[tuple[Any, ...], Any, tuple[Any, ...]], tuple[Any, ...]]
 """
-``(arrays, table, outs)`` → the rotated arrays, by one table or by a pair of them: all that was decided for arrays like
-these. It holds none of them.
+``(arrays, table, outs)`` → the rotated arrays, by one table or one for each array. A plan is valid for all arrays with
+the same `signature`, and holds no array.
 """
 
 
@@ -72,9 +72,9 @@ these. It holds none of them.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write `rotate_component` of all features of x into `out`, with memory given for the two products."""
+    """Write `rotate_component` of all features of x into `out`; `products` is scratch memory for the two products."""
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
-    # b·s beside each a·c, and a·(−s) beside each b·c
+    # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)
     for place, b, s in zip(split(bs, pairing, 0, pairs), (second, first), signed, strict=True):
         xp.multiply(b, s, out=place)
@@ -82,69 +82,69 @@ def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: An
     xp.subtract(ac, bs, out=out)
 
 
-# --- any array: members by members ------------------------------------------------------------------------------------
+# --- any array --------------------------------------------------------------------------------------------------------
 
 
-def _rotate_whole(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate both members of all pairs at once."""
+def _rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+    """Rotate both members of all pairs in array operations on the whole array."""
     lib, pairing, start, *_ = rotation
     c, s = rotation.factors(x, table)
     a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
     # a' = a·c − b·s  and  b' = b·c − a·(−s)
     members = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
-    # Each goes back to its dtype before they are joined: compilers write down what is joined.
+    # Cast both before they are joined: compilers write the operands of a concatenation to memory.
     first, second = (lib.cast(member, x.dtype) for member in members)
-    return _assigned(out, rotation.with_passthrough(x, join(lib, first, second, pairing)))
+    return _assign(out, rotation.with_passthrough(x, join(lib, first, second, pairing)))
 
 
-def _assigned(out: X | None, x: X) -> X:
-    """Return x, written into `out` if there is one."""
+def _assign(out: X | None, x: X) -> X:
+    """Return x, or `out` after x is written into it."""
     if out is None:
         return x
     out[...] = x
     return out
 
 
-# --- arrays made of parts, features paired in blocks ------------------------------------------------------------------
+# --- chunked and sharded arrays, feature blocks -----------------------------------------------------------------------
 
 
-def _rotate_parts(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate part by part, each by a schedule of its own library."""
-    map_parts: Any = rotation.lib.map_parts
-    rotated: X = map_parts(partial(_rotate_part, rotation=rotation), x, *table, out=out)
+def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+    """Rotate chunk by chunk or shard by shard, each by a schedule of its own library."""
+    map_partitions: Any = rotation.lib.map_partitions
+    rotated: X = map_partitions(partial(_rotate_partition, rotation=rotation), x, *table, out=out)
     return rotated
 
 
-def _rotate_part(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
-    """Rotate one chunk or one shard, by the record of its own library."""
+def _rotate_partition(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
+    """Rotate one chunk or one shard by a schedule of its own library."""
     return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
 
 
 def _plan_feature_blocks(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
-    """Rotate with the blocks as an axis of their own, by a schedule below."""
+    """Rotate with the feature blocks as an additional batch axis, by one of the schedules below."""
     lib, blocks = rotation.lib, rotation.blocks
     writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
-    def cut(some: Array) -> Array:
+    def blocked(some: Array) -> Array:
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
-    def in_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
-        parts, places = (tuple([cut(rotation.rotary_slice(x, table)) for x in some]) for some in (xs, writes * outs))
-        return parts, Table(*map(cut, table)), places or (None,) * len(xs)  # a place is a view of `out`
+    def as_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
+        parts, places = (tuple([blocked(rotation.rotary_slice(x, table)) for x in a]) for a in (xs, writes * outs))
+        return parts, Table(*map(blocked, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
-    of_blocks = plan_schedule(rotation._replace(start=0, blocks=1), *in_blocks(xs, table, outs))
+    rotate_blocks = plan_schedule(rotation._replace(start=0, blocks=1), *as_blocks(xs, table, outs))
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
-        rotated = of_blocks(*in_blocks(xs, table, outs))
+        rotated = rotate_blocks(*as_blocks(xs, table, outs))
         if writes:
             for x, out in zip(xs, outs, strict=True):
                 rotation.copy_passthrough(x, table, out)
             return outs
         whole = [lib.reshape_last_axes(x, 2, 2 * table.cos.shape[-1]) for x in rotated]
         each = zip(xs, whole, outs, strict=True)
-        return tuple([_assigned(out, rotation.with_passthrough(x, part)) for x, part, out in each])
+        return tuple([_assign(out, rotation.with_passthrough(x, part)) for x, part, out in each])
 
     return run
 
@@ -152,56 +152,56 @@ def _plan_feature_blocks(
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-def _rotate_recorded(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate by another schedule, so that autograd keeps only the table (x too if the table is learned)."""
-    del out  # `check` has refused one
+def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
+    """Rotate by another schedule; autograd saves only the table (x too if the table is learned)."""
+    del out  # it is None: `check` refuses one
     with_gradient: Any = rotation.lib.with_gradient
-    rotated: X = with_gradient(partial(_rotate_unrecorded, rotation), partial(_vjp, rotation), x, *table)
+    rotated: X = with_gradient(partial(_rotate_without_gradient, rotation), partial(_vjp, rotation), x, *table)
     return rotated
 
 
-def _rotate_unrecorded(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
+def _rotate_without_gradient(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
     """Rotate x in the forward or the backward pass, by the schedule for arrays that autograd does not record."""
     return dispatch(rotation, (x,), Table(cos, sin), (None,))[0]
 
 
 def _vjp(
-    rotation: Rotation, g: Array, kept: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
+    rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
-    """Return the gradients of x, cos and sin that are wanted, for the gradient g of the rotated x."""
-    (x, cos, sin), lib = kept, rotation.lib
+    """Return the wanted gradients of x, cos and sin, for the gradient g of the rotated x."""
+    (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
-    of_x = _rotate_unrecorded(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
+    of_x = _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
     if x is None:
         return of_x, None, None
     # of c + s·i: g·conj(x), each pair (p, q) of g rotated backwards by the pair (a, b) of x
     dtype, pairs = rotation.dtype(x), cos.shape[-1]
     both = (member for part in (g, x) for member in split(part, rotation.pairing, rotation.start, pairs))
     p, q, a, b = (lib.cast(member, dtype) for member in both)
-    of_cos = lib.summed_to(rotate_component(p, q, a, -b), cos) if wanted[1] else None
-    of_sin = lib.summed_to(rotate_component(q, p, a, b), sin) if wanted[2] else None
+    of_cos = lib.unbroadcast(rotate_component(p, q, a, -b), cos) if wanted[1] else None
+    of_sin = lib.unbroadcast(rotate_component(q, p, a, b), sin) if wanted[2] else None
     return of_x, of_cos, -of_sin if rotation.inverse and of_sin is not None else of_sin
 
 
-# --- by the library's own compiler ------------------------------------------------------------------------------------
+# --- compiled loops and kernels ---------------------------------------------------------------------------------------
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their numbers once."""
-    # The arrays made here are for their steps in memory alone: those of each run have the same.
+    """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their elements once."""
+    # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
     results = [lib.empty_like(x) if out is None else out for x, out in zip(xs, outs, strict=True)]
     factors = [host.contiguous(part, dtype) for part in table]
     if not all(map(host.is_readable, (*xs, *results, *factors))):
-        warn_fallback("the loop needs numbers that stand in memory as they are, without a negative bit")
+        warn_fallback("the loop needs tensors with memory of their own and without a negative bit")
     elif any(prod(x.shape) for x in xs):
         if not all(_has_plain_rows(host, part) for part in (*xs, *results) if prod(part.shape)):
             return partial(_rotate_copies, rotation)
         try:
             launch = _launcher(rotation, xs, results, factors, has_out=outs[0] is not None)
             return _plan_launch(rotation, xs, table, outs, launch=launch)
-        except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+        except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
             warn_fallback(f"Numba failed ({type(error).__name__})")
     return partial(dispatch, rotation._replace(fused=False))
 
@@ -214,20 +214,20 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that calls `launch`; unaligned arrays are copied, an `out` that can't be written is an error."""
+    """Return the plan that calls `launch`; it copies unaligned arrays and raises if `out` cannot be written."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
     is_partial, pair = any(x.shape[-1] != 2 * table.cos.shape[-1] for x in xs), len(xs) == 2
-    address_bundle, allocators = host.address_bundle, [host.allocator(x) for x in xs]
+    pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
         if writes and not all(map(host.may_write, outs)):
-            return dispatch(eager, xs, table, outs)  # which raises
+            return dispatch(eager, xs, table, outs)  # it raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
         results: Any = outs if writes else tuple(map(call, allocators, xs))
-        bundle = address_bundle((*xs, *results, cos, sin) if pair else (*xs, *xs, *results, *results, cos, sin))
-        if not launch(id(bundle)):
+        packed = pack_addresses((*xs, *results, cos, sin) if pair else (*xs, *xs, *results, *results, cos, sin))
+        if not launch(id(packed)):
             return _rotate_copies(rotation, xs, table, outs)
         if writes or is_partial:
             for x, result in zip(xs, results, strict=True):
@@ -242,15 +242,16 @@ def _plan_launch(
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
-    """Return the function that calls the loop for arrays that lie in memory as these do: see `_numba.launcher`."""
+    """Return the function that calls the loop for arrays of these shapes and strides: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
     def strides(part: Array, axes: int) -> tuple[int, ...]:
+        """Return the strides of `part` broadcast to `axes` batch axes."""
         own = [0 if n == 1 else stride for n, stride in zip(part.shape[:-1], host.strides(part), strict=False)]
         return (0,) * (axes - len(own)) + tuple(own)  # 0 along axes that are missing or of length 1
 
-    each = [
+    batches = [
         BatchAxes(tuple(x.shape[:-1]), *(strides(part, x.ndim - 1) for part in (x, result, *factors)))
         for x, result in zip(xs, results, strict=True)
     ]
@@ -258,32 +259,32 @@ def _launcher(
     return launcher(
         variant,
         factors[0].shape[-1],
-        each,
+        batches,
         item_sizes=item_sizes,
         threads=host.threads,
         has_out=has_out,
         feature_offset=start * item_sizes[0],
-        bundle_offsets=host.bundle_offsets,
+        packed_offsets=host.packed_offsets,
     )
 
 
 def _has_plain_rows(host: Any, x: Array) -> bool:
-    """Whether the features of x are side by side, and all of its rows aligned if the first is."""
+    """Whether the features of x are adjacent in memory, and all rows are aligned if the first is."""
     steps, size = host.strides(x), x.itemsize
     return steps[-1] == size and not any(n > 1 and step % size for n, step in zip(x.shape, steps, strict=True))
 
 
 def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-    """Rotate copies of arrays that the loop cannot take (unaligned, features apart); write them where they belong."""
+    """Rotate copies of arrays that the loop cannot use (unaligned, strided features); copy the results into `outs`."""
     lib = rotation.lib
     host: Any = lib.host
     copies = tuple([lib.copy(host.contiguous(x, x.dtype)) for x in xs])
     rotated = dispatch(rotation, copies, Table(*map(lib.copy, table)), (None,) * len(xs))
-    return tuple([_assigned(out, x) for x, out in zip(rotated, outs, strict=True)])
+    return tuple([_assign(out, x) for x, out in zip(rotated, outs, strict=True)])
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate in one compiled loop, which reads and writes each number once."""
+    """Rotate by one compiled kernel, which reads and writes each element once."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -297,13 +298,13 @@ def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> 
 
 
 def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate both members of all pairs at once, compiled."""
+    """Rotate the whole array by a compiled function."""
     function, compiler = _compiled(rotation), rotation.lib.compiler
     if out is not None and compiler is not None and compiler.takes_out:
         function(x, *table, out)
         return out
     rotated: X = function(x, *table)
-    return _assigned(out, rotated)
+    return _assign(out, rotated)
 
 
 def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
@@ -317,21 +318,21 @@ def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -
 
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
-    """Return the rotation of a whole array, compiled."""
+    """Return the compiled function that rotates a whole array."""
 
-    def whole(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
-        return _rotate_whole(rotation, x, Table(cos, sin), out)
+    def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
+        return _rotate_at_once(rotation, x, Table(cos, sin), out)
 
-    return compiled_or_eager(rotation.lib, whole)
-
-
-# --- few elements: all at once ----------------------------------------------------------------------------------------
+    return compiled_or_eager(rotation.lib, rotate_array)
 
 
-def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
+# --- small arrays -----------------------------------------------------------------------------------------------------
+
+
+def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
     """Rotate all arrays of a call by one prepared table, in the fewest operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
-    make_rotator: Any = lib.host and lib.host.few[rotation.pairing]
+    make_rotator: Any = lib.host and lib.host.rotate_small[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
@@ -354,11 +355,11 @@ def _plan_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[
     return run
 
 
-# --- many elements: in tiles, so that what is made on the way stays in the cache --------------------------------------
+# --- large arrays: in tiles, so that intermediate results stay in the cache -------------------------------------------
 
 
 def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile: features, and features exchanged with the other of their pair, all products in scratch."""
+    """Rotate tile by tile: multiply features by cos, their pair members by sin, into scratch memory, and subtract."""
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
@@ -370,13 +371,13 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
             x = buffers[0]
         _rotate_into(host.module, out, x, pairing, factors=factors, products=buffers)
 
-    return _in_tiles(
+    return _rotate_by_tiles(
         rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=2, larger=1
     )
 
 
 def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile by a product of complex numbers, through scratch if x has no complex view."""
+    """Rotate tile by tile by a complex product, by scratch memory if x has no complex view."""
     lib = rotation.lib
     host: Any = lib.host
 
@@ -394,19 +395,19 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
         if target is None:
             out[...] = own
 
-    return _in_tiles(
+    return _rotate_by_tiles(
         rotation, x, table, out, make_factors=make_factors, rotate_tile=rotate_tile, buffer_count=1, larger=4
     )
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile, compiled."""
+    """Rotate tile by tile by a compiled function."""
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def rotate_tile(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
         out[...] = rotated(x, *factors)
 
-    return _in_tiles(
+    return _rotate_by_tiles(
         rotation,
         x,
         table,
@@ -418,7 +419,7 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None
     )
 
 
-def _in_tiles(
+def _rotate_by_tiles(
     rotation: Rotation,
     x: X,
     table: Table,
@@ -431,10 +432,10 @@ def _in_tiles(
     larger: int,
 ) -> X:
     """
-    Rotate x in the memory of a CPU tile by tile, into `out` or a new array.
+    Rotate a CPU array tile by tile, into `out` or a new array.
 
-    ``make_factors(c, s)`` makes of a part of the table the factors of ``rotate_tile(host, out, x, factors, buffers)``.
-    `buffer_count` is how many arrays like a tile that needs, `larger` how much larger than others its tiles may be.
+    ``make_factors(c, s)`` returns the factors of ``rotate_tile(host, out, x, factors, buffers)`` for a part of the
+    table. `buffer_count` is how many tile-sized buffers that needs, `larger` the size of its tiles in `tile_size`.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -460,14 +461,14 @@ def _in_tiles(
                 own = tuple([buffer[tuple(slice(n) for n in piece.shape)] for buffer in buffers])
             rotate_tile(host, to[tile], piece, factors, own)
 
-    workers = host.threads() if host.shares_tiles and prod(batch) * features >= SHARED_FROM else 1
+    workers = host.threads() if host.threaded_tiles and prod(batch) * features >= THREADED_FROM else 1
     chunk = max(-(-len(tiles) // (4 * workers)) if workers > 1 else len(tiles), 1)
-    run_shared(rotate_tiles, [(i, i + chunk) for i in range(0, len(tiles), chunk)], workers)
+    run_in_threads(rotate_tiles, [(i, i + chunk) for i in range(0, len(tiles), chunk)], workers)
     return result
 
 
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
-    """Return arrays and tables with as many axes each; batch axes in the order of x in memory, largest stride first."""
+    """Return views of equal rank, with the batch axes in descending order of the strides of x."""
     batch = x.ndim - 1
     steps = lib.host.strides(x) if lib.host is not None else x.strides
     order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
@@ -478,7 +479,7 @@ def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> 
 
 
 def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Return the shape of a tile of about as many rows: 1 along the first axes, all of the last ones."""
+    """Return the shape of a tile of about `rows` rows: 1 along the first batch axes, full along the last ones."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
@@ -491,8 +492,8 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield the indices of a part of the table and of a tile of x that it rotates, part by part."""
-    everything = [slice(None)]  # which takes less time than its own ends
+    """Yield the index of a part of the table and the index of a tile of x, for all tiles of each part in turn."""
+    everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
         for n, step in zip(shape, tile_shape, strict=True)
@@ -507,20 +508,20 @@ def _tiles(
 
 
 class Schedule(NamedTuple):
-    """A way to run the rotation."""
+    """One implementation of the rotation, and the arrays that it applies to."""
 
     arrays: str
-    """For the documentation: the arrays that it is for."""
+    """The arrays that it applies to, for the documentation."""
     applies: Callable[..., bool]
-    """``(rotation, arrays, table, outs)`` → whether it can run."""
+    """``(rotation, arrays, table, outs)`` → whether it can rotate them."""
     run: Callable[..., Any]
-    """``(rotation, x, table, out)`` → the rotated x. Its docstring says how."""
+    """``(rotation, x, table, out)`` → the rotated x. The documentation shows its docstring."""
     together: bool = False
     """Whether `run` is for all arrays of a call: ``(rotation, arrays, table, outs)`` → a `Plan`."""
 
 
-def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is asked for and can be had; warn if it cannot."""
+def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether ``fused=True`` is requested and the library's compiler can be used; warn if it cannot."""
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
@@ -530,50 +531,52 @@ def _fuses(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[
     return not any(_is_refused(rotation, x, table, out) for x, out in zip(xs, outs, strict=True))
 
 
-def _in_memory(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether functions with ``out=`` may write: nothing traces, transforms or records arrays in a CPU's memory."""
+def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether arrays are in CPU memory and not traced, transformed or recorded, so that ``out=`` can be used."""
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
-def _are_few(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether arrays are in the memory of a CPU, and none is larger than a tile."""
-    if not _in_memory(rotation, xs, table, outs):
+def _fit_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether `_supports_out`, and no array is larger than a tile."""
+    if not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
     return max([prod(x.shape) for x in xs]) <= host.tile_size()  # type: ignore[no-any-return]  # two integers
 
 
-def _is_complex(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether pairs in the memory of a CPU can be multiplied as complex numbers, with the same bits in any company."""
-    if rotation.pairing != "interleaved" or not _in_memory(rotation, xs, table, outs):
+def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether interleaved pairs can be multiplied as complex numbers; their bits must not depend on other pairs."""
+    if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
     return host.complex_product_is_exact(table.cos.shape[-1])  # type: ignore[no-any-return]  # a bool
 
 
-def _loops(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is asked for in the memory of a CPU, and Numba compiles a loop for it."""
-    if not rotation.fused or not rotation.lib.keeps_constants() or not _in_memory(rotation, xs, table, outs):
-        return False  # a mode would not see what the loop does
+def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether ``fused=True`` is requested for CPU arrays, and Numba can compile a loop for them."""
+    if not rotation.fused or not rotation.lib.keeps_constants() or not _supports_out(rotation, xs, table, outs):
+        return False  # a torch mode would not see what the loop does
     host: Any = rotation.lib.host
     return all(host.why_no_loop(x) is None for x in xs)
 
 
-_MEMORY = "in CPU memory, with nothing that traces, transforms or records them"
+_MEMORY = "in CPU memory, not traced, transformed or recorded"
 SCHEDULES = (
-    Schedule("made of parts: Dask's chunks, torch's shards", lambda r, xs, *_: r.lib.is_parted(xs[0]), _rotate_parts),
-    Schedule("paired in blocks of features", lambda r, *_: r.blocks > 1, _plan_feature_blocks, together=True),
-    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_recorded),
-    Schedule(f"`fused`, with Numba: NumPy and torch, {_MEMORY}", _loops, _plan_loop, together=True),
-    Schedule("`fused`: CuPy", lambda r, *of: _fuses(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
+    Schedule("chunked (Dask), sharded (torch)", lambda r, xs, *_: r.lib.is_partitioned(xs[0]), _rotate_partitions),
+    Schedule("paired within feature blocks", lambda r, *_: r.blocks > 1, _plan_feature_blocks, together=True),
+    Schedule("gradients recorded: torch", lambda r, xs, t, _: r.lib.records_gradients(*xs, *t), _rotate_with_gradient),
+    Schedule(f"`fused`, with Numba: NumPy and torch, {_MEMORY}", _can_run_loop, _plan_loop, together=True),
+    Schedule("`fused`: CuPy", lambda r, *of: _can_compile(r, *of) and r.lib.compiler.write_pairs, _rotate_by_kernel),
     Schedule(
-        f"`fused`, without Numba: torch, {_MEMORY}", lambda *of: _fuses(*of) and _in_memory(*of), _rotate_compiled_tiles
+        f"`fused`, without Numba: torch, {_MEMORY}",
+        lambda *of: _can_compile(*of) and _supports_out(*of),
+        _rotate_compiled_tiles,
     ),
-    Schedule("`fused`: others with a compiler", _fuses, _rotate_compiled),
-    Schedule(f"few elements: NumPy and torch, {_MEMORY}", _are_few, _plan_few, together=True),
-    Schedule('many, `"interleaved"`, where complex products are exact to the bit', _is_complex, _rotate_complex),
-    Schedule("many, others", _in_memory, _rotate_swapped),
-    Schedule("all others", lambda *_: True, _rotate_whole),
+    Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
+    Schedule(f"small: NumPy and torch, {_MEMORY}", _fit_one_tile, _plan_small, together=True),
+    Schedule('large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_exact, _rotate_complex),
+    Schedule("large, others", _supports_out, _rotate_swapped),
+    Schedule("all others", lambda *_: True, _rotate_at_once),
 )
 """The schedules in order: the first that applies runs."""
 

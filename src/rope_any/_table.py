@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, cast
 
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
+from rope_any._caches import cached, constants
 from rope_any._checks import NOTHING, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
 from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
-from rope_any._kept import constants, kept
 from rope_any._positions import (
     Positions,
     SplitPositions,
@@ -241,7 +241,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
         and frequencies.axes is None
         and lib.host is not None
         and lib.keeps_constants()
-        and lib.host.holds(like)
+        and lib.host.contains(like)
     )
 
 
@@ -255,9 +255,10 @@ def consecutive_table(
     loop = _table_maker_of(lib, frequencies) if fused else ""
     if callable(loop):
         cos, sin = loop((count,), factor, 0, 0, first, 1)
-        return Table(host.adopt(cos), host.adopt(sin))
-    cos, sin = kept(frequencies, "angles", partial(_precompute_angles, frequencies)).cos_sin(first, count, host.threads)
-    made = Table(host.adopt(cos), host.adopt(sin))
+        return Table(host.wrap_host_data(cos), host.wrap_host_data(sin))
+    angles = cached(frequencies, "angles", partial(_precompute_angles, frequencies))
+    cos, sin = angles.cos_sin(first, count, host.threads)
+    made = Table(host.wrap_host_data(cos), host.wrap_host_data(sin))
     return made if factor == 1 else Table(made.cos * factor, made.sin * factor)
 
 
@@ -287,7 +288,7 @@ def _fused_table(
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     reason = f"the compiler of {lib.name} makes no tables"
-    if lib.host is not None and lib.host.holds(home):
+    if lib.host is not None and lib.host.contains(home):
         if learned is not None:
             return "learned frequencies are not compiled in the memory of a CPU"
         loop = _table_maker_of(lib, frequencies)
@@ -320,7 +321,7 @@ def _compiled_table(
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
     """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
-    return kept(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
+    return cached(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
 def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
@@ -368,7 +369,7 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         at = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if at % 8 or not host.is_readable(given):
             return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
-    cos, sin = map(host.adopt, loop(shape, factor, at, real, first, step, keep_alive=given))
+    cos, sin = map(host.wrap_host_data, loop(shape, factor, at, real, first, step, keep_alive=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 

@@ -1,8 +1,8 @@
 """
-What is known of array libraries: a record for each, found by the type of an array.
+Find the record of an array's library: what its arrays can do and how.
 
-The folder has a file for each library whose arrays differ from the array API standard, named like its package; a file
-is imported when the first array of its library is met. All other modules ask the record, and name no library.
+Each library that differs from the array API standard has a file here, named like its package and imported when its
+first array arrives. Other modules use the record and name no library.
 """
 
 import importlib
@@ -15,21 +15,21 @@ import array_api_compat as compat
 from rope_any._arrays._library import FLOATING, Array, Compiler, HostMemory, Library, X
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 
-__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X"]  # from `_library`, to be had from here
+__all__ = ["FLOATING", "Array", "Compiler", "HostMemory", "Library", "X"]  # re-exported from `_library`
 
 _FILES = frozenset(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
-_PART_OF = {"jaxlib": "jax"}  # a package with classes of arrays -> the one that it is a part of
-_BY_CLASS: dict[str, Library] = {}  # "package.Class" -> the record
-_BY_TYPE: dict[type, Library] = {}  # what was found for a type
-_WITHOUT_FILE: dict[Any, Library] = {}  # namespace -> the record, all defaults, of a library that nothing here knows
+_PARENT_PACKAGE = {"jaxlib": "jax"}  # a package that defines array classes of another one -> that one
+_BY_CLASS: dict[str, Library] = {}  # "package.Class" -> record
+_BY_TYPE: dict[type, Library] = {}  # array type -> record, filled by `find`
+_DEFAULT_RECORDS: dict[Any, Library] = {}  # namespace of a library without a file -> its record, all defaults
 
 
 def register(record: Library) -> None:
     """
-    Make known the record of a library that has no file here; it takes the place of one registered before.
+    Register the record of a library without a file here; replace an earlier record of the same name.
 
-    It raises a TypeError if the record is no `Library`, and a ValueError if its `types` name no classes of arrays, or
-    classes of a library that has a file.
+    Raises a TypeError if `record` is not a `Library`, and a ValueError if its `types` name no array classes, or
+    classes of a library with a file.
     """
     if not isinstance(record, Library):
         raise ArgumentTypeError("record", "be a Library", record)
@@ -44,29 +44,29 @@ def register(record: Library) -> None:
 
 
 def find(x: object) -> Library | None:
-    """Return the record of the library that `x` is an array of, or None if it is no array."""
+    """Return the record of the array library of `x`, or None if `x` is not an array."""
     kind = type(x)
-    if is_compiling():  # a look into a dict would be guarded, and compiled anew as that grows; this import is followed
+    if is_compiling():  # Dynamo would guard a dict lookup and recompile as the dict grows; it can follow this import
         from rope_any._arrays.torch import LIBRARY
 
         return LIBRARY if issubclass(kind, LIBRARY.module.Tensor) else _look_up(kind, x)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     found = _look_up(kind, x)
-    return None if found is None else _BY_TYPE.setdefault(kind, found)  # only types of arrays are kept
+    return None if found is None else _BY_TYPE.setdefault(kind, found)  # only array types are cached
 
 
 def is_compiling() -> bool:
-    """Whether torch.compile is tracing now. Callers then neither read nor write what is kept between calls."""
+    """Whether torch.compile is tracing now. If so, callers neither read nor write caches."""
     return getattr(sys.modules.get("torch.compiler"), "is_compiling", bool)()
 
 
 def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     """
-    Return what is decided once for arrays like these depends on: their dtypes, devices, shapes and strides.
+    Return the cache key of arrays for a plan: their dtypes, devices, shapes and strides.
 
-    It is None where nothing may be kept: the arrays are not all of the library's own class, or something traces,
-    transforms or records them, which is asked for anew in each call.
+    None if no plan may be cached: an array is not of the library's own class, or the arrays are traced, transformed
+    or recorded for gradients.
     """
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
@@ -75,11 +75,11 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """Return the record for a type by its classes, or one with all defaults for a library without a file."""
+    """Return the record for an array type by its base classes; all defaults for a library without a file."""
     known = False
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
-        package = _PART_OF.get(package, package)
+        package = _PARENT_PACKAGE.get(package, package)
         if package in _FILES:
             known = True
             record: Library = importlib.import_module(f"{__name__}.{package}").LIBRARY
@@ -91,20 +91,20 @@ def _look_up(kind: type, x: object) -> Library | None:
         return None
     try:
         xp = compat.array_namespace(x)
-    except Exception:  # noqa: BLE001  # of any kind: what looks like an array may raise what it likes
+    except Exception:  # noqa: BLE001  # an object that looks like an array may raise anything
         return None
-    return _WITHOUT_FILE.setdefault(xp, Library(name=str(kind.__module__).partition(".")[0], xp=xp))
+    return _DEFAULT_RECORDS.setdefault(xp, Library(name=str(kind.__module__).partition(".")[0], xp=xp))
 
 
 def is_array(x: object) -> TypeGuard[Array]:
-    """Whether `x` is an array (NumPy's scalars are numbers here, not arrays)."""
+    """Whether `x` is an array of any library (NumPy scalars count as numbers, not arrays)."""
     if isinstance(x, int | float | str | range | tuple | list | None):
-        return False  # decided by the type alone, without a guard of torch.compile
+        return False  # decided by type alone: adds no torch.compile guard
     return find(x) is not None
 
 
 def require_array(name: str, x: object) -> Library:
-    """Return the record of the library of `x`; raise unless `x`, called `name`, is an array that can be used."""
+    """Return the record of the library of `x`; raise unless the argument `name` is a supported array."""
     record = find(x) if is_array(x) else None
     if record is None:
         raise ArgumentTypeError(name, "be an array (NumPy, CuPy, PyTorch, JAX, ...)", Text(type(x).__name__))
@@ -118,8 +118,8 @@ def library(**arrays: Array) -> Library:
     """
     Return the record of the library of the named arrays.
 
-    It raises a TypeError if one is no array or they come from several libraries, and a ValueError if they are on
-    several devices, or not on the one where their library makes new arrays.
+    Raises a TypeError if one is not an array or they come from several libraries, and a ValueError if they are on
+    different devices, or not on the device where their library creates new arrays.
     """
     given = tuple(arrays.values())
     record = find(given[0])
@@ -135,26 +135,27 @@ def library(**arrays: Array) -> Library:
 
 
 def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
-    """Raise unless all arrays are on one device, and their library can combine them."""
+    """Raise unless all arrays are on one device and their library can combine them."""
     first, place = "", None
     for name, array in arrays.items():
         here = record.placement(array)
         if place is None:
             first, place = name, here
         elif here is not None and here != place:
-            got = Text(f"{_shown(place)} and {_shown(here)}")
+            got = Text(f"{_device_text(place)} and {_device_text(here)}")
             raise ArgumentValueError(f"{first} and {name}", "be on one device", got)
     record.check_placement(arrays)
 
 
-def _shown(place: Any) -> str:
+def _device_text(place: Any) -> str:
+    """Return the name of a device, or of a set of devices."""
     return ", ".join(sorted(map(str, place))) if isinstance(place, frozenset) else str(place)
 
 
-# --- libraries that can be installed: for the command line, which finds them without an array -----------------------
+# --- installable libraries: for the command line, which selects a library by name -----------------------------------
 
 
-# Each by its title: the package that is imported, and the extra that brings it (NumPy is always there).
+# title -> (package to import, extra that installs it); NumPy is a dependency
 INSTALLABLE = {
     "NumPy": ("numpy", ""),
     "CuPy": ("cupy", "cupy-cuda12x or cupy-cuda13x"),
@@ -167,7 +168,7 @@ INSTALLABLE = {
 
 
 def installed(title: str) -> Library | None:
-    """Return the record of a library of `INSTALLABLE`, whose package is imported; None if it is not installed."""
+    """Import a library of `INSTALLABLE` and return its record; None if it is not installed."""
     try:
         record: Library = importlib.import_module(f"{__name__}.{INSTALLABLE[title][0]}").LIBRARY
     except ImportError:
@@ -176,11 +177,11 @@ def installed(title: str) -> Library | None:
 
 
 def version(record: Library) -> str:
-    """Return the version of a library."""
+    """Return the version of an array library."""
     root = importlib.import_module(record.name)
     return str(getattr(record.module, "__version__", None) or root.__version__)
 
 
 def host(x: Array) -> Any:
-    """Return an array of any library, of a dtype that NumPy has, as NumPy data."""
+    """Convert an array of any library to NumPy; its dtype must be one that NumPy has."""
     return require_array("x", x).get(x)

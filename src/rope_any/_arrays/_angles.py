@@ -1,9 +1,9 @@
 """
-Tables of consecutive positions in the memory of a CPU, by sums of angles, made by NumPy.
+Compute cos/sin tables of consecutive positions on a CPU with NumPy, by angle addition.
 
-A position is 64 i + j. Cosines and sines of 64 i and of j, in float64 and exact, are multiplied as complex numbers:
-that takes a fraction of the time of a cosine, and what comes out is off by some 4e-16 before it is rounded. A row is
-always made of the same two factors, wherever the positions of a call begin.
+A position is 64 i + j. Exact float64 cosines and sines of 64 i and of j are multiplied as complex numbers. That takes
+a fraction of the time of a cosine and errs by some 4e-16 before rounding. A row always has the same two factors,
+wherever the positions of a call begin.
 """
 
 from collections.abc import Callable
@@ -12,27 +12,27 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rope_any._arrays._threads import SHARED_FROM, run_shared
+from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_TURN = 2 * np.pi
+_TWO_PI = 2 * np.pi
 _BLOCK = 64
-_TILE = 8  # coarse rows at a time: what they make stays in the cache
+_TILE = 8  # coarse rows at a time: their products fit in the cache
 
 
 class Angles(NamedTuple):
-    """What is known of frequencies before a table is made by sums of angles."""
+    """Precomputed values of frequencies, from which tables are made by angle addition."""
 
     fixed_point: npt.NDArray[np.int64]
-    """Turns per position times 2⁶⁴, which wrap at whole turns."""
+    """Turns per position times 2⁶⁴; overflow drops whole turns."""
     within_block: npt.NDArray[np.complex128]
-    """The first 64 positions' cosines and sines, as complex numbers."""
+    """Cosines and sines of the first 64 positions, as complex numbers."""
     last_block: list[tuple[int, npt.NDArray[np.complex128]]]
-    """The number of the block that was asked for last, and the numbers of its first position: decoding stays there."""
+    """The last block used: its number and the complex row of its first position. Decoding needs it again."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
-        """Return cosines and sines of so many positions from the first on, each ``(count, pairs)``."""
+        """Return cosines and sines of `count` positions from `first` on, each ``(count, pairs)``."""
         row, within_block, last_block = self
         i, j = divmod(first, _BLOCK)
         if j + count <= _BLOCK:
@@ -42,9 +42,10 @@ class Angles(NamedTuple):
                 last_block[0] = i, coarse
             rows = coarse * within_block[j : j + count]
             return rows.real.astype(np.float32), rows.imag.astype(np.float32)
-        cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # in one piece, which malloc keeps for the next
+        cos, sin = np.empty((2, count, len(row)), dtype=np.float32)  # one allocation, which malloc reuses
 
         def fill(begin: int, end: int) -> None:
+            """Write the rows of blocks `begin` to `end`."""
             coarse, products = (
                 _unit_circle(row, np.arange(begin, end) * _BLOCK),
                 np.empty((_TILE, *within_block.shape), complex),
@@ -57,14 +58,14 @@ class Angles(NamedTuple):
                 cos[part], sin[part] = rows.real, rows.imag
 
         end = -(-(first + count) // _BLOCK)
-        workers = threads() if cos.size >= SHARED_FROM else 1
+        workers = threads() if cos.size >= THREADED_FROM else 1
         chunk = -(-(end - i) // (4 * workers)) if workers > 1 else end - i
-        run_shared(fill, [(n, min(n + chunk, end)) for n in range(i, end, chunk)], workers)
+        run_in_threads(fill, [(n, min(n + chunk, end)) for n in range(i, end, chunk)], workers)
         return cos, sin
 
 
 def precompute(fixed_point: tuple[int, ...]) -> Angles:
-    """Return what tables of frequencies are made of; these are given in units of 2⁻⁶⁴ turns per position."""
+    """Return the precomputed values of frequencies, which are given in units of 2⁻⁶⁴ turns per position."""
     row = np.asarray(fixed_point, dtype=np.int64)
     zero = _unit_circle(row, np.arange(1))
     return Angles(row, _unit_circle(row, np.arange(_BLOCK)), [(0, zero)])
@@ -73,7 +74,7 @@ def precompute(fixed_point: tuple[int, ...]) -> Angles:
 def _unit_circle(fixed_point: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.complex128]:
     """Return cosines and sines of integer positions as complex numbers, ``(positions, pairs)``."""
     angle = (positions[:, None] * fixed_point).astype(np.float64)
-    angle *= _TURN / 2**64
+    angle *= _TWO_PI / 2**64
     numbers = np.empty(angle.shape, dtype=np.complex128)
     np.cos(angle, out=numbers.real)
     np.sin(angle, out=numbers.imag)

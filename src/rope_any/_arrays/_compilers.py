@@ -1,4 +1,4 @@
-"""How the compilers of the libraries are asked, and what happens where one can't compile: one warning, then eager."""
+"""Call the compilers of array libraries; when one cannot compile, warn once and run eagerly."""
 
 import sys
 import warnings
@@ -9,7 +9,7 @@ from rope_any._arrays._library import Array, Library
 
 
 class PairLayout(NamedTuple):
-    """Where pair i is in a row: at the features ``i * step`` and ``i * step + gap``; and the direction, 1 or −1."""
+    """Pair i is at the features ``i * step`` and ``i * step + gap`` of a row; the rotation's direction is 1 or −1."""
 
     step: int
     gap: int
@@ -17,10 +17,10 @@ class PairLayout(NamedTuple):
 
 
 def warn_fallback(reason: str) -> None:
-    """Warn, once for each reason, that a call with ``fused=True`` runs as without."""
+    """Warn, once for each reason, that a call with ``fused=True`` runs eagerly."""
     if reason in _WARNED:
         return
-    frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]  # noqa: SLF001  # the caller's line
+    frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]  # noqa: SLF001  # warn at the user's line
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     warnings.warn(f"fused=True falls back to the eager schedule: {reason}", RuntimeWarning, stacklevel=level)
@@ -32,20 +32,21 @@ _WARNED: set[str] = set()
 
 def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[..., Array]:
     """
-    Return a function compiled, which falls back to the plain one.
+    Return `function` compiled, with `function` itself as the fallback.
 
-    When a compiled call fails and the plain one does not, it warns once, and never tries the compiler again.
+    If a compiled call fails and the eager one succeeds, it warns once and does not use the compiler again.
     """
     compiler: Any = lib.compiler
     fast = compiler.compile(function)
 
     def call(*arrays: Array) -> Array:
+        """Call the compiled function, or the eager one after a failure."""
         if failed:
             return function(*arrays)
         try:
             return fast(*arrays)
-        except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
-            result = function(*arrays)  # what is wrong with the arrays is said here
+        except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
+            result = function(*arrays)  # raises if the arrays are at fault
             failed.append(error)
             warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
             return result
@@ -56,14 +57,14 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
     """
-    Write the rotated pairs of x into those of `out`.
+    Write the rotated pairs of x into `out` by the library's compiled kernel.
 
-    Return whether it was done. If the compiler fails nothing is written, and a warning given.
+    Return whether it succeeded. If the compiler fails, warn and write nothing.
     """
     compiler: Any = lib.compiler
     try:
         compiler.write_pairs(out, x, table, layout)
-    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+    except Exception as error:  # noqa: BLE001  # compilers raise their own kinds
         warn_fallback(f"the compiler of {lib.name} failed ({type(error).__name__})")
         return False
     return True

@@ -1,7 +1,7 @@
 """
-What compiled loops need and Numba does not have: numbers at addresses, of 16 bits too, and scratch memory.
+Numba intrinsics for the compiled loops: load and store numbers at addresses, 16-bit ones too; scratch memory.
 
-Functions that `intrinsic` makes are compiled into the loop that calls them. Nothing here knows of arrays.
+Numba inlines an intrinsic into the loop that calls it. This module does not use arrays.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from rope_any._arrays._layout import MOST_PAIRS
 
-# Numba has no numbers of 16 bits: two of its types of integers stand for them.
+# Numba has no 16-bit floats: two of its integer types represent them.
 FLOAT16, BFLOAT16 = types.int16, types.uint16
 _FLOAT, _DOUBLE, _HALF, _INT64 = ir.FloatType(), ir.DoubleType(), ir.HalfType(), ir.IntType(64)
 _IN_MEMORY: dict[Any, Any] = {
@@ -28,32 +28,32 @@ _IN_MEMORY: dict[Any, Any] = {
     types.float64: (_DOUBLE, 8),
     types.int64: (_INT64, 8),
 }
-"""The type that LLVM knows a number by, and its bytes."""
+"""The LLVM type of a number, and its size in bytes."""
 
 
 @cache
 def has_half_precision() -> bool:
-    """Return whether the processor converts float16; elsewhere LLVM would call functions that nothing provides."""
+    """Whether the processor converts float16; without that, LLVM would call library functions that are missing."""
     return bool(llvm.get_host_cpu_features().get("f16c")) or "aarch64" in llvm.get_process_triple()
 
 
 def _alias_scope(builder: Any, memory: str) -> Any:
-    """Return the alias scope of some memory, by its name: LLVM takes memory of two scopes not to overlap."""
+    """Return the LLVM alias scope named `memory`; LLVM assumes that memory of two scopes does not overlap."""
     module = builder.module
     domain = module.add_metadata(["rope_any"])
     return module.add_metadata([module.add_metadata([f"rope_any {memory}", domain])])
 
 
 def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
-    """Return a pointer to the number at ``address[index]``."""
+    """Return an LLVM pointer to the number at ``address[index]``."""
     return builder.gep(builder.inttoptr(address, _IN_MEMORY[kind][0].as_pointer()), [index])
 
 
 def reader(memory: str, other: str) -> Any:
     """
-    Return an intrinsic ``(number, address, index)`` that loads an element of the type of `number`; 16 bits as float32.
+    Return an intrinsic ``(number, address, index)`` that loads a number of the type of `number`; 16 bits as float32.
 
-    `memory` names the alias scope that it reads from, `other` one that does not overlap it.
+    `memory` is the alias scope to read from, `other` a scope that does not overlap it.
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -77,9 +77,9 @@ def reader(memory: str, other: str) -> Any:
 
 def writer(memory: str, other: str) -> Any:
     """
-    Return an intrinsic ``(number, address, index, value)`` that stores a value as such a number, rounded to even.
+    Return an intrinsic ``(number, address, index, value)`` that stores `value` as a `number`, rounded to even.
 
-    `memory` names the alias scope that it writes to, `other` one that does not overlap it.
+    `memory` is the alias scope to write to, `other` a scope that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
@@ -101,7 +101,7 @@ def writer(memory: str, other: str) -> Any:
 
 
 def _bfloat16_bits(builder: Any, number: Any) -> Any:
-    """Return a float32 as bfloat16, in 16 bits: bits + 0x7FFF + the last bit that stays, shifted; one NaN."""
+    """Round a float32 to bfloat16 (16 bits): bits + 0x7FFF + the last kept bit, shifted; every NaN becomes one NaN."""
     word = ir.IntType(32)
     bits = builder.bitcast(number, word)
     upper = builder.lshr(bits, ir.Constant(word, 16))
@@ -137,7 +137,7 @@ def _stack_memory(_: Any) -> Any:
 
 
 def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
-    """Copy 32 bytes to memory without a place in the caches, from and to multiples of 32."""
+    """Copy 32 bytes by a nontemporal store, which bypasses the caches; both addresses are multiples of 32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature
@@ -151,7 +151,7 @@ def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
 
 
 def _fence(_: Any) -> Any:
-    """Wait until other threads can see what was written past the caches."""
+    """Wait until other threads can see the nontemporal stores."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature, arguments
@@ -167,22 +167,22 @@ copy_past_caches: Any = intrinsic(_copy_past_caches)
 fence: Any = intrinsic(_fence)
 
 
-def compile_loop(function: Callable[..., int], signature: Any, *made_of: Any) -> Callable[..., int]:
+def compile_loop(function: Callable[..., int], signature: Any, *sources: Any) -> Callable[..., int]:
     """
-    Return the compiled entry point of a function for one signature, from Numba's cache on the disk if it is there.
+    Compile a function for one signature with Numba, or load it from Numba's disk cache; return its entry point.
 
-    `made_of` are functions or modules of other files that are compiled into it. Their source goes into the name of the
-    function, and so into the key of the cache: Numba itself looks at the file of the function alone.
+    `sources` are functions or modules of other files that are inlined into it. A hash of their source becomes part of
+    the function's name, and so of the cache key: Numba's own key covers only the function's file.
     """
-    function.__qualname__ = f"{function.__name__}_{version(*made_of)}"
+    function.__qualname__ = f"{function.__name__}_{source_hash(*sources)}"
     try:
         fast: Any = njit(signature, nogil=True, cache=True)(function)
-    except (OSError, RuntimeError):  # there is no directory that can be written
+    except (OSError, RuntimeError):  # no writable cache directory
         fast = njit(signature, nogil=True)(function)
     entry: Callable[..., int] = fast.overloads[signature.args].entry_point
     return entry
 
 
-def version(*made_of: Any) -> str:
-    """Return a name for the source of functions or modules."""
-    return hashlib.sha256("".join(map(inspect.getsource, made_of)).encode()).hexdigest()[:16]
+def source_hash(*sources: Any) -> str:
+    """Return a short hash of the source code of functions or modules."""
+    return hashlib.sha256("".join(map(inspect.getsource, sources)).encode()).hexdigest()[:16]

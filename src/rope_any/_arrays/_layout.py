@@ -1,9 +1,9 @@
 """
-Layouts: where the rows of arrays are in memory, as a compiled loop reads it.
+Encode the memory layout of arrays for a compiled loop.
 
-A layout is 64-bit integers: a header, and after it one job for each array, which ends with the axes of its rows, the
-innermost first. Its work is divided into units: up to `TILE` rows of the innermost axis, which one thread rotates at a
-time. The next axis counts fastest from unit to unit, then the tiles, then the other axes.
+A layout is an array of 64-bit integers: a header, then one job for each array. A job ends with the axes of its rows,
+the innermost first. It is divided into units: up to `TILE` rows of the innermost axis, which one thread rotates at a
+time. From unit to unit the next axis counts fastest, then the tiles, then the other axes.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class BatchAxes(NamedTuple):
-    """The batch axes of an array, of what it is written into and of its table: their lengths, and strides in bytes."""
+    """Lengths of the batch axes of x, and the strides in bytes of x, its result, cos and sin along them."""
 
     shape: tuple[int, ...]
     x: tuple[int, ...]
@@ -27,18 +27,18 @@ ITEMS_OFFSET, DATA_OFFSET, ITEM_SIZE, TABLE_ITEM_SIZE, PAIRS, FEATURE_OFFSET, PA
 ARRAY, FIRST_UNIT, UNIT_COUNT, TILE, ALIGNED, AXIS_COUNT, AXES = range(7)
 LENGTH, X, OUT, COS, SIN, AXIS_LENGTH = range(6)
 
-MOST_PAIRS = 256  # of a row that a loop makes at a time, in scratch memory
-_TABLE_BYTES = 2**18  # of a table that stay in a cache of one core while they rotate head after head
-_MOST_ROWS = 512  # of a unit, so that threads have enough of them to share
+MOST_PAIRS = 256  # pairs of a row in scratch memory at a time
+_TABLE_BYTES = 2**18  # part of a table that stays in one core's cache while it rotates head after head
+_MOST_ROWS = 512  # rows of a unit: small enough that threads have several units to share
 
 
 def encode(
-    each: Sequence[BatchAxes],
+    batches: Sequence[BatchAxes],
     pairs: int,
     *,
     feature_offset: int,
     item_sizes: tuple[int, int],
-    bundle_offsets: tuple[int, int],
+    packed_offsets: tuple[int, int],
     past_caches: bool,
 ) -> tuple["array[int]", int]:
     """
@@ -46,23 +46,22 @@ def encode(
 
     Parameters
     ----------
-    each : sequence of BatchAxes
-        Of each array that is rotated.
+    batches : sequence of BatchAxes
+        One for each array that is rotated.
     pairs : int
         How many pairs of each row are rotated.
     feature_offset : int
         Bytes from the start of a row of x to its first rotated feature.
     item_sizes : tuple of int
         Bytes of an element of x, and of the table.
-    bundle_offsets : tuple of int
-        The arrays of a call come as one Python object, their bundle. Bytes from the address of that object to its first
-        slot; and, if slots hold the addresses of array objects, bytes from there to the address of the data. 0 if slots
-        hold addresses of data.
+    packed_offsets : tuple of int
+        One Python object holds the arrays of a call (`HostMemory.pack_addresses`). Bytes from its address to its first
+        slot; and bytes from an array object to the address of its data, 0 if slots hold data addresses themselves.
     past_caches : bool
-        Whether results are written past the caches.
+        Whether results are written by nontemporal stores, which bypass the caches.
     """
     jobs, total = list[int](), 0
-    for which, batch in enumerate(each):
+    for which, batch in enumerate(batches):
         axes = _merged(batch)
         (rows, _, _, *table), (middle, *_), *outer = axes
         fitting = max(_TABLE_BYTES // (2 * pairs * item_sizes[1]), 1) if any(table) else _MOST_ROWS
@@ -71,12 +70,12 @@ def encode(
         aligned = all(axis[OUT] % 32 == 0 for axis in axes)
         jobs += [which, total, units, tile, aligned, len(axes), *(number for axis in axes for number in axis)]
         total += units
-    header = [*bundle_offsets, *item_sizes, pairs, feature_offset, past_caches, len(each)]
+    header = [*packed_offsets, *item_sizes, pairs, feature_offset, past_caches, len(batches)]
     return array("q", [*header, *jobs]), total
 
 
 def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
-    """Return two or more axes, smallest stride of x first: axes that are contiguous in all arrays are one."""
+    """Merge axes that are contiguous in all arrays; return at least two, smallest stride of x first."""
     axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []
     for n, *strides in axes:

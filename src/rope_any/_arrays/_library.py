@@ -1,7 +1,7 @@
 """
 The record of an array library: what its arrays can do.
 
-The default of a field is the answer of the array API standard, so that a library says only where it differs.
+The default of a field is the answer of the array API standard, so a library sets only the fields in which it differs.
 """
 
 from collections.abc import Callable
@@ -15,23 +15,23 @@ import array_api_compat as compat
 from rope_any._checks import ArgumentTypeError, Text
 
 Array: TypeAlias = Any
-"""An array of any library that speaks the Python array API."""
+"""An array of any library that implements the Python array API."""
 
 X = TypeVar("X", bound=Any)
-"""An array whose type the result shares."""
+"""Type variable: the result has the array type of the argument."""
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 class Compiler(NamedTuple):
-    """The compiler of a library. It compiles functions of arrays, or the formula into a loop that writes."""
+    """The compiler of a library: `compile` compiles array functions, or `write_pairs` runs a kernel that writes."""
 
     refusal: Callable[..., str | None]
-    """``(x, *others)`` → why arrays that nothing traces cannot be compiled for; None if they can."""
+    """``(x, *others)`` → why it cannot compile for these arrays (which are not traced); None if it can."""
     compile: Callable[[Callable[..., Array]], Callable[..., Array]] | None = None
-    """A function of arrays → the same, compiled."""
+    """A function of arrays → that function, compiled."""
     takes_out: bool = False
-    """Whether functions that `compile` returns write into the arrays that they are given."""
+    """Whether compiled functions can write into their arguments."""
     write_pairs: Callable[..., None] | None = None
     """``(out, x, table, layout)`` writes the rotated pairs of x into `out`: see `_compilers.write_pairs`."""
 
@@ -41,191 +41,198 @@ class HostMemory(NamedTuple):
 
     module: Any
     """The library's own namespace: ``multiply(a, b, out=c)``."""
-    holds: Callable[[Array], bool]
-    """Whether x is in that memory."""
+    contains: Callable[[Array], bool]
+    """Whether x is in CPU memory."""
     strides: Callable[[Array], tuple[int, ...]]
-    """The steps in memory along the axes, in bytes."""
+    """The strides of x in bytes."""
     tile_size: Callable[[], int]
-    """How many elements to rotate at a time: what the caches of the cores hold."""
+    """How many elements to rotate at a time, so that they fit in the cores' caches."""
     as_complex: Callable[[Array], Array | None]
-    """The pairs of adjacent features as complex numbers in the same memory; None if they cannot be seen so."""
+    """A complex view of the pairs of adjacent features; None if the memory layout allows none."""
     complex_product_is_exact: Callable[[int], bool]
-    """Whether the bits of a complex product don't depend on where in an array a row of so many pairs is."""
+    """pairs → whether the bits of a complex product are the same wherever in an array a row of `pairs` is."""
     multiply_complex: Callable[[Array, Array, Array], None]
-    """``(x, factor, out)``: such products, written into `out`."""
-    few: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]
+    """``(x, factor, out)``: write the complex product into `out`."""
+    rotate_small: dict[str, Callable[[Array, Array], Callable[[Array], Array]]]
     """By pairing: ``(c, s)`` → a function that rotates all features of a small array, in few operations."""
     contiguous: Callable[[Array, Any], Array]
-    """``(x, dtype)`` → x itself if it is dense, in order and of the dtype; else a copy that is."""
+    """``(x, dtype)`` → x itself if it is C-contiguous and of the dtype; else a copy that is."""
 
     allocator: Callable[[Array], Callable[[Array], Array]]
-    """x → a function that makes a new array like each array that lies in memory as x does."""
-    adopt: Callable[[Any], Array]
-    """An array of NumPy → one of the library, in the same memory."""
+    """x → a fast `empty_like` for arrays of the shape and strides of x."""
+    wrap_host_data: Callable[[Any], Array]
+    """A NumPy array → an array of the library that shares its memory."""
 
-    # For loops over addresses, which go past the library
+    # For compiled loops, which read and write memory without the library
     why_no_loop: Callable[[Array], str | None]
-    """Why none can be compiled for arrays like x, or None."""
+    """Why no loop can be compiled for arrays like x, or None."""
     is_readable: Callable[[Array], bool]
-    """Whether the elements are in memory as they are to be read. It is part of the `signature`."""
-    address_bundle: Callable[[tuple[Array, ...]], Any]
-    """One Python object in which a loop finds the addresses of six arrays."""
-    bundle_offsets: tuple[int, int]
-    """Where it finds them: see `_layout.encode`."""
+    """Whether memory holds the values of x (a negative bit negates them). It is part of the `signature`."""
+    pack_addresses: Callable[[tuple[Array, ...]], Any]
+    """One Python object that holds the addresses of six arrays."""
+    packed_offsets: tuple[int, int]
+    """The offsets of the addresses in that object: see `_layout.encode`."""
     may_write: Callable[[Array], bool]
     """Whether a loop may write into x now."""
     mark_written: Callable[[Array], None]
-    """Tell the library that a loop has written into x."""
+    """Notify the library that a loop has written into x."""
     threads: Callable[[], int]
-    """How many threads rotate large arrays."""
-    shares_tiles: bool
-    """Whether tiles are rotated side by side, by functions of the library that use one thread."""
+    """The number of threads for large arrays."""
+    threaded_tiles: bool
+    """Whether tiles are rotated in several threads, because the library's own functions use one."""
 
 
-_MADE_OF_XP: Any = None  # the default of a field that `Library.__post_init__` gives
+_FROM_XP: Any = None  # default of a field that `Library.__post_init__` fills from `xp`
 
 
 def _no(*_: Array) -> bool:
+    """Return False for any arrays."""
     return False
 
 
 def _none(*_: Array) -> None:
-    return None
+    """Return None for any arrays."""
+    return
 
 
 def _device(x: Array) -> Any:
+    """Return the device of an array, or None if arrays of its library have none."""
     return getattr(x, "device", None)
 
 
 def _device_kwargs(x: Array) -> dict[str, Any]:
+    """Return keywords for creating an array on the device of x."""
     return {} if (device := _device(x)) is None else {"device": device}
 
 
 @cache
 def _numpy_name(dtype: Any) -> str:
-    """Return the name of a dtype of NumPy, which many libraries have, and which spells it out anew each time."""
+    """Return the name of a NumPy dtype; cached, because NumPy builds the string on each access."""
     return str(dtype.name)
 
 
 def _dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library, such as ``"float32"``."""
     if hasattr(dtype, "char"):
         return _numpy_name(dtype)
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
 
 
 def _from_dlpack(x: Array) -> Any:
+    """Convert an array to NumPy by DLPack."""
     import numpy as np
 
     return np.from_dlpack(x)
 
 
 def _read_only(x: Array) -> bool:
+    """Whether elements of x cannot be assigned, by its type."""
     return bool(compat.is_lazy_array(x) or not compat.is_writeable_array(x))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library:
-    """What is known of an array library. A field that is a function of arrays answers for those that it is given."""
+    """Properties and operations of an array library. Fields that are functions take the arrays in question."""
 
     name: str
-    """The package that is imported."""
+    """The name of the package."""
     xp: Any
     """The array API namespace."""
     types: tuple[str, ...] = ()
-    """The classes of its arrays, as ``"package.Class"``; classes that derive from them are arrays, too."""
+    """Its array classes, as ``"package.Class"``; subclasses count, too."""
 
-    # --- which arrays are taken, and where they are ---
+    # --- supported arrays, and their devices ---
     refusal: Callable[[Array], tuple[str, str] | None] = _none
-    """What an array must be, and what it is: ``"a dense array", "a nested tensor"``; None for a good one."""
+    """Why an array is refused, as wanted and got: ``"a dense array", "a nested tensor"``; None if it is supported."""
     are_plain: Callable[[tuple[Array, ...]], bool] = _no
     """Whether arrays need no further check: all of the library's own class, dense, and on one device."""
     placement: Callable[[Array], Any] = _device
-    """The device, to be compared; None for an array that may be used with arrays of any device."""
+    """The device of x, to compare; None if x can be combined with arrays of any device."""
     check_placement: Callable[[dict[str, Array]], None] = _none
-    """Raise if arrays of one device, by name, cannot be used together all the same."""
+    """Raise if named arrays of one device still cannot be combined."""
     device_kwargs: Callable[[Array], dict[str, Any]] = _device_kwargs
-    """The keywords by which a creation function puts a new array where x is."""
+    """The keywords with which a creation function puts a new array on the device of x."""
 
     # --- dtypes ---
     dtype_name: Callable[[Any], str] = _dtype_name
-    """``"float32"`` for the library's own way of naming it."""
-    has_float64: Callable[[Array], bool] = _MADE_OF_XP
-    """Whether float64 can be computed with where x is."""
+    """A dtype → its name, such as ``"float32"``."""
+    has_float64: Callable[[Array], bool] = _FROM_XP
+    """Whether the device of x computes in float64."""
     has_float64_cosine: bool = True
-    """Whether float64 comes with a cosine as exact."""
+    """Whether the cosine of float64 has float64 precision."""
     has_fast_float64_cosine: Callable[[Array], bool] = _no
     """Whether a float64 cosine, rounded, is the fastest exact way to a float32 one."""
 
-    # --- what is being done to arrays, which their type does not tell ---
+    # --- state beyond the array type: tracing, transforms, gradients ---
     signature: Callable[[tuple[Array | None, ...]], tuple[Any, ...] | None] = _none
-    """What a decision for arrays depends on, or None: see `signature` of this folder."""
+    """The cache key of arrays for a plan, or None: see `rope_any._arrays.signature`."""
     keeps_constants: Callable[[], bool] = lambda: False
-    """Whether what is made now is plain, so that later calls may use it: nothing traces, transforms or imitates."""
-    anywhere: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """A context in which what is made may be used outside of the modes of today: gradients may pass it."""
+    """Whether arrays created now can be cached for later calls: no tracer, transform or fake mode is active."""
+    constant_context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """A context to create cached arrays in, so that later calls can use them in any mode, with gradients too."""
     is_capturing: Callable[[Array], bool] = _no
-    """Whether a graph of calls is being captured where x is, into which no host data can be copied."""
+    """Whether a graph is being captured on the device of x, into which no host data can be copied."""
     is_traced: Callable[[Array], bool] = _no
-    """Whether a compiler traces x in which integers must not overflow."""
+    """Whether x is traced by a compiler in which integers must not overflow."""
     wants_gradients: Callable[..., bool] = _no
     """Whether gradients through one of the arrays are being recorded."""
     records_gradients: Callable[..., bool] = _no
-    """Whether they are, and nothing else is done to the arrays, so that a rule of ours may be recorded."""
+    """Whether gradients are recorded and nothing else is active, so that `with_gradient` can be used."""
     supports_out: Callable[..., bool] = _no
-    """``(x, *others)``, some of them None → whether `host` may be used: nothing traces, transforms or records them."""
+    """``(x, *others)``, some of them None → whether `host` can be used: none is traced, transformed or recorded."""
 
-    # --- arrays made of parts ---
+    # --- chunked and sharded arrays ---
     is_sharded: Callable[[Array], bool] = _no
     """Whether several processes hold the shards of x."""
-    is_parted: Callable[[Array], bool] = _no
-    """Whether x is made of arrays of their own: chunks, or shards."""
-    map_parts: Callable[..., Array] | None = None
-    """``(function, x, *tables, out=)``: ``function(x, *tables, out=)`` for each part, without computing or sending."""
+    is_partitioned: Callable[[Array], bool] = _no
+    """Whether x consists of chunks or shards."""
+    map_partitions: Callable[..., Array] | None = None
+    """Return ``function(x, *tables, out=)`` chunk by chunk or shard by shard, without computing or sending."""
 
-    # --- operations that some spell in their own way ---
-    concat: Callable[[list[Array]], Array] = _MADE_OF_XP
+    # --- operations that differ between libraries ---
+    concat: Callable[[list[Array]], Array] = _FROM_XP
     """Join arrays along their features."""
-    cumulative_sum: Callable[[Array], Array] = _MADE_OF_XP
-    """The sums of integers so far along the last axis, in their own dtype."""
-    reshape_last_axes: Callable[..., Array] = _MADE_OF_XP
-    """``(x, axes, *lengths)``: the last `axes` axes of x made into axes of these lengths; those before may be open."""
-    empty_like: Callable[[Array], Array] = _MADE_OF_XP
-    """A new array like x, with nothing in it yet, and without gradients."""
+    cumulative_sum: Callable[[Array], Array] = _FROM_XP
+    """The cumulative sum of integers along the last axis, in their own dtype."""
+    reshape_last_axes: Callable[..., Array] = _FROM_XP
+    """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; others may be unknown."""
+    empty_like: Callable[[Array], Array] = _FROM_XP
+    """An uninitialised array like x, without gradients."""
     initialise_trig: Callable[[Array], None] = _none
-    """Make cos and sin ready where x is, before several threads call them."""
+    """Initialise cos and sin on the device of x, before several threads call them."""
 
     # --- memory ---
     read_only: Callable[[Array], bool] = _read_only
     """Whether elements of x cannot be assigned."""
     span: Callable[[Array], tuple[int, int] | None] = _none
-    """The first address of a dense array and the one behind its last; None for others."""
+    """The first address of a contiguous array and the one after its last; None for other arrays."""
     addresses: Callable[[Array], Any] = _none
-    """An array of NumPy at the addresses of x, never to be read; None if they cannot be known."""
+    """A NumPy array at the addresses of x, which must not be read; None if they are unknown."""
     host: HostMemory | None = None
 
     # --- compilers and gradients ---
     compiler: Compiler | None = None
     with_gradient: Callable[..., Array] | None = None
-    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, kept, wanted)``."""
+    """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, saved, wanted)``."""
 
-    # --- data in and out, for the command line and what checks ---
+    # --- data in and out, for the command line, tests and benchmarks ---
     module: Any = None
-    """The library itself."""
+    """The imported package."""
     devices: Callable[[], dict[str, Any]] = lambda: {"cpu": None}
-    """The devices that can be used now, by name."""
-    put: Callable[[Any, Any], Array] = _MADE_OF_XP
-    """``(data, device)``: NumPy data → an array; a device of None is the only one."""
+    """The available devices, by name."""
+    put: Callable[[Any, Any], Array] = _FROM_XP
+    """``(data, device)``: NumPy data → an array on a device of `devices`."""
     get: Callable[[Array], Any] = _from_dlpack
-    """An array of a dtype that NumPy has → NumPy data."""
-    copy: Callable[[Array], Array] = _MADE_OF_XP
-    """A copy, made as fast as the library can."""
+    """An array of a dtype that NumPy has → a NumPy array."""
+    copy: Callable[[Array], Array] = _FROM_XP
+    """The library's fastest copy."""
     wait: Callable[[Array], object] = _none
-    """Return when x has been computed."""
+    """Wait until x has been computed."""
 
-    # --- what follows for all libraries ---
+    # --- methods: the same for all libraries ---
 
     def __post_init__(self) -> None:
-        """Give the fields that are made of `xp` by the standard, where the library says nothing else."""
+        """Fill the unset fields with functions of the array API namespace `xp`."""
         xp = self.xp
         standard: dict[str, Callable[..., Any]] = {
             "has_float64": lambda x: (
@@ -243,11 +250,11 @@ class Library:
                 object.__setattr__(self, name, function)
 
     def cast(self, x: Array, dtype: Any) -> Array:
-        """Return `x` in `dtype`: itself if it has it."""
+        """Return `x` in `dtype`: `x` itself if it has that dtype."""
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def floating_dtype(self, dtype: Any) -> Any:
-        """Return the library's own dtype for one of `FLOATING`, given by its name or as any library's dtype."""
+        """Return the library's own dtype for a floating-point dtype, given by name or as any library's dtype."""
         try:
             name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
         except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
@@ -255,7 +262,7 @@ class Library:
         if name in FLOATING and hasattr(self.xp, name):
             return getattr(self.xp, name)
         if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
-            return dtype  # NumPy's and ml_dtypes', for libraries that take them and don't name them
+            return dtype  # for libraries that use dtypes of NumPy and ml_dtypes without exporting them
         got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
         raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got)
 
@@ -278,15 +285,15 @@ class Library:
             raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
-        """Return for each value how many bounds, which ascend, are at or below it."""
+        """Return for each value how many of the ascending `bounds` are less than or equal to it."""
         try:
             return self.xp.searchsorted(bounds, values, side="right")
-        except (AttributeError, ValueError):  # older than 2023.12; array-api-strict's, where there are no 64-bit types
+        except (AttributeError, ValueError):  # before 2023.12 it is missing; array-api-strict's needs 64-bit types
             at_or_below = self.xp.astype(bounds <= values[:, None], values.dtype)
             return self.xp.sum(at_or_below, axis=-1, dtype=values.dtype)
 
-    def summed_to(self, x: Array, like: Array) -> Array:
-        """Return `x` summed over the axes along which `like` was broadcast to it, in the dtype of `like`."""
+    def unbroadcast(self, x: Array, like: Array) -> Array:
+        """Sum `x` over the axes along which `like` was broadcast to it; return it in the dtype of `like`."""
         before = x.ndim - like.ndim
         axes = (*range(before), *(before + axis for axis, n in enumerate(like.shape) if n == 1))
         total = self.xp.reshape(self.xp.sum(x, axis=axes, keepdims=True), like.shape) if axes else x

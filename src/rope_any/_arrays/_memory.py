@@ -1,4 +1,4 @@
-"""Where arrays lie in memory: whether a result may be written there, and how large the pages of new memory are."""
+"""Memory of arrays: check that results can be written into it, cache sizes, and huge pages for new arrays."""
 
 import ctypes
 import struct
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
 
 
 def require_writable(
-    lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, apart: dict[str, Array]
+    lib: Library, name: str, x: Array, /, *, onto: Array, onto_name: str, others: dict[str, Array]
 ) -> None:
     """
-    Raise unless a result can be written into `x`, called `name`.
+    Raise unless the result of rotating `onto` can be written into `x`, the argument called `name`.
 
-    Its elements must be assignable and at addresses of their own; it must be `onto` itself (the same elements
-    at the same addresses) or not overlap it, and must not overlap the arrays of `apart`. Of sharded tensors that is
-    asked of what this process holds.
+    The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at the
+    same addresses) or disjoint from it, and be disjoint from the others. Only local shards of sharded tensors count.
     """
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
             given, wanted = (a.placements if lib.is_sharded(a) else "a plain array" for a in (x, onto))
             raise ArgumentValueError(name, f"be sharded as {onto_name} is, {wanted}", Text(given))
-        x, onto, apart = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in apart.items()}
+        x, onto, others = _sharding.local(x), _sharding.local(onto), {k: _sharding.local(a) for k, a in others.items()}
     if lib.read_only(x):
         which = "is read-only" if lib.host is not None else f"{lib.name} cannot write"
         raise ArgumentValueError(name, "be an array that can be written", Text(f"one that {which}"))
@@ -44,7 +43,7 @@ def require_writable(
     if source is not None and not _identical(target, source) and _overlap(target, source):
         got = Text("a view that overlaps it in part")
         raise ArgumentValueError(name, f"be {onto_name} itself or not overlap it", got)
-    for other, array in apart.items():
+    for other, array in others.items():
         if array is not None and (source := lib.addresses(array)) is not None and _overlap(target, source):
             raise ArgumentValueError(name, f"not overlap {other}", Text("arrays that share memory"))
 
@@ -53,9 +52,9 @@ def passes_fast_overlap_check(
     lib: Library, outs: tuple[Array, ...], xs: tuple[Array, ...], others: tuple[Array, ...]
 ) -> bool:
     """
-    Whether all are contiguous, and each of `outs` can be written, is its x or disjoint from it, and from all else.
+    Whether all arrays are contiguous, and each of `outs` is writable, is its x or disjoint from it, and from the rest.
 
-    False may also mean that this quick look does not tell.
+    False may also mean that this fast check cannot tell.
     """
     spans = [lib.span(array) for array in (*outs, *xs, *others)]
     if None in spans or any(map(lib.read_only, outs)):
@@ -69,14 +68,14 @@ def passes_fast_overlap_check(
 
 
 pack_addresses = struct.Struct("6Q").pack
-"""Return the addresses of six arrays as bytes, for the loop that Numba compiles."""
-PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # of CPython's bytes, whose slots are the addresses themselves
+"""Pack the addresses of six arrays into bytes, for the loop that Numba compiles."""
+PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are the data addresses themselves
 
 
-def stand_in(
+def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return an array of NumPy at an address, for NumPy's solver of overlaps; never to be read."""
+    """Return a NumPy array at an address, to pass to `np.shares_memory`; it must not be read."""
     if not address:
         return None
     import numpy as np
@@ -91,7 +90,7 @@ def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
 
 
 def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
-    """Whether two arrays share an address; yes where finding out would take too long."""
+    """Whether two arrays share an address; True if it would take too long to find out."""
     import numpy as np
 
     try:
@@ -101,7 +100,7 @@ def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
 
 
 def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
-    """Whether elements of `x` may share memory: its strides, from small to large, don't step over each other."""
+    """Whether elements of `x` may share memory: a stride, in ascending order, is less than the extent below it."""
     extent = x.itemsize
     for step, length in sorted(
         (abs(step), length) for step, length in zip(x.strides, x.shape, strict=True) if length > 1
@@ -118,12 +117,12 @@ def _overlaps_itself(x: "np.ndarray[Any, Any]") -> bool:
 @cache
 def tile_size() -> int:
     """
-    Return how many numbers one core rotates at a time, by the size of its second cache.
+    Return how many elements one core rotates at a time, by the size of its L2 cache.
 
-    A tile and what is made of it take 16 bytes a number. They go into half of a second cache that is large (Intel's of
-    2 MiB was measured). Where it is small the third is fast, and its share of a core takes them (AMD's, measured too).
+    A tile and its intermediate results take 16 bytes per element. They fit in half of a large L2 cache (measured on
+    Intel's of 2 MiB). If L2 is small, L3 is fast and a core's share of it holds them (measured on AMD).
     """
-    file = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")  # of Linux: "2048K"
+    file = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")  # on Linux: "2048K"
     try:
         second = int(file.read_text(encoding="ascii").strip().removesuffix("K")) * 2**10
     except (OSError, ValueError):
@@ -140,16 +139,16 @@ _PAGE = 4096
 
 @cache
 def has_huge_pages() -> bool:
-    """Whether the system gives pages of 2 MiB for new memory where that is asked for."""
+    """Whether the system provides huge pages (2 MiB) on request."""
     file = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return sys.platform == "linux" and file.exists() and "[never]" not in file.read_text(encoding="ascii")
 
 
 def ask_for_huge_pages(address: int, size: int) -> None:
     """
-    Ask for large pages in new memory of many bytes: the first write to each page, which provides it, takes long.
+    Request huge pages for a new allocation: the page fault at the first write to each page is slow.
 
-    NumPy does so by itself. A system that gives none has its reasons, and nothing is lost.
+    NumPy does this itself. The request has no effect if the system does not support it.
     """
     if has_huge_pages():
         first, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
@@ -158,4 +157,5 @@ def ask_for_huge_pages(address: int, size: int) -> None:
 
 @cache
 def _system() -> ctypes.CDLL:
+    """Return the C library of this process."""
     return ctypes.CDLL(None)

@@ -1,7 +1,7 @@
 """
-The loop that Numba compiles: rows of pairs in the memory of a CPU, bundle by addresses, rotated by rows of a table.
+The Numba loop that rotates the pairs of CPU arrays, given by their addresses, by the rows of a table.
 
-It is compiled once for each dtype and pairing, and kept on disk. A layout tells where the rows are: see `_layout`.
+It is compiled once for each dtype and pairing and cached on disk. A layout gives the places of the rows: see `_layout`.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from rope_any._formula import rotate_component
 # Each value that differs from call to call is a positional argument: Numba's entry points take no others.
 # ruff: noqa: PLR0917
 
-# A rotated row is first written to scratch memory: so x may be `out`, and LLVM knows that loads and stores don't alias.
+# A rotated row is first written to scratch memory, so x may be `out` and LLVM knows that loads and stores don't alias.
 _read_input, _write_scratch = reader("inputs", "scratch"), writer("scratch", "inputs")
 _read_scratch, _write_out = reader("scratch, full", "out"), writer("out", "scratch, full")
 _formula = njit(rotate_component, inline="always")
@@ -46,7 +46,7 @@ def _rotate_row(
     pair_stride: int,
     gap: int,
 ) -> None:
-    """Rotate pairs of one row, at the addresses of its first number and of the first numbers of the table."""
+    """Rotate the pairs of one row; x, out, cos and sin are the addresses of their first numbers."""
     for i in range(pairs):
         a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
         c, s = _read_input(direction, cos, i), direction * _read_input(direction, sin, i)
@@ -60,7 +60,7 @@ def _rotate_row(
 
 @njit(forceinline=True)
 def _axis(axis: int) -> tuple[int, int, int, int, int]:
-    """Return the length of an axis, and the strides along it of x, of its result, of cos and of sin."""
+    """Return the length of an axis of a layout, and the strides of x, its result, cos and sin along it."""
     return (
         int64_at(axis, _layout.LENGTH),
         int64_at(axis, _layout.X),
@@ -74,9 +74,9 @@ def _axis(axis: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units of a layout, each a tile of the innermost axis, whose rows of the table stay in the cache."""
-    memory, ready, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
-    ready += -ready % 32
+    """Rotate units `begin` to `end` of a layout: tiles of the innermost axis, whose table rows stay in the cache."""
+    memory, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
+    rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
     offset, job = int64_at(layout, _layout.FEATURE_OFFSET), layout + 8 * _layout.JOBS
     for _ in range(int64_at(layout, _layout.JOB_COUNT)):
@@ -103,9 +103,9 @@ def _rotate_units(
             for k in range(t * tile, min((t + 1) * tile, rows)):
                 of_x, of_out, of_cos, of_sin = x + k * x_row, out + k * out_row, cos + k * cos_row, sin + k * sin_row
                 if past_caches:
-                    _rotate_row(number, direction, of_x, ready, of_cos, of_sin, memory, pairs, pair_stride, gap)
+                    _rotate_row(number, direction, of_x, rotated, of_cos, of_sin, memory, pairs, pair_stride, gap)
                     for byte in range(0, 2 * pairs * size, 32):
-                        copy_past_caches(of_out + byte, ready + byte)
+                        copy_past_caches(of_out + byte, rotated + byte)
                     continue
                 for p in range(0, pairs, _layout.MOST_PAIRS):
                     near, far, many = p * pair_stride * size, p * table_size, min(pairs - p, _layout.MOST_PAIRS)
@@ -115,10 +115,10 @@ def _rotate_units(
 
 
 @njit(forceinline=True)
-def _address(layout: int, bundle: int, i: int) -> int:
-    """Return the address of the data of the i-th array of a bundle."""
+def _address(layout: int, packed: int, i: int) -> int:
+    """Return the data address of the i-th array of a packed object."""
     slot, data_offset = (
-        int64_at(bundle + int64_at(layout, _layout.ITEMS_OFFSET), i),
+        int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i),
         int64_at(layout, _layout.DATA_OFFSET),
     )
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot
@@ -126,17 +126,17 @@ def _address(layout: int, bundle: int, i: int) -> int:
 
 
 @njit(forceinline=True)
-def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, bundle: int, pair_stride: int) -> int:
-    """Rotate units of a layout, unless an array is not aligned; return whether."""
-    q, k = _address(layout, bundle, 0), _address(layout, bundle, 1)
-    q_out, k_out = _address(layout, bundle, 2), _address(layout, bundle, 3)
-    cos, sin = _address(layout, bundle, 4), _address(layout, bundle, 5)
+def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int, pair_stride: int) -> int:
+    """Rotate units `begin` to `end` of a layout and return 1; return 0 if an array is not aligned."""
+    q, k = _address(layout, packed, 0), _address(layout, packed, 1)
+    q_out, k_out = _address(layout, packed, 2), _address(layout, packed, 3)
+    cos, sin = _address(layout, packed, 4), _address(layout, packed, 5)
     if (q | k | q_out | k_out) % int64_at(layout, _layout.ITEM_SIZE):
         return 0
     if (cos | sin) % int64_at(layout, _layout.TABLE_ITEM_SIZE):
         return 0
     addresses, pairs = (q, k, q_out, k_out, cos, sin), int64_at(layout, _layout.PAIRS)
-    # The usual numbers of pairs are constants, of which LLVM makes better loops; more would take longer to compile.
+    # LLVM makes better loops for constant numbers of pairs; each more takes longer to compile.
     if pairs == 64:
         _rotate_units(number, direction, layout, addresses, begin, end, 64, pair_stride)
     elif pair_stride == 1 and pairs == 32:
@@ -148,30 +148,30 @@ def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, bund
     return 1
 
 
-def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, bundle: int) -> int:
-    """Rotate pairs (i, i + pairs)."""
-    return _rotate(number, direction, layout, begin, end, bundle, 1)
+def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
+    """Rotate pairs (i, i + pairs): see `rotation_loop`."""
+    return _rotate(number, direction, layout, begin, end, packed, 1)
 
 
-def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, bundle: int) -> int:
-    """Rotate pairs (2i, 2i + 1)."""
-    return _rotate(number, direction, layout, begin, end, bundle, 2)
+def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
+    """Rotate pairs (2i, 2i + 1): see `rotation_loop`."""
+    return _rotate(number, direction, layout, begin, end, packed, 2)
 
 
-_KINDS = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": types.float32, "float64": types.float64}
+_NUMBA_TYPES = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": types.float32, "float64": types.float64}
 _LOOPS = {"half": _rotate_half, "interleaved": _rotate_interleaved}
 
 
 @cache
 def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
-    Return the loop over rows for a dtype and a pairing, compiled or from the disk.
+    Return the loop for a dtype and a pairing, compiled or from the disk cache.
 
-    It takes a zero of the type that stands for the dtype; the direction, 1.0 or -1.0; the address of a layout; the
-    range of units to rotate, first and end; and the address of a bundle of six arrays: q, k, their results, cos, sin
-    (one array alone comes twice). It returns whether all of them are aligned in memory; if not, it has done nothing.
+    It takes a zero of the type of `_NUMBA_TYPES`; the direction, 1.0 or -1.0; the address of a layout; the first unit
+    and the end; and the address of an object that packs six arrays: q, k, their results, cos, sin (a single array is
+    given twice). It returns whether all arrays are aligned in memory; if not, it has written nothing.
     """
-    number = _KINDS[dtype]
+    number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32
     return compile_loop(
         _LOOPS[pairing], types.int64(number, real, *[types.int64] * 4), rotate_component, _intrinsics, _layout

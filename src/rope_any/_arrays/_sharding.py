@@ -1,7 +1,7 @@
 """
-Sharded tensors of torch (DTensor), whose shards are held by several processes. Other arrays pass unchanged.
+Operations on sharded torch tensors (DTensor). Other arrays pass through unchanged.
 
-A shard is rotated where it is, by the rows of the table that are for it; nothing is computed or sent for that.
+Each process rotates its own shard by the table rows of its tokens; no data is sent.
 """
 
 import math
@@ -13,35 +13,35 @@ from rope_any._checks import ArgumentValueError, Text
 
 
 def is_sharded(x: Array) -> bool:
-    """Whether `x` is a tensor whose shards are held by several processes."""
+    """Whether `x` is a DTensor."""
     return hasattr(x, "placements") and type(x).__module__.startswith("torch.distributed")
 
 
 def placements(x: Array) -> Any:
-    """Return how a sharded tensor is spread over processes, to be compared; None for other arrays."""
+    """Return the device mesh and the placements of a sharded tensor, to compare; None for other arrays."""
     return (x.device_mesh, x.placements) if is_sharded(x) else None
 
 
 def local(x: Array) -> Array:
-    """Return what this process holds of a sharded tensor; other arrays as they are."""
+    """Return this process's shard of a sharded tensor; other arrays unchanged."""
     return x.to_local() if is_sharded(x) else x
 
 
 def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
     """
-    Return ``function(x, *tables, out=out)`` shard by shard; nothing is computed or sent for it.
+    Return ``function(x, *tables, out=out)`` shard by shard, without communication.
 
-    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. Shards
-    come out as they went in, or are written into those of `out`.
+    The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. The
+    result is sharded as x is, or written into the shards of `out`.
     """
     from torch.distributed.tensor import Partial
 
-    require_whole("x", x, axis=x.ndim - 1, of="its features, which turn in pairs")
+    require_whole("x", x, axis=x.ndim - 1, of="its features, which are rotated in pairs")
     _require_default_shards("x", x)
     parts = []
     for table in tables:
         part = shard_like("a table", table, range(x.ndim - table.ndim, x.ndim), like=x)
-        # of a table that several shards are turned by, each process has a part of the sum that is its gradient
+        # if a replicated table rotates several shards, each process has a partial sum of the table's gradient
         both = zip(x.placements, part.placements, strict=True)
         summed = [Partial() if of_x.is_shard() and own.is_replicate() else own for of_x, own in both]
         parts.append(part.to_local(grad_placements=summed))
@@ -52,21 +52,22 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
 
 
 def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
-    """Raise if a tensor is sharded along an axis, called `of`, or holds partial sums."""
+    """Raise if a tensor is sharded along `axis`, which the error calls `of`, or holds partial sums."""
     if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
-        raise _badly_placed(name, "be replicated or sharded in plain pieces", x)
+        raise _placement_error(name, "be replicated or sharded by `Shard`", x)
     if any(placed.is_shard(axis) for placed in x.placements):
-        raise _badly_placed(name, f"not be sharded along {of}", x)
+        raise _placement_error(name, f"not be sharded along {of}", x)
 
 
-def _badly_placed(name: str, wanted: str, x: Array) -> ArgumentValueError:
+def _placement_error(name: str, wanted: str, x: Array) -> ArgumentValueError:
+    """Return the error for a tensor of unsupported placements."""
     return ArgumentValueError(name, wanted, Text(f"placements {x.placements}"), "redistribute it")
 
 
 def _require_default_shards(name: str, x: Array) -> None:
-    """Raise unless the shard here has the shape that `distribute_tensor` gives it: else its tokens are not known."""
+    """Raise unless this shard has the shape that `distribute_tensor` gives it; otherwise its tokens are unknown."""
     wanted, at = list(x.shape), x.device_mesh.get_coordinate()
     for placed, shards, shard in zip(x.placements, x.device_mesh.shape, at or (), strict=False):
         if placed.is_shard():
@@ -74,12 +75,12 @@ def _require_default_shards(name: str, x: Array) -> None:
             each = -(-n // shards)
             wanted[placed.dim] = max(min(each, n - shard * each), 0)
     if at and tuple(x.to_local().shape) != tuple(wanted):
-        cut = f"be cut as torch's distribute_tensor cuts it, into a shard of shape {tuple(wanted)} here"
+        cut = f"be sharded as torch's distribute_tensor does, into a shard of shape {tuple(wanted)} here"
         raise ArgumentValueError(name, cut, tuple(x.to_local().shape))
 
 
 def replicated(a: Array, /, *, like: Array) -> Array:
-    """Return `a`, which every process has whole, as a replicated tensor if `like` is sharded; else `a`."""
+    """Return `a`, of which every process has a full copy, as a replicated DTensor if `like` is sharded; else `a`."""
     if is_sharded(a) or not is_sharded(like):
         return a
     from torch.distributed.tensor import DTensor, Replicate
@@ -91,8 +92,8 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     """
     Return `a`, called `name`, sharded as `like` is, or `a` itself if `like` is not sharded.
 
-    Axis i of `a` runs along axis ``axes[i]`` of `like`. It is sharded with it if their lengths are equal and `like` is
-    sharded there. A replicated `a` is cut; one that other processes would have to send parts of is refused.
+    Axis i of `a` corresponds to axis ``axes[i]`` of `like`. It is sharded like that axis if their lengths are equal. A
+    replicated `a` is cut locally; raise if resharding `a` would need communication.
     """
     if not is_sharded(like):
         return a
@@ -106,26 +107,26 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     a = replicated(a, like=like)
     _require_default_shards(name, a)
     for i, (own, want) in enumerate(zip(a.placements, wanted, strict=True)):
-        # a piece of a piece is not there to be cut where an axis of the mesh behind this one has cut already
+        # a shard that a later mesh axis has cut cannot be cut by this one without communication
         if own != want and not (own.is_replicate() and want not in a.placements[i + 1 :]):
-            what = f"be replicated or sharded as what it turns, {wanted}, for nothing is sent"
-            raise _badly_placed(name, what, a)
+            what = f"be replicated or sharded as the array that it rotates, {wanted}, because nothing is sent"
+            raise _placement_error(name, what, a)
     return a if a.placements == wanted else a.redistribute(placements=wanted)
 
 
 def tables_by_shard(function: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
-    """Return ``function(shard of x)`` of each process as tensors with the leading axes of x, sharded as x is."""
+    """Return ``function(shard of x)`` of all processes as tensors with the leading axes of x, sharded as x is."""
     parts = function(x.to_local())
     return tuple(_from_shards(part, (*x.shape[: part.ndim - 1], part.shape[-1]), like=x) for part in parts)
 
 
 def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
-    """Return the tensor of this shape of which `local` is the shard here, sharded as `like` is."""
+    """Return the DTensor of this shape whose shard in this process is `local`, sharded as `like` is."""
     import torch
     from torch.distributed.tensor import DTensor
 
     if local.shape == like.to_local().shape and local.stride() == like.to_local().stride():
-        steps = like.stride()  # in the order in memory of what it was made of
+        steps = like.stride()  # the memory order of `like`
     else:
         local, steps = local.contiguous(), tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return DTensor.from_local(
@@ -134,6 +135,6 @@ def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
 
 
 def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """Return the last `count` elements of `a` along a negative axis, along which `a` must not be sharded."""
-    require_whole(name, a, axis=a.ndim + axis, of="the tokens where q is shorter than k")
+    """Return the last `count` elements of `a` along a negative axis; raise if `a` is sharded along it."""
+    require_whole(name, a, axis=a.ndim + axis, of="the tokens if q is shorter than k")
     return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

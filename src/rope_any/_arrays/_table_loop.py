@@ -1,9 +1,9 @@
 """
-The loop that Numba compiles for tables: cosines and sines of any positions, in the memory of a CPU.
+The Numba loop that computes float32 cos/sin tables of any positions on a CPU.
 
-A phase is an angle in units of 2⁻⁶⁴ turns, an integer of 64 bits that wraps at whole turns. It is a quadrant and a rest
-of an eighth of a turn at most, whose cosine and sine are two polynomials in float64. There is no branch: all pairs go
-the same way, whatever stands beside them, so a row has the same bits in any company.
+A phase is an angle in units of 2⁻⁶⁴ turns: an int64, whose overflow drops whole turns. It is split into a quadrant and
+a remainder of at most an eighth of a turn, whose cosine and sine are two float64 polynomials. There is no branch, so
+the bits of a row do not depend on its neighbours.
 """
 
 import math
@@ -21,19 +21,19 @@ from numba.extending import intrinsic
 from rope_any._arrays import _intrinsics, _layout
 from rope_any._arrays._intrinsics import compile_loop, reader, stack_memory, writer
 from rope_any._arrays._layout import MOST_PAIRS
-from rope_any._arrays._threads import SHARED_FROM, run_shared
+from rope_any._arrays._threads import THREADED_FROM, run_in_threads
 from rope_any._arrays.numpy import address
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
 
 # cos(πx/2) and sin(πx/2) / x for |x| ≤ 1/2 as polynomials in x², by Remez' algorithm in 40 digits, with a cosine of 1
-# at 0. They err by 5.4e-11 and 1.7e-12, where rounding to float32 errs by 3.0e-8.
+# at 0. They err by 5.4e-11 and 1.7e-12; rounding to float32 errs by 3.0e-8.
 _COS = 1.0, -1.2337005433534638, 0.25366924402955787, -0.02086028850585332, 0.0009040216660935902
 _SIN = 1.570796326757611, -0.6459640945212427, 0.07969255932258582, -0.004681141459109426, 0.0001579844658878331
 
 
 def _bitcast(target: Any) -> Any:
-    """Return a function that reads the bits of a number as one of another type."""
+    """Return an intrinsic that reinterprets the bits of a number as the type `target`."""
 
     def cast(_: Any, x: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -46,7 +46,7 @@ def _bitcast(target: Any) -> Any:
 
 
 def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
-    """Return x·y + z, rounded once where the processor does that: in vectors and in what they leave alike."""
+    """Return x·y + z, rounded once if the processor has FMA, both in vector code and in the scalar remainder."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature
@@ -60,9 +60,9 @@ def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
 _function: Any = cgutils.get_or_insert_function  # typed in part
 _to_bits, _to_number = _bitcast(types.int64), _bitcast(types.float64)
 _fma: Any = intrinsic(_multiply_add)
-_INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # kinds of numbers in memory
+_INTEGER, _REAL, _SINGLE = np.int64(0), np.float64(0), np.float32(0)  # types of numbers in memory
 
-# Phases go through scratch memory. LLVM knows what is read apart from what is written, and cos from sin.
+# Phases go through scratch memory. The alias scopes tell LLVM that inputs, scratch, cos and sin do not overlap.
 _read_input, _write_scratch = reader("inputs", "scratch"), writer("scratch", "inputs")
 _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "sin"), writer("sin", "phases")
 
@@ -73,18 +73,18 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 @njit(forceinline=True)
 def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
-    """Write cosines and sines of phases, by the coefficients of their polynomials."""
+    """Write the cosines and sines of the phases in scratch memory; `cosine` and `sine` are polynomial coefficients."""
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
-        # x = rest · 2⁻⁶², whose bits are made a number from 1 to 2
+        # x = rest · 2⁻⁶², from the bits of a number in [1, 2)
         phase = _read_scratch(_INTEGER, memory, i) + (1 << 61)
         x = _to_number((phase >> 10) & ((1 << 52) - 1) | (1023 << 52)) - 1.5
         z = x * x
         c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
         s = x * _fma(_fma(_fma(_fma(s4, z, s3), z, s2), z, s1), z, s0)
-        # In odd quadrants, of a last bit set, they change places. The sine is negative in the last
-        # two of four, the cosine in those between.
+        # In odd quadrants (last bit set) they are exchanged. The sine is negative in quadrants 2 and 3,
+        # the cosine in 1 and 2.
         odd = phase << 1
         first, second = (s, c) if odd < 0 else (c, s)
         first = _to_number(_to_bits(first) ^ ((phase ^ odd) & (-1 << 63)))
@@ -107,7 +107,7 @@ def _make_rows(
     cos: int,
     sin: int,
 ) -> int:
-    """Make rows of a table: see `table_loop`."""
+    """Compute rows `begin` to `end` of a table: see `table_loop`."""
     c0, c1, c2, c3, c4 = _COS
     s0, s1, s2, s3, s4 = _SIN
     cosine = factor * c0, factor * c1, factor * c2, factor * c3, factor * c4
@@ -143,17 +143,17 @@ def _make_rows(
 @cache
 def table_loop() -> Callable[..., int]:
     """
-    Return the loop over rows of a float32 table, compiled or from the disk.
+    Return the loop that computes rows of a float32 table, compiled or from the disk cache.
 
     It takes the address of packed frequencies; the attention factor; the address of the positions, 0 if they are
-    ``first + row * step``, and 1 if they are float64, 0 if int64; first and step; how many axes and pairs there are;
-    the first row that is to be made, and the one after the last; and the addresses of cos and sin.
+    ``first + row * step``; 1 if positions are float64, 0 if int64; first and step; the numbers of axes and of pairs;
+    the first row and the end; and the addresses of cos and sin.
     """
     return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
 
 
 def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
-    """Return frequencies as the loop reads them, ``(3, axes, pairs)``: in fixed point, and the bits of both pieces."""
+    """Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of the high and low floats."""
     pieces = np.asarray((high, low), dtype=np.float64)
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 
@@ -162,23 +162,24 @@ def table_maker(
     frequencies: npt.NDArray[np.int64], threads: Callable[[], int]
 ) -> Callable[..., npt.NDArray[np.float32]]:
     """
-    Return a function that makes tables of packed frequencies, ``(2, *shape, pairs)``; threads share large ones.
+    Return a function that computes tables ``(2, *shape, pairs)`` of packed frequencies, large ones in several threads.
 
-    It takes the shape of the positions; the attention factor; and the positions: the address of an array, or 0; whether
-    it is of float64 (1) or int64 (0); first and step, which serve if the address is 0. `keep_alive` is that array.
+    It takes the shape of the positions; the attention factor; and the positions: the address of an array, or 0; its
+    dtype, float64 (1) or int64 (0); first and step, used if the address is 0. `keep_alive` is the positions array.
     """
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 
     def make(shape: tuple[int, ...], *call: Any, keep_alive: object = None) -> npt.NDArray[np.float32]:
-        table = np.empty((2, *shape, pairs), dtype=np.float32)  # in one piece, which malloc keeps for the next
+        """Compute the table of one call."""
+        table = np.empty((2, *shape, pairs), dtype=np.float32)  # one allocation, which malloc reuses
         count, begin, cos, half = math.prod(shape), (at, *call, axes, pairs), address(table), table.nbytes // 2
-        workers = threads() if table.size // 2 >= SHARED_FROM else 1
+        workers = threads() if table.size // 2 >= THREADED_FROM else 1
         if workers == 1:
             rows(*begin, 0, count, cos, cos + half)
         else:
             each = -(-count // (4 * workers))
             chunks = [(*begin, i, min(i + each, count), cos, cos + half) for i in range(0, count, each)]
-            run_shared(rows, chunks, workers, (frequencies, table, keep_alive))
+            run_in_threads(rows, chunks, workers, (frequencies, table, keep_alive))
         return table
 
     return make

@@ -1,4 +1,4 @@
-"""Threads that share the work on large arrays in the memory of a CPU."""
+"""Run work on large CPU arrays in several threads."""
 
 import os
 import threading
@@ -9,29 +9,30 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-SHARED_FROM = 2**19  # elements, or angles of a table: to wake threads for fewer takes longer than the work
+THREADED_FROM = 2**19  # elements, or angles of a table; for fewer, waking threads takes longer than the work
 
 
 def threads() -> int:
-    """Return how many threads rotate large arrays of NumPy: ``OMP_NUM_THREADS``, or all processors of this process."""
+    """Return the number of threads for large NumPy arrays: ``OMP_NUM_THREADS``, or the processors of this process."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_shared(
+def run_in_threads(
     work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, keep_alive: object = None
 ) -> bool:
     """
-    Call `work` with each tuple of arguments, in this thread and others; return whether all calls have returned true.
+    Call `work` with each tuple of arguments, in this thread and others; return whether all calls returned true.
 
-    `count` is the largest number of threads, this one included. `keep_alive` is what the calls use by address: threads
-    hold it until they are done, which after an interrupt may be later than this call.
+    At most `count` threads run, this one included. `keep_alive` holds arrays that the calls use by address: threads
+    keep it until they are done, which after an interrupt may be later than the end of this call.
     """
     left, results = deque(calls), list[Any]()
 
-    def take(_: object = keep_alive) -> None:
+    def run_calls(_: object = keep_alive) -> None:
+        """Run calls until none is left."""
         while True:
             try:
                 call = left.popleft()
@@ -41,20 +42,20 @@ def run_shared(
 
     others: list[Future[None]] = []
     try:
-        with suppress(RuntimeError):  # at the end of a program no thread can be started: then this one does it all
+        with suppress(RuntimeError):  # at interpreter exit no thread can start; then this one runs all calls
             for _ in range(min(count, len(calls)) - 1):
-                others.append(_pool(count).submit(copy_context().run, take))  # noqa: PERF401  # each that could start
-        take()
+                others.append(_pool(count).submit(copy_context().run, run_calls))  # noqa: PERF401  # keep those begun
+        run_calls()
         for other in others:
             if not other.cancel():  # it has begun
                 other.result()
     finally:
-        left.clear()  # after an interrupt no thread begins anything more
+        left.clear()  # after an interrupt no thread begins another call
     return all(results)
 
 
 def _pool(count: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work, as many as are asked for or more."""
+    """Return a pool of at least `count` threads, the same for all calls."""
     with _LOCK:
         if not _POOLS or _POOLS[-1][0] < count:
             _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))
@@ -66,8 +67,8 @@ _LOCK = threading.Lock()
 
 
 def _forget_threads() -> None:
-    """Forget the threads of the parent, which a forked process does not have."""
-    global _LOCK  # noqa: PLW0603  # it may be held by a thread that is not there
+    """Drop the parent's threads in a forked process, which does not have them."""
+    global _LOCK  # noqa: PLW0603  # a thread of the parent may have held it
     _LOCK = threading.Lock()
     _POOLS.clear()
 

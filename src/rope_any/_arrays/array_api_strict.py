@@ -1,4 +1,4 @@
-"""array-api-strict: the standard and nothing more. What it needs here is a way for data in and out."""
+"""array-api-strict: the array API standard alone; this record only adds its device."""
 
 import array_api_strict as xp
 

@@ -1,4 +1,4 @@
-"""CuPy: arrays on a GPU, which must be the current one, and cupy.fuse as the compiler."""
+"""CuPy: arrays on the current GPU, compiled by cupy.fuse."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +17,7 @@ xp: Any = array_api_compat.cupy  # typed in part
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
-    """Raise unless arrays are on the current device, where CuPy makes all new ones, whatever they are made of."""
+    """Raise unless arrays are on CuPy's current device, where it allocates all new arrays."""
     name, x = next(iter(arrays.items()))
     if x.device != (current := cupy.cuda.Device()):
         wanted, got = f"be on CuPy's current device, {current}", Text(x.device)
@@ -25,7 +25,7 @@ def _check_placement(arrays: dict[str, Array]) -> None:
 
 
 def _addresses(x: Array) -> Any:
-    return _memory.stand_in(x.data.ptr, x.shape, x.strides, x.itemsize)
+    return _memory.view_at(x.data.ptr, x.shape, x.strides, x.itemsize)
 
 
 def _why_not_compiled(x: Array, *_: Array | None) -> str | None:
@@ -41,7 +41,7 @@ def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairL
 
 @cache
 def _kernel(dtype: str, direction: int) -> Callable[..., None]:
-    """Return one kernel for all pairs; both members of a pair are read before either is written."""
+    """Return the fused kernel of a rotation; it reads both members of a pair before it writes either."""
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
         a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
@@ -55,13 +55,13 @@ def _kernel(dtype: str, direction: int) -> Callable[..., None]:
 
 
 def _devices() -> dict[str, Any]:
-    # CuPy imports where there is no GPU, and fails at the first array.
+    # CuPy can be imported without a GPU, and fails at the first array.
     count = cupy.cuda.runtime.getDeviceCount() if cupy.cuda.is_available() else 0
     return {f"cuda:{i}": i for i in range(count)}
 
 
 def _put(data: Any, device: int) -> Array:
-    """Make a device the current one, for good, and copy data to it: CuPy computes on the current device alone."""
+    """Make a device the current one, permanently, and copy data to it: CuPy computes on the current device alone."""
     cupy.cuda.Device(device).use()
     return cupy.asarray(data)
 

@@ -1,4 +1,4 @@
-"""Dask: lazy arrays made of chunks, each rotated where it is by the library that it is of."""
+"""Dask: lazy arrays of chunks; each chunk is rotated where it is, by its own array library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ from rope_any._arrays._library import Array, Library
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
     """Return ``function(x, *tables)`` chunk by chunk, for tables that broadcast against all axes of x but its last."""
-    del out  # which is refused before: chunks cannot be written
-    feature, pair = x.ndim - 1, x.ndim  # names of axes: those of x by number, and one that the tables end in
+    del out  # it is None: `check` refuses one, because chunks cannot be written
+    feature, pair = x.ndim - 1, x.ndim  # blockwise's names of axes; the tables' last is `pair`
     axes = tuple(range(x.ndim))
     arguments: list[Any] = [x.rechunk({feature: -1}), axes]
     for table in tables:
@@ -35,8 +35,8 @@ LIBRARY = Library(
     types=("dask.Array",),
     xp=xp,
     has_float64=lambda _: True,
-    is_parted=lambda _: True,
-    map_parts=_map_chunks,
+    is_partitioned=lambda _: True,
+    map_partitions=_map_chunks,
     module=da,
     get=lambda x: x.compute(),
     copy=lambda x: x.map_blocks(np.copy),

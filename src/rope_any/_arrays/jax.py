@@ -1,4 +1,4 @@
-"""JAX: arrays that are never written, placed by the library itself unless they are committed to a device."""
+"""JAX: immutable arrays, which JAX places on a device unless they are committed to one; jax.jit."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import jax
 import jax.numpy as xp
 import numpy as np
 
-try:  # JAX tells nobody else whether it traces
+try:  # JAX has no public way to ask whether it traces
     from jax._src.core import trace_state_clean
 except ImportError:
 
     def trace_state_clean() -> bool:
-        """Return False, by which nothing is kept."""
+        """Return False, so that nothing is cached."""
         return False
 
 
@@ -19,18 +19,19 @@ from rope_any._arrays._library import Array, Compiler, Library
 
 
 def _placement(x: Array) -> frozenset[Any] | None:
-    """Return the devices that an array is committed to; None for one that goes anywhere, and under a tracer."""
+    """Return the devices that an array is committed to; None for an uncommitted array and for a tracer."""
     committed = not isinstance(x, jax.core.Tracer) and x.committed
     return frozenset(x.devices()) if committed else None
 
 
 def _device_kwargs(x: Array) -> dict[str, Any]:
+    """Return keywords for creating an array on the committed device of x."""
     place = _placement(x) or ()
     return {"device": next(iter(place))} if len(place) == 1 else {}
 
 
 def _has_mesh() -> bool:
-    """Whether new arrays belong to a mesh, so that they cannot be used outside of it."""
+    """Whether a mesh is set; new arrays then belong to it and cannot be used outside of it."""
     mesh = getattr(jax.sharding, "get_abstract_mesh", None)
     return mesh is not None and not mesh().empty
 

@@ -1,4 +1,4 @@
-"""MLX: arrays without a device, and a float64 whose cosine is float32's."""
+"""MLX: arrays without a device, a float64 with a float32 cosine, and mx.compile."""
 
 import mlx.core as mx
 import numpy as np
@@ -9,7 +9,7 @@ LIBRARY = Library(
     name="mlx",
     types=("mlx.array",),
     xp=mx,
-    has_float64=lambda _: False,  # it has the dtype, and casts to float32 inside its cosine
+    has_float64=lambda _: False,  # it has the dtype, but its cosine computes in float32
     compiler=Compiler(lambda *_: None, compile=mx.compile),
     module=mx,
     devices=lambda: {mx.default_device().type.name: mx.default_device()},

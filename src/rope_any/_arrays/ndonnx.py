@@ -1,4 +1,4 @@
-"""ndonnx: values of an ONNX graph, whose lengths may be open and which a runtime computes later."""
+"""ndonnx: values of an ONNX graph, whose lengths may be unknown; an ONNX runtime computes them later."""
 
 import ndonnx
 from spox.opset.ai.onnx import v21 as onnx
@@ -7,9 +7,10 @@ from rope_any._arrays._library import Array, Library
 
 
 def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
+    """Reshape the last axes of an array whose other lengths may be unknown."""
     if None not in x.shape[: x.ndim - axes]:
         return ndonnx.reshape(x, (*x.shape[: x.ndim - axes], *lengths))
-    # In ONNX a length of 0 stands for the one that is there.
+    # In ONNX a length of 0 keeps the length of x.
     shape = onnx.const([0] * (x.ndim - axes) + list(lengths))
     return ndonnx.asarray(onnx.reshape(x.unwrap_spox(), shape))
 
@@ -18,7 +19,7 @@ LIBRARY = Library(
     name="ndonnx",
     types=("ndonnx.Array",),
     xp=ndonnx,
-    has_float64_cosine=False,  # ONNX Runtime takes it in float32
+    has_float64_cosine=False,  # ONNX Runtime computes it in float32
     is_traced=lambda _: True,
     reshape_last_axes=_reshape_last_axes,
 )

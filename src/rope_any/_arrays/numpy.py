@@ -1,4 +1,4 @@
-"""NumPy: the memory of a CPU, functions that take ``out=``, and Numba as the compiler."""
+"""NumPy: arrays in CPU memory, functions with ``out=``, and Numba as the compiler."""
 
 import ctypes
 import sys
@@ -38,10 +38,10 @@ _SIGNS: dict[str, Array] = {
     "d": np.asarray([[1], [-1]], dtype=np.float64),
 }
 
-# Where CPython has a tuple, its items follow what all tuples begin with; where it has an array, the address of its
-# numbers follows what all objects begin with. To read it there takes a tenth of the time that `ctypes.data` takes.
+# In CPython a tuple's items follow its header, and an array's data pointer follows its object header. Reading it there
+# takes a tenth of the time of `ctypes.data`.
 _OFFSETS, _pointer = (tuple.__basicsize__, object.__basicsize__), ctypes.c_void_p.from_address
-_TELLS_ADDRESSES = (
+_HAS_KNOWN_OFFSETS = (
     sys.implementation.name == "cpython"
     and _pointer(id(one := (_SIGNS["f"],)) + _OFFSETS[0]).value == id(one[0])
     and _pointer(id(one[0]) + _OFFSETS[1]).value == one[0].ctypes.data
@@ -49,12 +49,12 @@ _TELLS_ADDRESSES = (
 
 
 def address(x: Array) -> int:
-    """Return the address of the first number of an array."""
-    return _pointer(id(x) + _OFFSETS[1]).value or 0 if _TELLS_ADDRESSES else int(x.ctypes.data)
+    """Return the address of a NumPy array's first element."""
+    return _pointer(id(x) + _OFFSETS[1]).value or 0 if _HAS_KNOWN_OFFSETS else int(x.ctypes.data)
 
 
 def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
-    """Return an object that holds the addresses of arrays, where an array itself does not tell its own."""
+    """Pack the addresses of NumPy arrays into bytes, if their offsets in objects are unknown."""
     return _memory.pack_addresses(*(x.ctypes.data for x in arrays))
 
 
@@ -72,44 +72,44 @@ def _as_complex(x: Array) -> Array | None:
     return x.view("complex64" if x.itemsize == 4 else "complex128")
 
 
-def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
+def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
     pairs = c.shape[-1]
-    is_row = c.size == pairs  # for all: arrays of fewer axes take less time
+    is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
     if not is_row:
         c, s = c[..., None, :], s[..., None, :]
     s = s * _SIGNS[s.dtype.char]  # (..., 2, pairs)
     other = (slice(None), slice(None, None, -1)) if is_row else (..., slice(None, None, -1), slice(None))
     multiply, subtract, empty = np.multiply, np.subtract, np.empty
 
-    def rotated(x: Array) -> Array:
+    def rotate(x: Array) -> Array:
         a = x.reshape(-1, 2, pairs) if is_row else x.reshape(*x.shape[:-1], 2, pairs)
-        # a·c − b·s, where b is the other of the pair. NumPy multiplies fastest if nothing is to be broadcast, and
-        # into memory that is there.
+        # a·c − b·s, where b is the other member of the pair. NumPy multiplies fastest without broadcasting and into
+        # an existing array.
         ac, bs = empty(a.shape, a.dtype), empty(a.shape, a.dtype)
         ac[...], bs[...] = c, s
         multiply(ac, a, ac)
         multiply(bs, a[other].copy(), bs)
         return subtract(ac, bs, ac).reshape(x.shape)
 
-    return rotated
+    return rotate
 
 
-def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
-    if c.shape[-1] == 1:  # one pair is two halves
-        return _few_halves(c, s)
+def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
+    if c.shape[-1] == 1:  # for one pair both pairings are the same
+        return _rotate_small_half(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))
     factor.real, factor.imag = c, s
 
-    def rotated(x: Array) -> Array:
-        rows = x if x.flags.c_contiguous else x.copy()  # whatever it is, its features are then adjacent
+    def rotate(x: Array) -> Array:
+        rows = x if x.flags.c_contiguous else x.copy()  # a copy has adjacent features
         product = np.empty((*rows.shape[:-1], factor.shape[-1]), factor.dtype)
         return np.multiply(rows.view(factor.dtype), factor, product).view(x.dtype)
 
-    return rotated
+    return rotate
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
-    """Return a function that allocates an array like x; of contiguous ones in half the time of `empty_like`."""
+    """Return a function that allocates arrays like x; if x is contiguous, in half the time of `empty_like`."""
     shape, empty = x.shape, np.empty
     if not x.flags.c_contiguous:
         return LIBRARY.empty_like
@@ -138,24 +138,24 @@ LIBRARY = Library(
     addresses=np.asarray,
     host=HostMemory(
         module=np,
-        holds=lambda _: True,
+        contains=lambda _: True,
         strides=lambda x: x.strides,
         tile_size=_memory.tile_size,
         as_complex=_as_complex,
-        complex_product_is_exact=lambda pairs: pairs > 1,  # for one its loops differ; others end as they begin
+        complex_product_is_exact=lambda pairs: pairs > 1,  # for one pair NumPy's loops differ
         multiply_complex=lambda x, factor, out: np.multiply(x, factor, out=out),
-        few={"half": _few_halves, "interleaved": _few_neighbours},
+        rotate_small={"half": _rotate_small_half, "interleaved": _rotate_small_interleaved},
         contiguous=np.ascontiguousarray,
         allocator=_allocator,
-        adopt=lambda x: x,
+        wrap_host_data=lambda x: x,
         why_no_loop=_why_no_loop,
         is_readable=lambda _: True,
-        address_bundle=tuple if _TELLS_ADDRESSES else _pack_addresses,
-        bundle_offsets=_OFFSETS if _TELLS_ADDRESSES else _memory.PACKED_OFFSETS,
+        pack_addresses=tuple if _HAS_KNOWN_OFFSETS else _pack_addresses,
+        packed_offsets=_OFFSETS if _HAS_KNOWN_OFFSETS else _memory.PACKED_OFFSETS,
         may_write=lambda _: True,
         mark_written=lambda _: None,
         threads=_threads.threads,
-        shares_tiles=True,
+        threaded_tiles=True,
     ),
     signature=_signature,
     keeps_constants=lambda: True,

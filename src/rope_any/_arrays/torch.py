@@ -1,4 +1,4 @@
-"""PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the rule of differentiation."""
+"""PyTorch: tensors that may be traced, transformed, recorded or sharded; torch.compile; the autograd function."""
 
 import inspect
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import array_api_compat.torch
 import torch
 from torch.autograd import forward_ad
-from torch.utils._device import DeviceContext  # of set_default_device, which does nothing to tensors that are there
+from torch.utils._device import DeviceContext  # the mode of set_default_device; it does not change existing tensors
 
 from rope_any._arrays import _memory, _numba, _sharding
 from rope_any._arrays._library import Array, Compiler, HostMemory, Library, X
@@ -35,13 +35,14 @@ def _refusal(x: Array) -> tuple[str, str] | None:
 
 def _are_plain(arrays: tuple[Array, ...]) -> bool:
     device, strided = getattr(arrays[0], "device", None), torch.strided
-    for x in arrays:  # a generator takes longer, and each call asks this
+    for x in arrays:  # a generator is slower, and every call checks this
         if type(x) is not torch.Tensor or x.layout != strided or x.is_nested or x.device != device:
             return False
     return True
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
+    """Raise unless all sharded tensors are on one device mesh."""
     meshes = {name: array.device_mesh for name, array in arrays.items() if _sharding.is_sharded(array)}
     for name, mesh in meshes.items():
         if mesh != (wanted := next(iter(meshes.values()))):
@@ -55,8 +56,8 @@ def _has_float64(x: Array) -> bool:
 
 
 def _has_fast_float64_cosine(x: Array) -> bool:
-    # A compiler keeps float64 in registers, and its float32 cosine may be wrong by two units. Many a GPU has few
-    # units for float64.
+    # Compiled code keeps float64 in registers, and its float32 cosine may err by two ulps. Many GPUs have few float64
+    # units.
     return torch.compiler.is_compiling() or x.device.type == "cpu"
 
 
@@ -77,7 +78,7 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether a tracer, a transformation or a mode sees what is done to tensors of the class itself."""
+    """Whether a tracer, a functorch transform or a torch mode sees operations on plain tensors."""
     return bool(
         _transforms()
         or _is_tracing()
@@ -87,13 +88,13 @@ def _is_watched() -> bool:
     )
 
 
-_LOWEST = 2**40  # a low address may be an offset from no address at all; on Linux processes have none so low
+_LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Linux processes have no memory so low
 
 
 def _has_memory(x: Array) -> bool:
-    """Whether a tensor's numbers are in memory: not those of a zero in name only, nor those of a freed storage."""
+    """Whether a tensor's elements are in memory; those of a zero tensor or of a freed storage are not."""
     address = x.data_ptr()
-    return bool(address >= _LOWEST or address != x.storage_offset() * x.itemsize or x.numel() == 0)
+    return bool(address >= _LOWEST_ADDRESS or address != x.storage_offset() * x.itemsize or x.numel() == 0)
 
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -104,7 +105,7 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
     try:
         for x in tensors:
             if type(x) in _PLAIN:
-                lacks_memory = x.data_ptr() < _LOWEST and not _has_memory(x)
+                lacks_memory = x.data_ptr() < _LOWEST_ADDRESS and not _has_memory(x)
                 if (recording and x.requires_grad) or x.is_neg() or lacks_memory:
                     return None
                 facts += (x.dtype, x.is_cpu or x.device, x.shape, x.is_contiguous() or x.stride())
@@ -112,7 +113,7 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
                 facts.append(None)
             else:
                 return None
-    except RuntimeError:  # others than dense tensors have no strides or no address, wrappers of transformations neither
+    except RuntimeError:  # non-dense tensors and wrappers of transforms have no strides or no address
         return None
     return tuple(facts)
 
@@ -128,7 +129,7 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """Whether tensors lie in the memory of a CPU, and nothing traces, transforms or records them."""
+    """Whether tensors are in CPU memory and not traced, transformed or recorded."""
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
@@ -139,7 +140,7 @@ def _supports_out(*tensors: Array | None) -> bool:
     empty = [x for x in given if not _has_memory(x)]
     if not all(x._is_zerotensor() or _is_functional(x) for x in empty):  # noqa: SLF001  # nothing public tells
         msg = "a tensor must have memory; got one whose storage was freed"
-        raise RuntimeError(msg)  # torch crashes at no address
+        raise RuntimeError(msg)  # torch crashes at a null address
     return not empty
 
 
@@ -154,12 +155,12 @@ def _address(x: Array) -> int | None:
 
 
 def _is_readable(x: Array) -> bool:
-    """Whether a tensor's numbers are in memory as they are, which those with a negative bit are not."""
+    """Whether memory holds the values of a tensor; a negative bit negates them on reading."""
     return not x.is_neg() and _has_memory(x)
 
 
 def _mark_written(x: Array) -> None:
-    if not x.is_inference():  # which counts no versions
+    if not x.is_inference():  # inference tensors have no version counter
         torch.autograd.graph.increment_version(x)
 
 
@@ -171,27 +172,27 @@ def _span(x: Array) -> tuple[int, int] | None:
 
 def _addresses(x: Array) -> Any:
     size = x.element_size()
-    return _memory.stand_in(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
+    return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
 
 
 def _as_complex(x: Array) -> Array | None:
     if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
         return None
-    aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch counts on it, and NumPy does not
+    aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch requires it; arrays from NumPy may not have it
     if not aligned or any(step % 2 for step in x.stride()[:-1]) or x.stride()[-1] != 1 or x.storage_offset() % 2:
         return None
     return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
 
 
 def _complex_product_is_exact(pairs: int) -> bool:
-    """Whether the bits of a complex product don't depend on where in an array a row of so many pairs is."""
-    # What is left of a loop behind its last whole vectors is multiplied by other code, which rounds once less. Rows of
-    # sixteen leave nothing: two of the largest vectors, which a loop takes at a time.
+    """Whether the bits of a complex product are the same wherever in an array a row of `pairs` is."""
+    # The remainder of a loop after its last full vectors is multiplied by other code, which rounds once less. Rows of
+    # sixteen leave no remainder: a loop takes two of the largest vectors at a time.
     return pairs % 16 == 0 and platform.machine() in {"x86_64", "AMD64"}
 
 
 def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
-    # Threads that share a loop cut it where they like: here, behind whole vectors or not at all.
+    # torch splits a loop between threads at any element. Split it here after full vectors, or not at all.
     count, shared_from = x.numel(), 2**15
     threads = min(torch.get_num_threads(), -(-count // shared_from))
     if count >= shared_from and count % (16 * threads):
@@ -203,64 +204,65 @@ def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
         torch.mul(x, factor, out=out)
 
 
-_LARGE = 2**22  # bytes
+_HUGE_PAGES_FROM = 2**22  # bytes
 
 
 def _empty_like(x: Array) -> Array:
     result = torch.empty_like(x)
-    if result.is_cpu and result.nbytes >= _LARGE and type(result) is torch.Tensor:
+    if result.is_cpu and result.nbytes >= _HUGE_PAGES_FROM and type(result) is torch.Tensor:
         _memory.ask_for_huge_pages(result.data_ptr(), result.nbytes)
     return result
 
 
-def _few_halves(c: Array, s: Array) -> Callable[[Array], Array]:
+def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
-    def rotated(x: Array) -> Array:
-        # a·c − b·s, where b is the other of the pair; into the memory of products that are there
+    def rotate(x: Array) -> Array:
+        # a·c − b·s, where b is the other member of the pair; in place in the memory of the products
         return (x * c).sub_(x.roll(x.shape[-1] // 2, -1).mul_(s))
 
-    return rotated
+    return rotate
 
 
-def _few_neighbours(c: Array, s: Array) -> Callable[[Array], Array]:
+def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
     if _complex_product_is_exact(c.shape[-1]):
         factor = torch.complex(c, s)
 
-        def rotated(x: Array) -> Array:
-            seen: Any = _as_complex(x)
-            seen = _as_complex(x.clone(memory_format=torch.contiguous_format)) if seen is None else seen
-            _multiply_complex(seen, factor, result := torch.empty_like(seen, memory_format=torch.contiguous_format))
+        def rotate(x: Array) -> Array:
+            pairs: Any = _as_complex(x)
+            pairs = _as_complex(x.clone(memory_format=torch.contiguous_format)) if pairs is None else pairs
+            _multiply_complex(pairs, factor, result := torch.empty_like(pairs, memory_format=torch.contiguous_format))
             return result.view(x.dtype)
 
-        return rotated
+        return rotate
     c, s = c[..., None], torch.stack((s, -s), -1)
 
-    def rotated_members(x: Array) -> Array:
+    def rotate_members(x: Array) -> Array:
         members = x.unflatten(-1, (-1, 2))
         return rotate_component(members, members.flip(-1), c, s).flatten(-2)
 
-    return rotated_members
+    return rotate_members
 
 
 def _initialise_trig(x: Array) -> None:
     """
     Initialise MKL's cos and sin kernels once, from one thread.
 
-    MKL chooses a kernel at the first call of each function. If several threads make that call together, one of them
-    may be given the wrong one, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
+    MKL selects a kernel at the first call of each function. If several threads make that call together, one of them
+    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
     """
     if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
         return
     with _INITIALISING:
         if not _INITIALISED:
-            worker = threading.Thread(target=_call_trig)  # which no mode or tracer of this thread sees
+            worker = threading.Thread(target=_call_trig)  # modes and tracers of this thread do not see its calls
             worker.start()
             worker.join()
             _INITIALISED.append(True)
 
 
 def _call_trig() -> None:
+    """Call cos and sin in float32 and float64."""
     one = torch.ones(1, device="cpu")
     for function in (torch.cos, torch.sin):
         for dtype in (torch.float32, torch.float64):
@@ -271,8 +273,8 @@ _INITIALISING, _INITIALISED = threading.Lock(), list[bool]()
 
 
 def _renew_lock() -> None:
-    """Renew the lock in a forked process: a thread that is not there may hold it."""
-    global _INITIALISING  # noqa: PLW0603  # the one of the parent stays locked
+    """Replace the lock in a forked process: a thread of the parent may have held it."""
+    global _INITIALISING  # noqa: PLW0603  # the parent's lock stays locked
     _INITIALISING = threading.Lock()
 
 
@@ -282,15 +284,16 @@ if hasattr(os, "register_at_fork"):
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
     tensors = [tensor for tensor in (x, *others) if tensor is not None]
+    """Return why torch.compile cannot compile for these tensors, or None."""
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
     if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
-        return "a tensor of a subclass, without memory or under a transformation is not compiled"
-    # It reads the numbers behind such a view with their old sign (torch 2.13).
-    return "torch.compile does not see a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
+        return "a tensor of a subclass, without memory or under a transform is not compiled"
+    # Compiled code reads the elements of such a view without negating them (torch 2.13).
+    return "torch.compile ignores a negative bit" if any(tensor.is_neg() for tensor in tensors) else None
 
 
 def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
-    # One graph for all lengths; what still differs (axes of one, orders of axes) may be compiled many times.
+    # One graph for all lengths; axes of length 1 and orders of axes still need graphs of their own.
     wanted = {"recompile_limit": 64, "isolate_recompiles": True}
     known = inspect.signature(torch.compile).parameters
     options: Any = {name: value for name, value in wanted.items() if name in known}
@@ -305,31 +308,31 @@ def _devices() -> dict[str, Any]:
 
 
 def _wait(x: Array) -> None:
-    # CUDA waits for the device that is current, unless it is told which.
+    # torch.cuda.synchronize waits for the current device by default.
     torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
 
 
 def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
-    """Return ``forward(x, cos, sin)``; its gradients are ``vjp(gradient, (x, cos, sin), wanted)``."""
+    """Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``."""
     result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
     return result
 
 
 class _Rotation(torch.autograd.Function):
-    """A rotation by a table, of which only the table is kept; x too if the table wants gradients."""
+    """The autograd function of a rotation; it saves only the table, and x too if the table needs gradients."""
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
         """Return ``forward(x, cos, sin)``."""
         _, cos, sin = arrays
-        learned = any(ctx.needs_input_grad[3:])
-        ctx.save_for_backward(*arrays) if learned else ctx.save_for_backward(None, cos, sin)
+        needs_x = any(ctx.needs_input_grad[3:])
+        ctx.save_for_backward(*arrays) if needs_x else ctx.save_for_backward(None, cos, sin)
         ctx.vjp = vjp
         return forward(*arrays)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """Return the gradients that are wanted of x, cos and sin, by what was kept: x is None if it was not."""
+        """Return the needed gradients of x, cos and sin from the saved arrays; a saved x may be None."""
         (gradient,) = gradients
         return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
 
@@ -350,12 +353,12 @@ LIBRARY = Library(
     supports_out=_supports_out,
     signature=_signature,
     keeps_constants=lambda: not (torch.compiler.is_compiling() or _is_watched()),
-    anywhere=lambda: torch.inference_mode(mode=False),
+    constant_context=lambda: torch.inference_mode(mode=False),
     is_capturing=lambda x: x.is_cuda and torch.cuda.is_current_stream_capturing(),
     is_sharded=_is_sharded,
-    is_parted=_is_sharded,
-    map_parts=_sharding.map_shards,
-    concat=lambda parts: torch.cat(parts, dim=-1),  # batched gradients know no other name of it
+    is_partitioned=_is_sharded,
+    map_partitions=_sharding.map_shards,
+    concat=lambda parts: torch.cat(parts, dim=-1),  # the only name with a batching rule
     cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
     empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
@@ -365,24 +368,24 @@ LIBRARY = Library(
     addresses=_addresses,
     host=HostMemory(
         module=torch,
-        holds=lambda x: type(x) in _PLAIN and x.is_cpu,
+        contains=lambda x: type(x) in _PLAIN and x.is_cpu,
         strides=lambda x: tuple(x.itemsize * step for step in x.stride()),
         tile_size=lambda: _memory.tile_size() * min(torch.get_num_threads(), 8),
         as_complex=_as_complex,
         complex_product_is_exact=_complex_product_is_exact,
         multiply_complex=_multiply_complex,
-        few={"half": _few_halves, "interleaved": _few_neighbours},
+        rotate_small={"half": _rotate_small_half, "interleaved": _rotate_small_interleaved},
         contiguous=lambda x, dtype: x.to(dtype).contiguous(),
-        allocator=lambda x: torch.empty_like if x.nbytes < _LARGE else _empty_like,
-        adopt=torch.from_numpy,
+        allocator=lambda x: torch.empty_like if x.nbytes < _HUGE_PAGES_FROM else _empty_like,
+        wrap_host_data=torch.from_numpy,
         why_no_loop=lambda x: _numba.refusal(str(x.dtype).removeprefix("torch.")),
         is_readable=_is_readable,
-        address_bundle=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
-        bundle_offsets=_memory.PACKED_OFFSETS,
+        pack_addresses=lambda tensors: _memory.pack_addresses(*map(torch.Tensor.data_ptr, tensors)),
+        packed_offsets=_memory.PACKED_OFFSETS,
         may_write=lambda x: torch.is_inference_mode_enabled() or not x.is_inference(),
         mark_written=_mark_written,
         threads=torch.get_num_threads,
-        shares_tiles=False,  # its functions do that themselves
+        threaded_tiles=False,  # torch functions use several threads themselves
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_with_gradient,

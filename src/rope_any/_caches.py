@@ -1,4 +1,4 @@
-"""What is kept between calls: plans, which are decisions, and constants, which are frequencies on a device."""
+"""Caches between calls: plans (how to rotate arrays of some shapes) and constants (frequencies on a device)."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from rope_any._frequencies import PreparedFrequencies, prepare
 
 _MOST_PLANS = 1024
 PLANS: dict[tuple[Any, ...], Any] = {}
-"""What was decided for the arrays of a call, by all that it depends on; to be filled by `keep_plan`."""
+"""Cached plans by the `signature` of the arrays and the options of a call; filled by `keep_plan`."""
 _CONSTANTS: WeakKeyDictionary[PreparedFrequencies, dict[Hashable, Any]] = WeakKeyDictionary()
 _MOVES: WeakKeyDictionary[PreparedFrequencies, WeakKeyDictionary[PreparedFrequencies, PreparedFrequencies]]
 _MOVES = WeakKeyDictionary()
@@ -19,16 +19,16 @@ _LOCK = threading.Lock()
 
 
 def keep_plan(key: tuple[Any, ...] | None, plan: Any) -> None:
-    """Keep a plan, which may hold no array and nothing that depends on what is in one; a key of None keeps nothing."""
+    """Cache a plan, unless the key is None. A plan must not hold an array or depend on the values of one."""
     if key is None:
         return
     if len(PLANS) >= _MOST_PLANS:
-        PLANS.clear()  # which takes less than to keep account of what was used last
+        PLANS.clear()  # cheaper than tracking the least recently used
     PLANS[key] = plan
 
 
-def kept(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) -> X:
-    """Return what `make` makes of prepared frequencies: made once, and kept as long as these."""
+def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) -> X:
+    """Return ``make()``, cached for prepared frequencies under `key` as long as they live."""
     found = _CONSTANTS.get(prepared)
     if found is None or key not in found:
         made = make()
@@ -39,30 +39,32 @@ def kept(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) ->
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
     """
-    Return the rows of a field of prepared frequencies as arrays beside `like`, made once.
+    Return the rows of a field of prepared frequencies as arrays on the device of `like`, cached.
 
-    They are kept as long as the frequencies, for a captured graph of a GPU goes on reading their memory. While
-    something traces or transforms they are neither kept nor read.
+    They live as long as the frequencies, because a captured CUDA graph continues to read their memory. Under a tracer
+    or a transform the cache is neither read nor written.
     """
 
     def make() -> list[Array]:
+        """Create the arrays."""
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
-    def make_to_keep() -> list[Array]:
+    def make_cacheable() -> list[Array]:
+        """Create the arrays for later calls, in any mode."""
         if lib.is_capturing(like):
             msg = "frequencies must be on the device before a graph is captured: call once before, with the same Rope"
             raise RuntimeError(msg)
-        with lib.anywhere():
+        with lib.constant_context():
             return make()
 
     if not lib.keeps_constants():
         return make()
-    return kept(prepared, (lib, field, lib.placement(like), dtype), make_to_keep)
+    return cached(prepared, (lib, field, lib.placement(like), dtype), make_cacheable)
 
 
-def moved(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
-    """Return frequencies and, side by side with them, those of `source` turned backwards; made once."""
+def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> PreparedFrequencies:
+    """Return frequencies for `Rope.reposition`: the rows of `prepared`, then those of `source` negated; cached."""
     compiling = is_compiling()
     moves = None if compiling else _MOVES.get(prepared)
     found = None if moves is None else moves.get(source)
@@ -76,8 +78,8 @@ def moved(prepared: PreparedFrequencies, source: PreparedFrequencies, /) -> Prep
 
 
 def _renew_lock() -> None:
-    """Forget a lock that another thread of the parent may have held, which a forked process does not have."""
-    global _LOCK  # noqa: PLW0603  # there is one
+    """Replace the lock in a forked process: a thread of the parent may have held it."""
+    global _LOCK  # noqa: PLW0603  # the parent's lock stays locked
     _LOCK = threading.Lock()
 
 
@@ -87,11 +89,11 @@ if hasattr(os, "register_at_fork"):
 
 def clear_caches() -> None:
     """
-    Forget what is kept between calls.
+    Clear the caches between calls: plans and constants.
 
-    Plans (what was decided for arrays of some shapes, at most 1024 of them) and constants (the frequencies of each
-    `Rope` on each device, which live as long as the `Rope`) are made anew when they are needed. A graph of CUDA that
-    was captured before must not be replayed after.
+    Plans (how to rotate arrays of some shapes, at most 1024) and constants (the frequencies of each `Rope` on each
+    device, which live as long as the `Rope`) are created again when they are needed. Do not replay a CUDA graph that
+    was captured before.
 
     Examples
     --------
