@@ -42,7 +42,7 @@ def test_chunked_keeps_one_ramp(sizes):
 
 @given(st.integers(1, 5), st.integers(1, 12), st.data())
 def test_strided_takes_turns(n, least, data):
-    """Any sections that dealing can give: each of the others has at most the least it can, the first what is left."""
+    """Any sections that `strided` accepts: all but the first are at most `least`, the first has the rest."""
     others = [data.draw(st.integers(1, least)) for _ in range(n - 1)]
     pairs = n * least + data.draw(st.integers(0, 4))
     sizes = [pairs - sum(others), *others]
@@ -188,7 +188,7 @@ BAD = {
     "strided, not to be dealt": (
         lambda: axes.strided(F, [2, 6]),
         ValueError,
-        r"sections must be what dealing 8 pairs in turn can give, .*\[4, 4\]; got .*\[2, 6\]",
+        r"sections must fit 8 pairs assigned alternately, as \[4, 4\] do; got .*\[2, 6\]",
     ),
     "alternating, too many": (lambda: axes.alternating(F, 9), ValueError, "axes must be from 1 to .* 8; got 9"),
     "alternating, none": (lambda: axes.alternating(F, 0), ValueError, "axes must be from 1 to .* 8; got 0"),

@@ -2094,7 +2094,7 @@ BAD = {
     ),
     "sections that can't be dealt": (
         QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": {"mrope_section": [4, 30, 30]}},
-        "sections must be what dealing 64 pairs in turn can give",
+        "sections must fit 64 pairs assigned alternately",
     ),
     "a type of GGUF": (
         gguf("llama", rope__scaling__type="yarm", rope__scaling__factor=2.0),

@@ -473,7 +473,7 @@ CASES = {
     "head_dim that doesn't divide": (
         lambda: convert(head_dim=6),
         ValueError,
-        r"head_dim must divide w along axis 0 into runs of 6 features .* got shape \(8, 3\)",
+        r"head_dim must divide w along axis 0 into groups of 6 features .* got shape \(8, 3\)",
     ),
     "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* runs of 12 features"),
     "head_dim odd": (

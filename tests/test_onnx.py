@@ -216,7 +216,7 @@ def test_lengths_are_open_and_have_names(operator_length):
         for value in (*model.graph.input, *model.graph.output)
     }
     q, k = ["batch", "heads", "seq", 24], ["batch", "kv_heads", "seq", 24]
-    assert shapes == {"q": q, "k": k, "positions": ["batch", "seq"], "q_turned": q, "k_turned": k}
+    assert shapes == {"q": q, "k": k, "positions": ["batch", "seq"], "q_rotated": q, "k_rotated": k}
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 23 if operator_length else 21)]
     assert model.doc_string == repr(a_rope("partial", "half")[0])
     assert "Constant" not in {node.op_type for node in model.graph.node}
@@ -396,7 +396,7 @@ def test_a_model_with_the_operator_for_machines(tmp_path):
     words = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
     told = json.loads(command(*words, cwd=tmp_path).stdout)
     assert (told["file"], told["dtype"], told["opset"]) == ("rope.onnx", "float32", 23)
-    assert told["shapes"]["k_turned"] == ["batch", "kv_heads", "seq", 64]
+    assert told["shapes"]["k_rotated"] == ["batch", "kv_heads", "seq", 64]
     rope = ra.Rope.from_config(file, layer_type="full_attention")
     assert onnx.load(tmp_path / "rope.onnx") == ra.onnx.export(rope, operator_length=30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "rope.onnx"]

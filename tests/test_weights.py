@@ -280,7 +280,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_quantised_weights_that_cannot_be_reordered(name):
     state = {f"l.0.a.q_proj.{kind}": np.zeros(shape) for kind, shape in REFUSED[name].items()}
-    with pytest.raises(ValueError, match=r"must stand without .* got l.0.a.q_proj"):
+    with pytest.raises(ValueError, match=r"must have only tensors beside it .* got l.0.a.q_proj"):
         weights.convert_state_dict(state, 64, **HALVES)
 
 
@@ -288,7 +288,7 @@ def test_quantised_weights_that_cannot_be_reordered(name):
 def test_names_must_be_given_where_others_make_queries_or_keys(other):
     """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
     state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
-    with pytest.raises(ValueError, match=f"names must be given if others .* got l.0.attn.{other}"):
+    with pytest.raises(ValueError, match=f"names must be given if a layer .* got l.0.attn.{other}"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"*.q_norm.weight": 0}) == {"l.0.attn.q_norm.weight"}
 
@@ -300,7 +300,7 @@ def test_names_must_be_given_where_there_are_two_stacks(other):
         other: np.zeros((8, 8))
     }
     stack = re.escape(repr({"v": "vision.blocks", "0": "", "p": "pool"}[other[0]]))
-    with pytest.raises(ValueError, match=f"names must be given if more than one .* 'text.model.layers' and {stack}$"):
+    with pytest.raises(ValueError, match=f"names must be given if several .* 'text.model.layers' and {stack}$"):
         weights.convert_state_dict(state, 4, **HALVES)
     assert changed(state, names={"text.*": 0}) == set(state) - {other}
 
@@ -364,7 +364,7 @@ def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkey
 
 def test_a_bias_left_beside_its_weight_is_refused():
     state = tensors(l__0__q_proj__weight=(8, 3), l__0__q_proj__bias=(8,))
-    with pytest.raises(ValueError, match=r"l.0.q_proj.weight must stand without .* got l.0.q_proj.bias"):
+    with pytest.raises(ValueError, match=r"l.0.q_proj.weight must have only tensors beside it .* got l.0.q_proj.bias"):
         weights.convert_state_dict(state, 4, **HALVES, names={"*.weight": 0})
 
 
@@ -546,8 +546,8 @@ def test_nothing_is_left_of_half_a_job(tmp_path, rng, monkeypatch, error):
             raise error
         return reordered(*args[:3], axis=1)
 
-    reordered = _safetensors.reordered
-    monkeypatch.setattr(_safetensors, "reordered", lambda *args, **_: failing(*args))
+    reordered = _safetensors.reorder
+    monkeypatch.setattr(_safetensors, "reorder", lambda *args, **_: failing(*args))
     done = convert(sharded, tmp_path / "new" / "out")
     assert done.exit_code and len(written) > 2  # there was half a job
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
@@ -831,7 +831,7 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path):
 def test_features_that_share_a_byte_are_refused(tmp_path, rng):
     file = write(tmp_path / "in.safetensors", {"l.0.q_proj.bias": random_tensor(rng, "F4", 8)})
     done = convert(file, tmp_path / "out.safetensors")
-    assert done.exit_code == 2 and "q_proj.bias must have whole bytes behind each feature" in done.stderr
+    assert done.exit_code == 2 and "q_proj.bias must have whole bytes for each feature" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 

@@ -1,4 +1,4 @@
-"""Write files whole or not at all: old files stay as they are until all new ones are complete."""
+"""Write files atomically: existing files are replaced when all new ones are complete, or not at all."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from pathlib import Path
 from rope_any._checks import NOTHING, ArgumentValueError, Text
 
 
-def require_free(targets: list[Path], *, overwrite: bool) -> None:
-    """Say that nothing may stand where files of one folder are to go, or with `overwrite` nothing but files."""
-    if not (place := _nearest(targets[0].parent)).is_dir():
+def require_replaceable(targets: list[Path], *, overwrite: bool) -> None:
+    """Raise if a target file in one folder exists; with `overwrite`, only if it is not a regular file."""
+    if not (place := _existing_ancestor(targets[0].parent)).is_dir():
         raise ArgumentValueError(place, "be a folder, to write to", Text("a file"))
     for target in targets:
         if target.exists() and not target.is_file():
@@ -23,8 +23,8 @@ def require_free(targets: list[Path], *, overwrite: bool) -> None:
             raise ArgumentValueError(target, "not exist", NOTHING, "choose another place, or `overwrite`")
 
 
-def require_apart(targets: list[Path], sources: list[Path]) -> None:
-    """Say that nothing may be written over what is read, under any of its names."""
+def require_not_source(targets: list[Path], sources: list[Path]) -> None:
+    """Raise if a target is a source file, also under another name (a link)."""
     for target in targets:
         for source in sources:
             if target.exists() and target.samefile(source):
@@ -33,46 +33,47 @@ def require_apart(targets: list[Path], sources: list[Path]) -> None:
 
 
 @contextmanager
-def whole(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
-    """Give files of one folder to write to, which take their places when all are whole; else all is as it was."""
+def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
+    """Yield temporary paths to write to; at exit move all files to `targets` (one folder), or none if it fails."""
     folder = targets[0].parent
-    with _leaving(), tempfile.TemporaryDirectory(dir=_nearest(folder), prefix=".rope-any-") as scratch:
+    with _exit_on_signal(), tempfile.TemporaryDirectory(dir=_existing_ancestor(folder), prefix=".rope-any-") as scratch:
         new, old = Path(scratch) / "new", Path(scratch) / "old"
         new.mkdir()
         old.mkdir()
         parts = [new / target.name for target in targets]
         yield parts
-        require_free(targets, overwrite=overwrite)  # the work took its time
+        require_replaceable(targets, overwrite=overwrite)  # again: writing may have taken long
         folder.mkdir(parents=True, exist_ok=True)
         aside = [(target, old / target.name) for target in targets if os.path.lexists(target)]
         _move([*aside, *zip(parts, targets, strict=True)])
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Move files from place to place, all of them, or on any failure none."""
+    """Move files, each as (old path, new path): all of them, or none if one fails."""
     with ExitStack() as back:
         for old, new in moves:
-            back.callback(_move_back, old, new)  # before it is moved: Ctrl-C may come at once
+            back.callback(_move_back, old, new)  # before the move: Ctrl-C may come right after it
             old.replace(new)
         back.pop_all()
 
 
 def _move_back(old: Path, new: Path) -> None:
+    """Undo a move if it was done."""
     if not os.path.lexists(old):
         new.replace(old)
 
 
 @contextmanager
-def _leaving() -> Iterator[None]:
-    """Leave by an exception, which cleans up, where a signal would end the process at once."""
+def _exit_on_signal() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that cleanup runs."""
 
     def leave(number: int, _: object) -> None:
         for one in caught:
-            signal.signal(one, signal.SIG_IGN)  # a second one would cut the cleaning short
+            signal.signal(one, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(128 + number)
 
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    main = threading.current_thread() is threading.main_thread()  # which alone may say what signals do
+    main = threading.current_thread() is threading.main_thread()  # only this one can set handlers
     caught = [one for one in numbers if main and signal.getsignal(one) == signal.SIG_DFL]  # nohup ignores SIGHUP
     for one in caught:
         signal.signal(one, leave)
@@ -83,6 +84,6 @@ def _leaving() -> Iterator[None]:
             signal.signal(one, signal.SIG_DFL)
 
 
-def _nearest(folder: Path) -> Path:
-    """Return a folder, or the first above it that is there."""
+def _existing_ancestor(folder: Path) -> Path:
+    """Return a folder, or its nearest ancestor that exists."""
     return next(place for place in (folder, *folder.absolute().parents) if place.exists())

@@ -1,9 +1,9 @@
 """
-Read what a safetensors file holds, and copy one with some of its tensors reordered.
+Read the header of a safetensors file, and copy a file with some of its tensors reordered.
 
-A permutation changes no dtype, no shape and no offset: the header is copied as it stands, and the data are bytes, of
-whatever dtype. A few MiB at a time are in memory. (The package `safetensors` writes what is in memory as a whole, in
-dtypes that some library has.)
+A permutation changes no dtype, shape or offset, so the header is copied unchanged and the data are handled as bytes of
+any dtype, a few MiB at a time. (The package `safetensors` writes only whole tensors in memory, of dtypes that an array
+library has.)
 """
 
 import json
@@ -16,23 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._checks import NOTHING, ArgumentValueError, Text
-from rope_any.weights import reordered
+from rope_any.weights import reorder
 
-_LONGEST = 100_000_000  # bytes of a header: the limit of the format
-_NAMES = ("model.safetensors", "model.safetensors.index.json")  # what transformers calls them
-_PIECE = 2**22  # bytes to have in memory, if a run of heads is not longer
+_MAX_HEADER = 100_000_000  # bytes of a header: the limit of the format
+_NAMES = ("model.safetensors", "model.safetensors.index.json")  # the file names of transformers
+_CHUNK_BYTES = 2**22  # bytes in memory at a time, or one group of heads if that is more
 
 
 class Entry(NamedTuple):
-    """One tensor of a file: its shape, its first byte in the file, and the one behind it."""
+    """The header entry of a tensor: its shape, the offset of its first byte in the file, and its end."""
 
     shape: tuple[int, ...]
     begin: int
     end: int
 
 
-def within(source: Path, /) -> Path:
-    """Return the file that a checkpoint is read by: of a folder the one tensor file or the one index in it."""
+def checkpoint_file(source: Path, /) -> Path:
+    """Return the file to read a checkpoint from: in a folder, its tensor file or its index."""
     if not source.exists():
         wanted = "be a .safetensors file, the index of several or a folder"
         raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
@@ -41,16 +41,16 @@ def within(source: Path, /) -> Path:
     found = [file for name in _NAMES if (file := source / name).is_file()]
     if len(found) != 1:
         got = Text("both" if found else "neither")
-        raise ArgumentValueError(source, f"have either {' or '.join(_NAMES)} in it", got)
+        raise ArgumentValueError(source, f"contain either {' or '.join(_NAMES)}", got)
     return found[0]
 
 
-def tensors(source: Path, /) -> dict[Path, dict[str, Entry]]:
-    """Return what is in each file of a checkpoint: those that an index lists, or the one file itself."""
+def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
+    """Return the header entries of each file of a checkpoint: of the files in an index, or of `source` itself."""
     if source.suffix != ".json":
-        return {source: entries(source)}
+        return {source: read_entries(source)}
     listed = _weight_map(source)
-    found = {source.parent / file: entries(source.parent / file) for file in sorted(set(listed.values()))}
+    found = {source.parent / file: read_entries(source.parent / file) for file in sorted(set(listed.values()))}
     there = {(name, file.name) for file, inside in found.items() for name in inside}
     for name, file in sorted(there ^ set(listed.items())):
         why = "which it doesn't list" if (name, file) in there else "which isn't there"
@@ -60,7 +60,7 @@ def tensors(source: Path, /) -> dict[Path, dict[str, Entry]]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Return which file each tensor is in, by an index."""
+    """Return the file name of each tensor, from an index file."""
     try:
         found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
         plain = all(Path(file).name == file not in {"", ".."} and file.isprintable() for file in found.values())
@@ -72,23 +72,23 @@ def _weight_map(index: Path) -> dict[str, str]:
     return found
 
 
-def entries(file: Path, /) -> dict[str, Entry]:
-    """Return the tensors of a file in the order of their bytes, or say why it is no safetensors file."""
+def read_entries(file: Path, /) -> dict[str, Entry]:
+    """Return the header entries of a file in the order of their offsets; raise if it is no safetensors file."""
     size = file.stat().st_size
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        if not 2 <= length <= min(_LONGEST, size - 8):
-            raise _broken(file, "it has no header")
+        if not 2 <= length <= min(_MAX_HEADER, size - 8):
+            raise _format_error(file, "it has no header")
         text = stream.read(length)
     try:
         header = json.loads(text.decode())
         header.pop("__metadata__", None)
         found = {name: _entry(name, value, 8 + length) for name, value in header.items()}
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise _broken(file, "its header doesn't say what tensors there are") from None
+        raise _format_error(file, "its header doesn't list its tensors") from None
     found = dict(sorted(found.items(), key=lambda item: item[1][1:]))
     if [8 + length, *(entry.end for entry in found.values())] != [*(entry.begin for entry in found.values()), size]:
-        raise _broken(file, f"its tensors don't fill its {size} bytes (is it cut off?)")
+        raise _format_error(file, f"its tensors don't fill its {size} bytes (is it cut off?)")
     return found
 
 
@@ -101,37 +101,37 @@ def copy(
     order: tuple[int, ...],
     step: Callable[[str, int], None],
 ) -> None:
-    """Write a file again with the tensors of `axes` in a new order; tell `step` which bytes are done."""
-    found = entries(source)
+    """Copy a file with the features of the tensors in `axes` reordered; call ``step(name, bytes)`` after each chunk."""
+    found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
         new.write(old.read(min((entry.begin for entry in found.values()), default=-1)))
         for name, entry in found.items():
-            inner = _inner(name, entry, axes[name]) if name in axes else 0
-            # (before, runs, features of a run, bytes of each): runs stand one after the other in the file
+            inner = _bytes_per_feature(name, entry, axes[name]) if name in axes else 0
+            # (before, groups, features of a group, bytes per feature): groups follow each other in the file
             run = max(len(order) * inner, 1)
-            size = max(_PIECE // run, 1) * run
+            size = max(_CHUNK_BYTES // run, 1) * run
             for begin in range(entry.begin, entry.end, size):
                 data: Any = old.read(min(size, entry.end - begin))
                 if len(data) < min(size, entry.end - begin):
-                    raise _broken(source, "it has become shorter")
+                    raise _format_error(source, "it was truncated during the copy")
                 step(name, len(data))
                 if inner:
                     data = np.frombuffer(data, dtype=np.uint8).reshape(-1, len(order), inner)
-                    data = reordered(name, data, order, axis=1)
+                    data = reorder(name, data, order, axis=1)
                 new.write(data)
 
 
-def _inner(name: str, entry: Entry, axis: int) -> int:
-    """Return how many bytes lie behind one feature."""
+def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
+    """Return how many consecutive bytes belong to one feature of a tensor."""
     count = math.prod(entry.shape[: axis + 1])
     if (entry.end - entry.begin) % max(count, 1):
         got = Text(f"shape {entry.shape}")
-        raise ArgumentValueError(Text(name), f"have whole bytes behind each feature of axis {axis}", got)
+        raise ArgumentValueError(Text(name), f"have whole bytes for each feature of axis {axis}", got)
     return (entry.end - entry.begin) // max(count, 1)
 
 
 def _entry(name: str, value: Any, start: int) -> Entry:
-    """Return what a header says of a tensor; what makes no sense raises one of several errors."""
+    """Return the entry of a tensor in a JSON header; raise one of several errors if it is malformed."""
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
     whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
@@ -140,5 +140,6 @@ def _entry(name: str, value: Any, start: int) -> Entry:
     return Entry(tuple(shape), start + begin, start + end)
 
 
-def _broken(file: Path, why: str) -> ValueError:
+def _format_error(file: Path, why: str) -> ValueError:
+    """Return the error for a malformed file."""
     return ArgumentValueError(file, "be a whole safetensors file", NOTHING, why)

@@ -1,9 +1,9 @@
 """
 Divide the pairs among several position axes: one row of frequencies for each axis.
 
-The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. In all arrangements but `mixed` a pair turns with one
-axis alone, so each column of W holds its frequency once and zeros else; where all axes stand at the same position, the
-rotation is that of the frequencies themselves. Host numbers only.
+The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed`, a pair depends on one axis, so each
+column of W has its frequency in one row and 0 in the others; if the positions on all axes are equal, the rotation is
+that of the frequencies themselves. Frequencies are Python numbers.
 """
 
 import math
@@ -18,7 +18,7 @@ __all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
 
 def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     """
-    Give each axis frequencies of its own, side by side: Flux, Wan, the vision tower of Qwen2-VL.
+    Give each axis its own frequencies, one axis after the other: Flux, Wan, the vision tower of Qwen2-VL.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     Returns
     -------
     tuple of tuple of float
-        One row of frequencies for each axis, as long as all of them together.
+        One row of frequencies for each axis; its length is the sum of all lengths.
 
     Raises
     ------
@@ -39,8 +39,8 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
 
     Notes
     -----
-    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. Where each axis pairs
-    its features on its own (Gemma's vision tower), a `Rope` takes these rows with as many ``blocks`` as there are axes.
+    Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.1. If pairs are formed
+    within the features of each axis (Gemma's vision tower), set the ``blocks`` of the `Rope` to the number of axes.
 
     Examples
     --------
@@ -51,12 +51,12 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     rows = [as_row(row) for row in frequencies]
     if not rows:
         raise ArgumentValueError("frequencies", "be given for at least one axis", Text("none"))
-    return assigned(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
+    return rows_by_axis(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
 
 
 def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[Row, ...]:
     """
-    Give each axis a run of consecutive pairs: M-RoPE as in Qwen2-VL.
+    Give each axis a section of consecutive pairs: M-RoPE as in Qwen2-VL.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     ((1.0, 0.0, 0.0), (0.0, 0.5, 0.25))
     """
     row, sizes = as_row(frequencies), _sections(sections, len(frequencies))
-    return assigned(row, [axis for axis, size in enumerate(sizes) for _ in range(size)])
+    return rows_by_axis(row, [axis for axis, size in enumerate(sizes) for _ in range(size)])
 
 
 def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[Row, ...]:
     """
-    Deal the pairs out to the axes in turn, and what is left over to the first: M-RoPE as in Qwen3-VL.
+    Assign pairs to the axes alternately, and the remaining pairs to the first axis: M-RoPE as in Qwen3-VL.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     TypeError
         If a section is not an integer.
     ValueError
-        If a section is not positive, the sections don't sum to the number of pairs, or dealing in turn can't give an
-        axis as many as its section says.
+        If a section is not positive, the sections don't sum to the number of pairs, or this assignment doesn't give
+        each axis the size of its section.
 
     Notes
     -----
-    With n axes, pair i turns with axis ``a = i mod n`` if ``i < n · sections[a]``, else with axis 0. As Qwen3-VL in
-    transformers, with sections [24, 20, 20]; ggml gives two of the pairs left over to a fourth axis, which stands
-    still.
+    With n axes, pair i belongs to axis ``a = i mod n`` if ``i < n · sections[a]``, else to axis 0. As Qwen3-VL in
+    transformers, with sections [24, 20, 20]; ggml gives two of the remaining pairs to a fourth axis, whose positions
+    are 0.
 
     Examples
     --------
@@ -128,23 +128,23 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     ((1.0, 0.0, 0.0, 0.125), (0.0, 0.5, 0.0, 0.0), (0.0, 0.0, 0.25, 0.0))
     """
     row, sizes = as_row(frequencies), _sections(sections, len(frequencies))
-    dealt = in_turn(len(row), sizes)
-    got = [dealt.count(axis) for axis in range(len(sizes))]
+    axis_of = strided_axes(len(row), sizes)
+    got = [axis_of.count(axis) for axis in range(len(sizes))]
     if got != sizes:
-        raise ArgumentValueError("sections", f"be what dealing {len(row)} pairs in turn can give, {brief(got)}", sizes)
-    return assigned(row, dealt)
+        raise ArgumentValueError("sections", f"fit {len(row)} pairs assigned alternately, as {brief(got)} do", sizes)
+    return rows_by_axis(row, axis_of)
 
 
 def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     """
-    Deal frequencies out to the axes in turn, and put those of each axis side by side: Pixtral.
+    Assign frequencies to the axes alternately, and put those of each axis together: Pixtral.
 
     Parameters
     ----------
     frequencies : tuple of float
         Radians per position.
     axes : int
-        How many axes there are, at most as many as pairs.
+        The number of axes, at most the number of pairs.
 
     Returns
     -------
@@ -160,9 +160,9 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
 
     Notes
     -----
-    As Pixtral in transformers: the frequencies of the whole head, of which the rows of patches have those of even
-    index, in the first pairs, and the columns those of odd index. Where the pairs stay where they are, it is `strided`
-    with sections as equal as can be.
+    As Pixtral in transformers: of the frequencies of the whole head, the patch rows get those of even index, in the
+    first pairs, and the patch columns those of odd index. `strided` with equal sections assigns the same frequencies
+    without moving pairs.
 
     Examples
     --------
@@ -185,23 +185,23 @@ class Rng(Protocol):
 
 def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tuple[tuple[Row, Row], ...]:
     """
-    Draw the frequencies that RoPE-Mixed starts to learn from: each pair turns with both axes, in a direction.
+    Draw the initial frequencies of RoPE-Mixed: each pair depends on both axes, along a random direction.
 
     Parameters
     ----------
     rotary_dim : int
-        How many features of a head turn; a positive multiple of 4.
+        How many features of a head are rotated; a positive multiple of 4.
     heads : int
-        How many heads there are, each with a direction of its own.
+        The number of heads, each with its own direction.
     rng : random.Random or numpy.random.Generator
         Draws the directions: one ``rng.random()`` for each head.
     base : float, optional
-        As of `frequencies`.
+        The base, as for `frequencies`.
 
     Returns
     -------
     tuple
-        Radians per position, ``(heads, 2, rotary_dim // 2)``: an array of them goes through `cos_sin`.
+        Radians per position, ``(heads, 2, rotary_dim // 2)``; pass an array of them to `cos_sin`.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     Notes
     -----
     Heo et al., *Rotary Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2, initialised as by
-    its authors (naver-ai/rope-vit): the first half of the pairs turns along a random direction, the other across it.
+    its authors (naver-ai/rope-vit): the first half of the pairs along a random direction, the other perpendicular.
 
     Examples
     --------
@@ -238,21 +238,21 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     # fᵢ = base^(−4i/d),  i = 0 … d/4 − 1
     f = [b ** (-4 * i / dim) for i in range(dim // 4)]
 
-    def row(turn: float) -> Row:
-        return tuple(g * math.cos(a) for a in (turn, turn + math.pi / 2) for g in f)
+    def row(angle: float) -> Row:
+        return tuple(g * math.cos(a) for a in (angle, angle + math.pi / 2) for g in f)
 
     # cos(a − π/2) = sin a
     directions = [2 * math.pi * rng.random() for _ in range(n)]
     return tuple((row(a), row(a - math.pi / 2)) for a in directions)
 
 
-def in_turn(pairs: int, sections: Sequence[int], /) -> list[int]:
-    """Return the axis of each pair, dealt out in turn to those that have not their section yet, then to the first."""
+def strided_axes(pairs: int, sections: Sequence[int], /) -> list[int]:
+    """Return the axis of each pair: the axes alternate; an axis whose section is full is replaced by the first."""
     n = len(sections)
     return [i % n if i < n * sections[i % n] else 0 for i in range(pairs)]
 
 
-def assigned(row: Row, axis_of: Sequence[int], /) -> tuple[Row, ...]:
+def rows_by_axis(row: Row, axis_of: Sequence[int], /) -> tuple[Row, ...]:
     """Return one row per axis, with the frequency of each pair in the row of its axis."""
     return tuple(
         tuple(f if axis == a else 0.0 for f, axis in zip(row, axis_of, strict=True)) for a in range(max(axis_of) + 1)
@@ -260,6 +260,7 @@ def assigned(row: Row, axis_of: Sequence[int], /) -> tuple[Row, ...]:
 
 
 def _sections(sections: Sequence[int], pairs: int) -> list[int]:
+    """Return the argument `sections` as a list; raise unless it holds positive integers that sum to `pairs`."""
     if not isinstance(sections, tuple | list):
         raise ArgumentTypeError("sections", "be a sequence of integers", sections)
     sizes = [integer("sections", size) for size in sections]

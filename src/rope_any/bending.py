@@ -1,9 +1,9 @@
 """
-What bends a table rather than the frequencies: Table -> BentTable.
+Scale or mix a cos/sin table after it is made: Table -> BentTable.
 
-Tables that are scaled by the position (`xpos`, `temperature`) or mixed (`fope`) are no rotations: `rotate` and `Rope`
-take them as any table, but there is no inverse. Positions are those that the table was made of, with one axis.
-Differences and sums of positions are exact: in float64, or where the library has none in int32, which must hold them.
+The results of `xpos`, `temperature` (scaled by position) and `fope` (mixed frequencies) are not rotations: `rotate`
+and `Rope` accept them, but not for the inverse. Pass the positions of the table; they have one axis. Differences and
+sums of positions are exact: in float64, or in int32, which they must fit, if the library has no float64.
 """
 
 import math
@@ -26,25 +26,25 @@ def xpos(
     gamma: float = 0.4,
 ) -> tuple[BentTable, BentTable]:
     """
-    Let scores decay with distance, fast pairs most: xPos.
+    Make scores decay with distance, fastest for fast pairs: xPos.
 
     Parameters
     ----------
     table : Table
         Of the positions, ``(*positions.shape, pairs)``.
     positions : array, int, range or sequence of numbers
-        Where the tokens stand.
+        The positions of the tokens.
     centre : int
-        The position whose queries and keys keep their size, in tokens; the same for all that meet in a score.
+        The position at which the scale is 1; use the same for all queries and keys that form scores.
     scale_base : float, optional
-        Tokens over which pair i decays by ζᵢ.
+        The distance in tokens over which pair i decays by ζᵢ.
     gamma : float, optional
-        How far the decay of the fastest pair is from 0.
+        γ in ζᵢ, which keeps the decay of the fastest pair above 0.
 
     Returns
     -------
     tuple of BentTable
-        For queries, cos and sin times ``ζᵢ ** ((p - centre) / scale_base)``; and for keys, divided by it.
+        For queries, cos and sin times ``ζᵢ ** ((p - centre) / scale_base)``; for keys, divided by it.
 
     Raises
     ------
@@ -55,16 +55,15 @@ def xpos(
 
     Notes
     -----
-    Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, where pairs are
-    counted from 0 and d is twice their number. The score of a query at m and a key at n has
-    ``ζᵢ ** ((m - n) / scale_base)``, whatever the centre is. torchscale, flash-attn, rotary-embedding-torch and
-    x-transformers take half of the current length for it (torchscale rounds up, the others down), so that keys from a
-    cache don't fit the queries of a longer sequence.
+    Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, with pairs
+    counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by
+    ``ζᵢ ** ((m - n) / scale_base)`` for any centre. torchscale, flash-attn, rotary-embedding-torch and x-transformers
+    use half of the current length as the centre (torchscale rounds up, the others down), so keys in a cache don't match
+    the queries of a longer sequence.
 
-    A float32 scale of the fastest pair leaves its range at 36 000 tokens from the centre (with the defaults; in general
-    at ``87 * scale_base / ln(1 / ζ₀)``): it is zero on one side and infinite on the other, and scores are then not
-    numbers. A key in float16 leaves its range after 4 500 tokens. So the centre belongs in the middle of the longest
-    context, not at its beginning.
+    The float32 scale of the fastest pair overflows at 36 000 tokens from the centre (with the defaults; in general at
+    ``87 * scale_base / ln(1 / ζ₀)``): it is zero on one side, infinite on the other, and scores become NaN. A float16
+    key overflows after 4 500 tokens. So put the centre in the middle of the longest context, not at its beginning.
 
     Examples
     --------
@@ -98,24 +97,24 @@ def fope(
     sine_padding: float,
 ) -> BentTable:
     """
-    Let each pair turn by a sum of frequencies: FoPE, Fourier position embedding.
+    Give each pair a mixture of the cosines and sines of several frequencies: FoPE, Fourier position embedding.
 
     Parameters
     ----------
     table : Table
-        ``(seq, kept)`` or ``(batch, seq, kept)``, of the frequencies that are kept: those above ``2π / M``, with M
-        the trained length in tokens.
+        ``(seq, kept)`` or ``(batch, seq, kept)``, of the kept frequencies: those above ``2π / M``, with M the trained
+        length in tokens.
     cos_coefficients, sin_coefficients : array
-        ``(kept, out)``, or ``(heads, kept, out)`` where each head has its own; gradients reach them.
+        ``(kept, out)``, or ``(heads, kept, out)`` if each head has its own; they receive gradients.
     pairs : int
-        Of the result; those behind the first `out` are padded.
+        The number of pairs of the result; those after the first `out` are padded.
     sine_padding : {0.0, 1.0}
-        The sine of the pairs that are padded; their cosine is 1.
+        The sine of the padded pairs; their cosine is 1.
 
     Returns
     -------
     BentTable
-        ``(..., seq, pairs)``; with heads, ``(1 or batch, heads, seq, pairs)``. Of the dtype of the table.
+        ``(..., seq, pairs)``; with heads, ``(1 or batch, heads, seq, pairs)``. Its dtype is that of the table.
 
     Raises
     ------
@@ -126,15 +125,15 @@ def fope(
 
     Notes
     -----
-    Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``. The product
-    is the library's own, with the digits that it keeps.
+    Hua et al., *Fourier Position Embedding*, arXiv:2412.17739: ``cos' = cos @ C`` and ``sin' = sin @ S``, by the
+    library's own matmul and at its precision.
 
     The authors' code, SGLang 0.5.23 and vLLM 0.33 pad the sine with 1, which adds the other feature of the pair;
-    another revision of vLLM pads with 0, and the pair passes through. Take what the checkpoint was trained with. Where
-    the coefficients are to be divided by their sum over the kept frequencies (``fourier_norm`` of the authors' code,
-    off by default), divide them before.
-    vLLM and SGLang have coefficients for each head of the keys: for the queries of grouped heads repeat them, and give
-    a `Rope` the tables of queries and of keys as a pair.
+    another revision of vLLM pads with 0, and the pair passes through. Use the padding of the checkpoint's training. If
+    the coefficients should be divided by their sum over the kept frequencies (``fourier_norm`` of the authors' code,
+    off by default), divide them before the call.
+    vLLM and SGLang have coefficients for each key head: repeat them for the queries of grouped heads, and pass the
+    tables of queries and of keys to a `Rope` as a pair.
 
     Examples
     --------
@@ -173,7 +172,7 @@ def fope(
 
     xp = lib.xp
 
-    def mixed(part: Array, coefficients: Array, padding: float) -> Array:
+    def mix(part: Array, coefficients: Array, padding: float) -> Array:
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
@@ -182,7 +181,7 @@ def fope(
         rest = xp.full(shape, padding, dtype=part.dtype, **lib.device_kwargs(part))
         return xp.concat([product, rest], axis=-1)
 
-    return BentTable(mixed(table.cos, cos_coefficients, 1), mixed(table.sin, sin_coefficients, sine_padding))
+    return BentTable(mix(table.cos, cos_coefficients, 1), mix(table.sin, sin_coefficients, sine_padding))
 
 
 def temperature(
@@ -195,25 +194,25 @@ def temperature(
     offset: int = 0,
 ) -> BentTable:
     """
-    Sharpen attention step by step beyond the trained length: the temperature of Llama 4 and Ministral 3.
+    Scale queries by a factor that grows with the position, in steps: the temperature of Llama 4 and Ministral 3.
 
     Parameters
     ----------
     table : Table
         Of the positions, ``(*positions.shape, pairs)``.
     positions : array, int, range or sequence of numbers
-        Where the tokens stand; negative ones (padding) keep their size.
+        The positions of the tokens; the scale of negative ones (padding) is 1.
     beta : float
-        How much (``attn_scale``, ``llama_4_scaling_beta``).
+        β in the scale below (``attn_scale``, ``llama_4_scaling_beta``).
     original_length : int
-        Tokens from one step to the next (``floor_scale``, ``original_max_position_embeddings``).
+        The length of a step in tokens (``floor_scale``, ``original_max_position_embeddings``).
     offset : int, optional
-        Added to the positions: 1 in Llama 4.
+        A number added to the positions: 1 in Llama 4.
 
     Returns
     -------
     BentTable
-        For queries: cos and sin times ``1 + beta * log(1 + floor((p + offset) / original_length))``.
+        The table for queries: cos and sin times ``1 + beta * log(1 + floor((p + offset) / original_length))``.
 
     Raises
     ------
@@ -226,11 +225,11 @@ def temperature(
     -----
     After Nakanishi, *Scalable-Softmax Is Superior for Attention*, arXiv:2501.19399. Keys keep the plain table. Llama 4
     (beta 0.1, original_length 8192, offset 1) scales the queries of its layers without rotary embedding; transformers
-    counts there from the beginning of the cache, whatever the position ids are. Ministral 3 and Mistral 4 (offset 0)
+    counts there from the beginning of the cache and ignores position ids. Ministral 3 and Mistral 4 (offset 0)
     scale the queries of all layers, and all of their features.
 
-    The table scales the features that turn, no others. Where features pass through (partial rotary, Mistral 4), or none
-    turns (Llama 4), a `Rope` of zero frequencies over the whole head scales them all.
+    The table scales only the rotary slice. If features pass through (partial rotary, Mistral 4), or none is rotated
+    (Llama 4), use a `Rope` of zero frequencies over the whole head to scale all of them.
 
     Examples
     --------
@@ -241,7 +240,7 @@ def temperature(
     >>> table = rope.table(p)
     >>> q, k = rope(*np.ones((2, 1, 8, 10, 64)), (bending.temperature(table, p, **steps), table))
 
-    Where nothing turns:
+    For a layer without rotary embedding:
 
     >>> still = Rope((0.0,) * 32, pairing="half")
     >>> warm = bending.temperature(still.table(p), p, offset=1, **steps)
@@ -255,19 +254,20 @@ def temperature(
     p = whole + int32("offset", offset)
     if part is not None:
         p = p + xp.astype(xp.floor(part), p.dtype)
-    p = xp.maximum(p, xp.zeros_like(p))  # clip of array-api-compat has the host wait for CuPy
+    p = xp.maximum(p, xp.zeros_like(p))  # array-api-compat's clip synchronises with CuPy's GPU
     # 1 + β·ln(1 + ⌊p / L⌋)
     steps = xp.floor(p / length) if p.dtype == xp.float64 else _real(lib, p // length)
     return _scaled(lib, table, (1 + b * xp.log1p(steps))[..., None])
 
 
 def _require_table(table: object) -> None:
+    """Raise unless the argument `table` is a `Table`."""
     if not isinstance(table, Table):
-        raise ArgumentTypeError("table", "be a Table, as cos_sin and Rope.table make them", Text(type(table).__name__))
+        raise ArgumentTypeError("table", "be a Table, as cos_sin and Rope.table return it", Text(type(table).__name__))
 
 
 def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
-    """Return the library of a table, and its positions as `as_numbers` does."""
+    """Return the library of a table and its positions in two parts, as `as_numbers` does; raise unless they match."""
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)
@@ -281,10 +281,11 @@ def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array 
 
 
 def _real(lib: Library, x: Array) -> Array:
-    """Return float64 as it is, and integers in float32."""
+    """Return a float64 array unchanged, and integers in float32."""
     return x if x.dtype == lib.xp.float64 else lib.cast(x, lib.xp.float32)
 
 
 def _scaled(lib: Library, table: Table, scale: Array) -> BentTable:
+    """Return cos and sin of a table times `scale`."""
     scale = lib.cast(scale, table.cos.dtype)
     return BentTable(table.cos * scale, table.sin * scale)

@@ -1,7 +1,7 @@
 """
 Export a `Rope` as an ONNX model that rotates queries and keys.
 
-The source that turns arrays is run once on values of a graph (ndonnx's), and what it does to them is the model.
+This library's own code is run once on symbolic ndonnx arrays; the graph of the operations that it calls is the model.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 Var: TypeAlias = Any
-"""A value of the graph that is being built."""
+"""A value of the graph (spox's Var)."""
 
 _DTYPES = ("float32", "float16", "bfloat16")
-_LARGEST = 2**31 - 2**20  # bytes: a file of ONNX ends at 2 GiB, and something is left for all but tables
+_MAX_TABLE_BYTES = 2**31 - 2**20  # an ONNX file has at most 2 GiB; the rest is for everything but the tables
 
 
 def export(
@@ -33,45 +33,45 @@ def export(
     operator_length: int | None = None,
 ) -> "ModelProto":
     """
-    Return a rotation as an ONNX model.
+    Export a rotation as an ONNX model.
 
     Parameters
     ----------
     rope : Rope
         The rotation, of any pairing, start, blocks and number of axes.
     head_dim : int, optional
-        How many features a head has; by default those that turn, and those before `start`.
+        How many features a head has; by default those up to the end of the rotary slice.
     dtype : {"float32", "float16", "bfloat16"}, optional
-        Of the queries and keys that go in and come out.
+        The dtype of the queries and keys, input and output.
     operator_length : int, optional
-        In tokens. Let the standard operator ``RotaryEmbedding`` turn, for runtimes that have a kernel for it, by a
-        table of the positions from 0 to ``operator_length - 1`` that is part of the model. By default the model makes
-        its table from the positions, whichever they are, by elementary operators.
+        In tokens. If given, the model uses the standard operator ``RotaryEmbedding``, for runtimes that have a kernel
+        for it, with a table of the positions from 0 to ``operator_length - 1`` inside the model. By default the model
+        computes its table from any positions by elementary operators.
 
     Returns
     -------
     onnx.ModelProto
         Its inputs are ``q``, ``(batch, heads, seq, head_dim)``, ``k``, ``(batch, kv_heads, seq, head_dim)``, and
         ``positions``, int64, ``(batch, seq)``, or with frequencies of n rows ``(batch, seq, n)``; its outputs
-        ``q_turned`` and ``k_turned``. Only head_dim and n are fixed.
+        ``q_rotated`` and ``k_rotated``. Only head_dim and n are fixed.
 
     Raises
     ------
     ModuleNotFoundError
-        If ndonnx is missing, which the extra ``onnx`` brings.
+        If ndonnx is missing (the extra ``onnx`` installs it).
     TypeError
         If an argument is of another kind.
     ValueError
-        If `head_dim` is less than what turns, the dtype is none of the three, `operator_length` is not positive, or too
-        long for a file; or if it is given for a rotation of several axes or blocks, or whose start is not 0, which the
-        operator doesn't know.
+        If `head_dim` is too small for the rotary slice, the dtype is none of the three, or `operator_length` is not
+        positive or makes the file too large; or if it is given for a rotation with several axes, blocks, or a start
+        other than 0, which the operator doesn't support.
 
     Notes
     -----
-    The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, and features are turned in
-    float32, whatever the dtype. It takes a few float64 operations on the positions, and a float32 cosine that is as
-    good as that of ONNX Runtime on a CPU. The opset is 21. The operator is of opset 23, and is given tables of the
-    dtype of the queries: those of half precision err by up to half a unit of that precision.
+    The table errs by less than 1.2e-7 at any integer position below 2³¹ in magnitude, and features are rotated in
+    float32 for any dtype. The runtime needs a few float64 operations on the positions, and a float32 cosine as exact as
+    that of ONNX Runtime on a CPU. The opset is 21. The operator is of opset 23, with tables in the dtype of the
+    queries: in half precision they err by up to half an ulp.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def export(
     >>> rope = Rope(frequencies(64), pairing="half")
     >>> model = onnx.export(rope, head_dim=128)
     >>> [value.name for value in model.graph.output]
-    ['q_turned', 'k_turned']
+    ['q_rotated', 'k_rotated']
     """
     if not isinstance(rope, Rope):
         raise ArgumentTypeError("rope", "be a Rope", rope)
@@ -96,18 +96,18 @@ def export(
 
     q, k = (argument(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
     positions = argument("int64", "batch", "seq", *axes)
-    turned = _traced(rope, q, k, positions) if length is None else _by_operator(rope, length, q, k, positions)
-    outputs = dict(zip(("q_turned", "k_turned"), turned, strict=True))
+    rotated = _rotate_traced(rope, q, k, positions) if length is None else _rotate_by_op(rope, length, q, k, positions)
+    outputs = dict(zip(("q_rotated", "k_rotated"), rotated, strict=True))
     model: ModelProto = spox.build({"q": q, "k": k, "positions": positions}, outputs)
     model.doc_string = repr(rope)
-    _store_apart(model.graph)
+    _move_constants(model.graph)
     return model
 
 
 def _spox() -> Any:
-    """Return the module that builds graphs, or say what brings it."""
+    """Import spox, which builds graphs; raise an error that names the extra if a package is missing."""
     try:
-        import ndonnx  # noqa: F401  # does it come up?
+        import ndonnx  # noqa: F401  # test whether it is installed
         import spox
     except ModuleNotFoundError as error:
         msg = f'export needs {error.name}, which is missing; install it by: pip install "rope-any[onnx]"'
@@ -115,8 +115,8 @@ def _spox() -> Any:
     return spox
 
 
-def _traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Turn by this library's own source, in float32."""
+def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
+    """Rotate graph values by this library's own code, in float32."""
     import ndonnx
     from spox.opset.ai.onnx import v21 as onnx
 
@@ -128,15 +128,15 @@ def _traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
     return tuple(cast(x.unwrap_spox(), dtype) for x in rope(q, k, ndonnx.asarray(positions)))
 
 
-def _by_operator(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Turn by the standard operator and a table of the positions below `length`."""
+def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
+    """Rotate graph values by the standard operator, with a table of the positions below `length`."""
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)
     if rope.start or rope.blocks != 1 or not isinstance(rope.frequencies[0], float):
         wanted, got = "be None unless `rope` has one axis, one block and start=0", Text(f"{length} for {rope}")
         raise ArgumentValueError("operator_length", wanted, got)
-    if (size := 2 * length * pairs * dtype.itemsize) > _LARGEST:
+    if (size := 2 * length * pairs * dtype.itemsize) > _MAX_TABLE_BYTES:
         got = Text(f"{length}, which makes {size / 2**30:.3g} GiB")
         raise ArgumentValueError("operator_length", "make tables of less than 2 GiB", got)
     cos, sin = (onnx.const(part.astype(dtype)) for part in rope.table(np.arange(length)))
@@ -144,8 +144,8 @@ def _by_operator(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tup
     return tuple(onnx.rotary_embedding(x, cos, sin, positions, **options) for x in (q, k))
 
 
-def _store_apart(graph: "GraphProto") -> None:
-    """Make constants of nodes initializers: fewer nodes, and large ones can be kept outside of the file."""
+def _move_constants(graph: "GraphProto") -> None:
+    """Replace constant nodes of an ONNX graph by initializers; large ones can then be stored outside of the file."""
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:

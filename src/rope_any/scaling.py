@@ -1,9 +1,9 @@
 """
 Extend the context of a model: rescale its frequencies, and compute the attention factor that goes with them.
 
-Each scheme takes the frequencies of one row, in radians per position, and returns as many; so schemes compose. Lengths
-are counted in tokens. Host numbers only: learned frequencies (an array) take a scheme as a multiplier, the quotient of
-the scaled and the plain host frequencies.
+Each scheme takes one row of frequencies in radians per position and returns a row of the same length, so schemes can be
+combined. Lengths are in tokens. Frequencies are Python numbers; multiply learned frequencies (an array) by the ratio of
+the scaled and the unscaled frequencies.
 """
 
 import math
@@ -30,7 +30,7 @@ __all__ = [
 
 def linear(frequencies: Sequence[float], factor: float, /) -> Row:
     """
-    Slow all pairs down alike: position interpolation.
+    Divide all frequencies by one factor: position interpolation.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def linear(frequencies: Sequence[float], factor: float, /) -> Row:
     Notes
     -----
     Chen et al., *Extending Context Window of Large Language Models via Positional Interpolation*, arXiv:2306.15595.
-    Some engines divide the positions instead, which is the same; TransformerEngine changes the divisor beyond the
-    extended length, which is not.
+    Some engines divide the positions instead, with the same result; TransformerEngine changes the divisor beyond the
+    extended length, with another result.
 
     Examples
     --------
@@ -74,12 +74,12 @@ def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
     Returns
     -------
     tuple of float
-        Those of ``base * factor ** (d / (d - 2))``, which is ``fᵢ * factor ** (-i / (pairs - 1))``.
+        The frequencies of ``base * factor ** (d / (d - 2))``: ``fᵢ * factor ** (-i / (pairs - 1))``.
 
     Notes
     -----
-    The form with the exponent, by bloc97 (2023). vLLM's ``ntk`` is another, after kexue.fm/archives/9706; diffusers
-    multiplies the base by the factor without an exponent: `frequencies` of ``base * factor`` does that.
+    The form with an exponent, by bloc97 (2023). vLLM's ``ntk`` is another one, from kexue.fm/archives/9706; diffusers
+    multiplies the base by the factor without an exponent: use `frequencies` with ``base * factor``.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def ntk(frequencies: Sequence[float], factor: float, /) -> Row:
 
 def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float, trained_length: float) -> Row:
     """
-    Scale as `ntk` by as much as a length asks for.
+    Scale as `ntk`, by a factor that grows with the sequence length: dynamic NTK.
 
     Parameters
     ----------
@@ -104,21 +104,22 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
     factor : float
         The factor of the config.
     length : float
-        Of the sequence, in tokens; up to `trained_length` nothing changes.
+        The sequence length in tokens; up to `trained_length` nothing changes.
     trained_length : float
-        What the model was trained on (``max_position_embeddings``).
+        The length that the model was trained for, in tokens (``max_position_embeddings``).
 
     Returns
     -------
     tuple of float
-        Those of `ntk` with ``factor * n / M - (factor - 1)``, where n is the larger length and M the trained one.
+        The frequencies of `ntk` with the factor ``factor * n / M - (factor - 1)``; n is the larger of the two lengths,
+        M the trained one.
 
     Notes
     -----
     By emozilla (2023), as in transformers. vLLM and SGLang build one table for the length ``M * factor`` and use it for
     every length; keras-hub divides all frequencies instead.
 
-    Keys that were turned at one length don't fit queries at another: turn them again (see `Rope.apply`).
+    Keys rotated for one length don't match queries of another: rotate them again (see `Rope.apply`).
 
     Examples
     --------
@@ -141,7 +142,7 @@ def ntk_by_parts(
     beta: float = 32.0,
 ) -> Row:
     """
-    Interpolate the pairs that never complete a turn within the trained length, keep those that complete many.
+    Interpolate the pairs that never complete a full turn within the trained length, keep those that complete many.
 
     Parameters
     ----------
@@ -152,18 +153,18 @@ def ntk_by_parts(
     original_length : float
         The trained length in tokens.
     alpha, beta : float, optional
-        Turns within the trained length up to which a pair is interpolated, and from which on it is kept. Where they
-        are equal, the ramp is a step.
+        Numbers of full turns within the trained length: up to `alpha` a pair is interpolated, from `beta` on it is
+        kept. If they are equal, the ramp is a step.
 
     Returns
     -------
     tuple of float
-        ``(1 - γ) f / factor + γ f``, where γ climbs from 0 to 1 between `alpha` and `beta` turns.
+        ``(1 - γ) f / factor + γ f``, where γ rises from 0 to 1 between `alpha` and `beta` turns.
 
     Notes
     -----
-    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. `yarn` as engines
-    have it is linear in the index of the pair.
+    Peng et al., *YaRN*, arXiv:2309.00071, section 3.2: the ramp is linear in the number of turns. In `yarn`, as
+    engines implement it, it is linear in the pair index.
 
     Examples
     --------
@@ -173,7 +174,7 @@ def ntk_by_parts(
     """
     row, s, length = as_row(frequencies), positive("factor", factor), positive("original_length", original_length)
     a, b = _ordered("alpha", alpha, "beta", beta)
-    # r = L f / 2π,  γ = (r − α) / (β − α), and a step where α = β
+    # r = L f / 2π,  γ = (r − α) / (β − α), and a step if α = β
     turns = (abs(f) * length / (2 * math.pi) for f in row)
     ramps = (_clip((r - a) / (b - a)) if a < b else float(r > a) for r in turns)
     return tuple(_blend(f / s, f, ramp) for f, ramp in zip(row, ramps, strict=True))
@@ -191,7 +192,7 @@ def yarn(
     truncate: bool = True,
 ) -> Row:
     """
-    Interpolate slow pairs and keep fast ones, with a ramp over the index of the pair: YaRN.
+    Interpolate slow pairs and keep fast ones, with a ramp over the pair index: YaRN.
 
     Parameters
     ----------
@@ -200,13 +201,13 @@ def yarn(
     factor : float
         How many times longer the context becomes.
     base : float
-        Of the frequencies: it says at which index a pair completes a number of turns.
+        The base of the frequencies, from which follows which pair completes a given number of turns.
     original_length : float
         The trained length in tokens.
     beta_fast, beta_slow : float, optional
-        Turns within the trained length where the ramp begins, and where it ends.
+        Numbers of turns within the trained length at the ends of the ramp: fast pairs are kept, slow ones interpolated.
     truncate : bool, optional
-        Round the ends of the ramp outwards to whole indices.
+        Whether to round the ends of the ramp outwards to whole indices.
 
     Returns
     -------
@@ -215,9 +216,9 @@ def yarn(
 
     Notes
     -----
-    Peng et al., arXiv:2309.00071; the ramp as in its authors' code and in transformers, whose ends are held within
-    ``[0, d - 1]``. transformers 5.23 doesn't see ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13 has
-    the ramp the other way round.
+    Peng et al., arXiv:2309.00071; the ramp is that of its authors' code and of transformers, its ends clipped to
+    ``[0, d - 1]``. transformers 5.23 ignores ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13
+    reverses the ramp.
 
     Examples
     --------
@@ -234,7 +235,7 @@ def yarn(
     d = 2 * len(row)
 
     def index(turns: float) -> float:
-        # i(n) = d·ln(L / 2πn) / (2 ln b): the pair that completes n turns within L
+        # i(n) = d·ln(L / 2πn) / (2 ln b): the pair that completes n full turns within L
         return d * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(b))
 
     low, high = index(fast), index(slow)
@@ -259,16 +260,16 @@ def dynamic_yarn(
     truncate: bool = True,
 ) -> Row:
     """
-    Scale as `yarn` by as much as a length asks for.
+    Scale as `yarn`, by a factor that grows with the sequence length: dynamic YaRN.
 
     Parameters
     ----------
     frequencies : tuple of float
         Radians per position.
     base : float
-        Of the frequencies.
+        The base of the frequencies.
     length : float
-        Of the sequence, in tokens; up to `original_length` nothing changes.
+        The sequence length in tokens; up to `original_length` nothing changes.
     original_length : float
         The trained length in tokens.
     beta_fast, beta_slow, truncate : optional
@@ -277,13 +278,13 @@ def dynamic_yarn(
     Returns
     -------
     tuple of float
-        Those of `yarn` with the factor ``length / original_length``, or as they came.
+        The frequencies of `yarn` with the factor ``length / original_length``; unchanged if that is at most 1.
 
     Notes
     -----
     Dynamic scaling of arXiv:2309.00071, section 3.4, as in its authors' code; no maintained engine has it. The
-    attention factor is `yarn_attention_factor` of the same quotient. Keys that were turned at one length don't fit
-    queries at another.
+    attention factor is `yarn_attention_factor` of the same ratio. Keys rotated for one length don't match queries of
+    another.
 
     Examples
     --------
@@ -326,7 +327,7 @@ def longrope(
     original_length : float
         The trained length in tokens.
     length : float
-        Of the sequence, in tokens: the long list is for lengths above `original_length`.
+        The sequence length in tokens; above `original_length` the long list is used.
 
     Returns
     -------
@@ -335,10 +336,9 @@ def longrope(
 
     Notes
     -----
-    Ding et al., *LongRoPE*, arXiv:2402.13753. Engines differ in how they choose: transformers by the largest position
-    plus one, SGLang by any position above the length (so it changes over one token later), vLLM once by the length that
-    it is set up for, mlx-lm always takes the long list. Keys that were turned with one list don't fit queries of the
-    other.
+    Ding et al., *LongRoPE*, arXiv:2402.13753. Engines select the list by different rules: transformers by the largest
+    position plus one, SGLang by any position above the length (so one token later), vLLM once by the length that it is
+    configured for; mlx-lm always uses the long list. Keys rotated with one list don't match queries of the other.
 
     Examples
     --------
@@ -381,18 +381,18 @@ def llama3(
     original_length : float
         The trained length in tokens.
     low_freq_factor, high_freq_factor : float
-        Turns within the trained length up to which a pair is interpolated, and from which on it is kept. Where they
-        are equal (Llama 4 Scout), the ramp is a step.
+        Numbers of full turns within the trained length: up to the first a pair is interpolated, from the second on it
+        is kept. If they are equal (Llama 4 Scout), the ramp is a step.
 
     Returns
     -------
     tuple of float
-        ``(1 - t) f / factor + t f``, where t climbs from 0 to 1 between the two numbers of turns.
+        ``(1 - t) f / factor + t f``, where t rises from 0 to 1 between the two numbers of turns.
 
     Notes
     -----
     As published with Llama 3.1 (with 8, 1, 4 and 8192). It is `ntk_by_parts` with other names and no defaults. MaxText
-    has its own constants in place of those of the config; llama.cpp keeps the divisors as a tensor of the file.
+    uses its own constants instead of those of the config; llama.cpp stores the divisors as a tensor in the file.
 
     Examples
     --------
@@ -407,14 +407,14 @@ def llama3(
 
 def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     """
-    Let only the fastest pairs turn, and hold the others still: p-RoPE.
+    Keep the frequencies of the fastest pairs and set the others to 0: p-RoPE.
 
     Parameters
     ----------
     frequencies : tuple of float
         Radians per position, of the whole head.
     proportion : float
-        Of the features that turn, from 0 to 1.
+        The share of the features that are rotated, from 0 to 1.
 
     Returns
     -------
@@ -424,8 +424,8 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     Notes
     -----
     Barbero et al., *Round and Round We Go!*, arXiv:2410.06205, as in Gemma 4. It is not partial rotary: there the
-    exponents run over the features that turn, and the pairs are formed among these alone. transformers divides by a
-    ``factor`` besides, which vLLM 0.33 and SGLang 0.5.23 don't; `linear` does that here.
+    exponents run over the rotary slice, and pairs are formed within it. transformers also divides by a ``factor``,
+    which vLLM 0.33 and SGLang 0.5.23 don't; use `linear` for that.
 
     Examples
     --------
@@ -436,8 +436,8 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     row, p = as_row(frequencies), real("proportion", proportion)
     if not 0 <= p <= 1:
         raise ArgumentValueError("proportion", "be between 0 and 1", p)
-    turning = int(p * 2 * len(row) // 2)
-    return tuple(f if i < turning else 0.0 for i, f in enumerate(row))
+    rotated = int(p * 2 * len(row) // 2)
+    return tuple(f if i < rotated else 0.0 for i, f in enumerate(row))
 
 
 def resonance(frequencies: Sequence[float], /) -> Row:
@@ -447,7 +447,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
     Parameters
     ----------
     frequencies : tuple of float
-        Radians per position, scaled or not; a pair that holds still goes on to.
+        Radians per position, scaled or not; a frequency of 0 stays 0.
 
     Returns
     -------
@@ -456,8 +456,8 @@ def resonance(frequencies: Sequence[float], /) -> Row:
 
     Notes
     -----
-    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It goes on top of any other scheme. No engine that we know of has
-    it; the authors' code makes tables by repeating whole wavelengths.
+    Wang et al., *Resonance RoPE*, arXiv:2403.00071. It can follow any other scheme. No engine that we know of has it;
+    the authors' code makes tables by repeating whole wavelengths.
 
     Examples
     --------
@@ -466,7 +466,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
     >>> [round(2 * math.pi / f, 9) for f in scaling.resonance((1.0, 0.1))]
     [6.0, 63.0]
     """
-    # λ = 2π/f,  f' = 2π/round(λ);  a pair that turns more than once per token keeps a wavelength of one
+    # λ = 2π/f,  f' = 2π/round(λ);  wavelengths below one token become one
     return tuple(
         math.copysign(2 * math.pi / max(round(2 * math.pi / abs(f)), 1), f) if abs(f) > 1e-300 else f
         for f in as_row(frequencies)
@@ -477,25 +477,25 @@ def yarn_attention_factor(
     factor: float, /, *, mscale: float | None = None, mscale_all_dim: float | None = None
 ) -> float:
     """
-    Return what YaRN multiplies cosine and sine by.
+    Return YaRN's attention factor, which multiplies cosine and sine.
 
     Parameters
     ----------
     factor : float
         How many times longer the context becomes.
     mscale, mscale_all_dim : float, optional
-        Of DeepSeek's configs. They count only together, and if neither is 0.
+        Keys of DeepSeek's configs. They are used only if both are given and neither is 0.
 
     Returns
     -------
     float
-        ``m(1)``, or ``m(mscale) / m(mscale_all_dim)``, with ``m(c) = 0.1 c ln(factor) + 1``, and 1 for factors up to 1.
+        ``m(1)``, or ``m(mscale) / m(mscale_all_dim)``, with ``m(c) = 0.1 c ln(factor) + 1``; 1 for factors up to 1.
 
     Notes
     -----
     arXiv:2309.00071, equation 22, where it is a temperature of the scores: multiplying both q and k by m multiplies
-    them by m². With DeepSeek's keys the softmax is scaled by ``m(mscale_all_dim)²`` besides, by the model. mlx-lm takes
-    1 and 0 for keys that are left out, so that one of them alone counts; Grok-1 in SGLang has no factor at all.
+    them by m². With DeepSeek's keys the model also scales scores by ``m(mscale_all_dim)²``. mlx-lm takes 1 and 0 for
+    missing keys, so a single key has an effect; Grok-1 in SGLang has no factor at all.
 
     Examples
     --------
@@ -508,6 +508,7 @@ def yarn_attention_factor(
     s = positive("factor", factor)
 
     def m(c: float) -> float:
+        """Return the paper's factor with the coefficient c."""
         return 0.1 * c * math.log(s) + 1 if s > 1 else 1.0
 
     given = {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
@@ -517,7 +518,7 @@ def yarn_attention_factor(
 
 def longrope_attention_factor(factor: float, /, *, original_length: float) -> float:
     """
-    Return what LongRoPE multiplies cosine and sine by.
+    Return LongRoPE's attention factor, which multiplies cosine and sine.
 
     Parameters
     ----------
@@ -529,12 +530,12 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
     Returns
     -------
     float
-        ``sqrt(1 + ln(factor) / ln(original_length))``, and 1 for factors up to 1.
+        ``sqrt(1 + ln(factor) / ln(original_length))``; 1 for factors up to 1.
 
     Notes
     -----
-    As in Phi-3; not part of the paper (arXiv:2402.13753). A factor that the config states replaces it, which mlx-lm,
-    SGLang 0.5.23 and vLLM 0.33 don't read; PhiMoE states two, for short and for long sequences.
+    As in Phi-3; not part of the paper (arXiv:2402.13753). An attention factor in the config replaces it; mlx-lm, SGLang
+    0.5.23 and vLLM 0.33 don't read that. PhiMoE has two, for short and for long sequences.
 
     Examples
     --------
@@ -549,6 +550,7 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
+    """Return two arguments as floats; raise unless they are positive and in ascending order."""
     low, high = positive(low_name, low), positive(high_name, high)
     if low > high:
         raise ArgumentValueError(high_name, f"be at least `{low_name}`, {low}", high)
@@ -556,9 +558,10 @@ def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[fl
 
 
 def _clip(x: float) -> float:
+    """Clip a number to the range from 0 to 1."""
     return min(max(x, 0.0), 1.0)
 
 
 def _blend(at_0: float, at_1: float, ramp: float) -> float:
-    # (1 − t)·a + t·b, and the ends to the last digit
+    """Return (1 − t)·a + t·b, which is exact at both ends."""
     return at_0 * (1 - ramp) + at_1 * ramp

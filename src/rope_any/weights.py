@@ -1,9 +1,9 @@
 """
 Permute projection weights from one pairing to the other, so that attention scores stay the same.
 
-Which features turn together is a property of a checkpoint: the rows of its query and key projections were trained for
-it. With these rows in another order, head by head, queries and keys come out in the order of the other pairing, and
-their dot products are the same. It is a permutation and nothing else: no number changes, and it can be undone.
+The pairing is a property of a checkpoint: the rows of its query and key projections were trained for it. If these rows
+are reordered in each head, queries and keys have the feature order of the other pairing, and their dot products stay
+the same. It is only a permutation: no number changes, and it can be undone.
 """
 
 import math
@@ -27,12 +27,12 @@ NAMES: Mapping[str, int] = {
     **{f"*.{name}.{kind}": -1 for name in _PROJECTIONS.split() for kind in _VECTORS},
     **{f"*.{name}.*{kind}": -1 for name in _NORMS.split() for kind in ("weight", "bias")},
 }
-"""What queries and keys are projected and normalised by in most checkpoints, and the axis of their features."""
+"""Name patterns of query and key projections and norms in most checkpoints -> the axis of their features."""
 
-_LEAVES = (".weight", ".bias", ".kernel")  # what is called so is part of a module, with all that lies beside it
-# What else makes queries or keys: alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
+_LEAVES = (".weight", ".bias", ".kernel")  # a tensor of such a name belongs to a module, as do the others in it
+# Other modules that compute queries or keys, alone or with values (wq_b, qkv_proj, query_key_value, c_attn).
 _OF_QUERIES_OR_KEYS = re.compile(r"(\b|_)w?[qk](\b|_)|qk|kv|query|key|c_attn")
-# What a module has beside its weight, by names in use: of the features that it makes, or of those that it is given.
+# Common names of a module's other tensors: those with output features, and those with input features.
 _OF_OUTPUT = re.compile(r"(weight[._]+)?(scales|zeros)|weight[._]+(scale(_inv)?|zero_point)|SCB")
 _OF_INPUT = re.compile(r"lora_A\b.*|(input|pre_quant|smooth|act)[\w.]*(scales?|zero_point)")
 _NUMBER = re.compile(r"(?:^|\.)\d+\.")
@@ -56,33 +56,33 @@ def convert(
     heads: tuple[int, int] | None = None,
 ) -> X:
     """
-    Reorder a weight of queries or keys, so that under another pairing they have the same scores.
+    Reorder a query or key weight for another pairing; attention scores stay the same.
 
     Parameters
     ----------
     w : array
-        What makes queries or keys: a projection, its bias, the B of its LoRA, the weight of a norm of queries or keys;
-        of any dtype. One axis has the features of heads, head after head.
+        A tensor that computes queries or keys: a projection, its bias, the B of its LoRA, or the weight of a query or
+        key norm; of any dtype. One axis has the features of all heads, head after head.
     head_dim : int
         How many features a head has.
     source, target : {"half", "interleaved"}
-        The pairing that w was trained for, and the one that it will be used with.
+        The pairing that w was trained for, and the pairing to convert it to.
     axis : int, optional
         The axis of the features: 0 for weights of torch, ``(out, in)``; -1 for kernels of JAX, ``(in, out)`` or
         ``(in, heads, head_dim)``.
     rotary_dim : int, optional
-        How many features of a head turn; all from `start` on by default.
+        How many features of a head are rotated; by default all from `start` on.
     start : int, optional
-        The first feature of a head that turns.
+        The first rotated feature of a head.
     heads : tuple of int, optional
-        ``(m, n)``: of n heads each, the first m are reordered, and the others are left alone. For weights that make
-        values as well; all heads by default.
+        ``(m, n)``: in each group of n heads, the first m are reordered, the others unchanged. For weights that also
+        compute values; by default all heads are reordered.
 
     Returns
     -------
     array
-        The weight in its new order, of the same shape, dtype, library and device. Back from `target` to `source` it is
-        w again, to the bit.
+        The weight in the new order, of the same shape, dtype, library and device. Converting it back from `target` to
+        `source` gives exactly w.
 
     Raises
     ------
@@ -93,18 +93,18 @@ def convert(
 
     Notes
     -----
-    Both of a layer are to be converted, queries and keys; values and the output projection have no part in the scores
-    and stay as they are. So do frequencies: pair i is pair i in both orders.
+    Convert both queries and keys of a layer. Values and the output projection don't change the scores and stay as they
+    are. So do frequencies: pair i has the same frequency in both orders.
 
-    Where query, key and value are one weight, `heads` says which is which: ``(2, 3)`` where each head has the three in
-    turn (GPT-NeoX); ``(g + 1, g + 2)`` where g queries, a key and a value follow each other (Falcon, InternLM2);
-    ``(h + k, h + 2 * k)`` where all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` where a gate
-    follows each query (Qwen3-Next).
+    If query, key and value are one weight, `heads` tells them apart: ``(2, 3)`` if each head has query, key and value
+    (GPT-NeoX); ``(g + 1, g + 2)`` if a group has g queries, a key and a value (Falcon, InternLM2);
+    ``(h + k, h + 2 * k)`` if all h queries come first, then k keys and k values (Phi-3); ``(1, 2)`` if a gate follows
+    each query (Qwen3-Next).
 
-    Numbers packed several to an element along the axis can't be reordered so (the ``qweight`` of AWQ).
+    Elements that pack several numbers along the axis can't be reordered (the ``qweight`` of AWQ).
 
-    It is what `permute` does in the script by which Llama's weights came into transformers, and in llama.cpp's on the
-    way back.
+    The function `permute` in the scripts that convert Llama's weights to transformers and from there to llama.cpp does
+    the same.
 
     Examples
     --------
@@ -113,8 +113,8 @@ def convert(
     >>> weights.convert(np.arange(12), 6, source="interleaved", target="half")
     array([ 0,  2,  4,  1,  3,  5,  6,  8, 10,  7,  9, 11])
     """
-    order = order_of(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
-    return reordered("w", w, order, axis=integer("axis", axis))
+    order = feature_order(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
+    return reorder("w", w, order, axis=integer("axis", axis))
 
 
 def convert_state_dict(
@@ -130,7 +130,7 @@ def convert_state_dict(
     heads: tuple[int, int] | None = None,
 ) -> dict[str, W]:
     """
-    Reorder what makes queries and keys in a whole checkpoint.
+    Reorder the query and key weights of a whole checkpoint for another pairing.
 
     Parameters
     ----------
@@ -139,21 +139,21 @@ def convert_state_dict(
     head_dim : int
         How many features a head has.
     source, target : {"half", "interleaved"}
-        The pairing that it was trained for, and the one that it will be used with.
+        The pairing that it was trained for, and the pairing to convert it to.
     names : mapping of str to int, optional
         Patterns of names (``"*.wq.weight"``), each with the axis of the features. By default those of `NAMES`: the
         query and key projections of most models, with their biases, LoRAs and norms.
     rotary_dim : int, optional
-        How many features of a head turn; all from `start` on by default.
+        How many features of a head are rotated; by default all from `start` on.
     start : int, optional
-        The first feature of a head that turns.
+        The first rotated feature of a head.
     heads : tuple of int, optional
-        ``(m, n)``: of n heads each, the first m are reordered; see `convert`.
+        ``(m, n)``: in each group of n heads, the first m are reordered; see `convert`.
 
     Returns
     -------
     dict of str to array
-        All names in their order: those that match reordered, the others with the arrays that were given.
+        All names in the same order: the matching arrays reordered, the others unchanged.
 
     Raises
     ------
@@ -161,13 +161,13 @@ def convert_state_dict(
         If an argument is of another kind.
     ValueError
         If a pattern of `names` matches nothing, or none of the default ones does; if a tensor doesn't hold whole heads;
-        if something beside it can't go along; or, by default, if another module makes queries or keys too, or if those
-        that match are of several stacks of layers.
+        if another tensor of its module can't be reordered with it; or, without `names`, if another module computes
+        queries or keys too, or if the matching tensors belong to several stacks of layers.
 
     Notes
     -----
-    Scales of a quantised weight that lie beside it go along where there is one for each row, and stay where all of a
-    head has the same. Scales of the input stay. What is packed or scaled otherwise is refused.
+    Scales of a quantised weight are reordered with it if there is one for each row, and stay if whole heads share one.
+    Scales of the input stay. Tensors that are packed or scaled otherwise are refused.
 
     Examples
     --------
@@ -188,12 +188,12 @@ def convert_state_dict(
         if not isinstance(name, str):
             raise ArgumentTypeError("state", "have names for its arrays", name)
         require_array(name, w)
-    order = order_of(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
-    axes = chosen({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
-    return {name: reordered(name, w, order, axis=axes[name]) if name in axes else w for name, w in state.items()}
+    order = feature_order(head_dim, source=source, target=target, rotary_dim=rotary_dim, start=start, heads=heads)
+    axes = select_axes({name: tuple(w.shape) for name, w in state.items()}, order, names=names)
+    return {name: reorder(name, w, order, axis=axes[name]) if name in axes else w for name, w in state.items()}
 
 
-def order_of(
+def feature_order(
     head_dim: int,
     /,
     *,
@@ -203,86 +203,86 @@ def order_of(
     start: int = 0,
     heads: tuple[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return, for each feature of a run of heads in its new order, where it stood in the old one."""
+    """Return the old index of each feature in the new order, for one group of heads."""
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
         raise ArgumentValueError("head_dim", "be at least 2", dim)
     if not 0 <= first <= dim - 2:
-        wanted = f"be from 0 to {dim - 2}, so that a pair of a head of {dim} can turn"
+        wanted = f"be from 0 to {dim - 2}, so that a head of {dim} has a pair to rotate"
         raise ArgumentValueError("start", wanted, first)
-    turned = dim - first if rotary_dim is None else integer("rotary_dim", rotary_dim)
-    if rotary_dim is None and turned % 2:
+    rotated = dim - first if rotary_dim is None else integer("rotary_dim", rotary_dim)
+    if rotary_dim is None and rotated % 2:
         wanted = f"leave an even number of features from `start` {first} on"
         raise ArgumentValueError("head_dim", wanted, dim)
-    if not 2 <= turned <= dim - first or turned % 2:
-        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {dim - first}", turned)
-    some, of = _heads(heads)
-    if of * dim > MAX_FEATURES:
-        wanted = f"be at most {MAX_FEATURES}, times n for `heads` of m of n"
-        raise ArgumentValueError("head_dim", wanted, of * dim)
-    order = list(range(of * dim))
-    for head in range(some):
-        there, here = (members(pairing, head * dim + first, turned // 2) for pairing in pairings)
-        for new, old in zip(there, here, strict=True):
+    if not 2 <= rotated <= dim - first or rotated % 2:
+        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {dim - first}", rotated)
+    count, group = _heads(heads)
+    if group * dim > MAX_FEATURES:
+        wanted = f"be at most {MAX_FEATURES}, times n for `heads` of (m, n)"
+        raise ArgumentValueError("head_dim", wanted, group * dim)
+    order = list(range(group * dim))
+    for head in range(count):
+        target_members, source_members = (members(pairing, head * dim + first, rotated // 2) for pairing in pairings)
+        for new, old in zip(target_members, source_members, strict=True):
             order[new] = old
     return tuple(order)
 
 
 def _heads(value: object) -> tuple[int, int]:
-    """Return how many heads are reordered, of how many each."""
+    """Return the argument `heads`, (m, n): m heads are reordered in each group of n."""
     if value is None:
         return 1, 1
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise ArgumentTypeError("heads", "be a pair of integers, (m, n) for m of n heads each", value)
-    some, of = (integer("heads", number) for number in value)
-    if not 0 < some <= of:
-        raise ArgumentValueError("heads", "be (m, n) with m from 1 to n", (some, of))
-    return some, of
+    count, group = (integer("heads", number) for number in value)
+    if not 0 < count <= group:
+        raise ArgumentValueError("heads", "be (m, n) with m from 1 to n", (count, group))
+    return count, group
 
 
-def reordered(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
-    """Return an array with the features along an axis in a new order, run after run."""
+def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
+    """Return an array with the features along an axis reordered, in each group of ``len(order)`` features."""
     lib = library(**{name: w})
     xp = lib.xp
     shape = tuple(w.shape)
-    axis = run_axis(name, shape, order, axis)
-    runs = xp.reshape(w, (*shape[:axis], shape[axis] // len(order), len(order), *shape[axis + 1 :]))
+    axis = head_axis(name, shape, order, axis)
+    groups = xp.reshape(w, (*shape[:axis], shape[axis] // len(order), len(order), *shape[axis + 1 :]))
     index = xp.asarray(order, dtype=xp.int32, **lib.device_kwargs(w))
-    turned: X = xp.reshape(xp.take(runs, index, axis=axis + 1), shape)
-    return turned
+    result: X = xp.reshape(xp.take(groups, index, axis=axis + 1), shape)
+    return result
 
 
-def run_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: int) -> int:
-    """Return the axis of the features counted from the front, or say that it doesn't hold whole runs of heads."""
+def head_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: int) -> int:
+    """Return the axis of the features as a non-negative number; raise unless it holds whole groups of heads."""
     if not -len(shape) <= axis < len(shape):
         raise ArgumentValueError("axis", f"be one that {name} has", Text(f"{axis} for shape {shape}"))
     require_known(name, shape)
     if not shape[axis] or shape[axis] % len(order):
-        runs = f"{len(order)} features (`head_dim`, times n for `heads` of m of n)"
-        wanted = f"divide {name} along axis {axis} into runs of {runs}"
+        features = f"{len(order)} features (`head_dim`, times n for `heads` of (m, n))"
+        wanted = f"divide {name} along axis {axis} into groups of {features}"
         raise ArgumentValueError("head_dim", wanted, Text(f"shape {shape}"))
     return axis % len(shape)
 
 
-def chosen(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return which tensors of a checkpoint are to be reordered, and along which axis, or say why it can't be done."""
-    axes = {name: run_axis(name, shapes[name], order, axis) for name, axis in _matched(shapes, names).items()}
-    # of the tensors of a module the one with most axes: a weight rather than its bias
+def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the tensors of a checkpoint to reorder, with their axes; raise if others beside them prevent that."""
+    axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
+    # the owner of a module's tensors is the one with the most axes: a weight, not its bias
     ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))
-    owners = {_above(name)[0]: name for name in ranked}
+    owners = {_enclosing_modules(name)[0]: name for name in ranked}
     layers = {module.rpartition(".")[0] for module in owners} - {""} if names is None else set()
     for name in [name for name in shapes if name not in axes and math.prod(shapes[name]) not in {0, 1}]:
-        owner = next((owners[module] for module in _above(name) if module in owners), None)
+        owner = next((owners[module] for module in _enclosing_modules(name) if module in owners), None)
         if owner is None:
-            _require_other(name, layers)
-        elif _goes_along(name, shapes[name], owner, shapes[owner], axes[owner], len(order)):
+            _refuse_query_or_key(name, layers)
+        elif _is_reordered_with(name, shapes[name], owner, shapes[owner], axes[owner], len(order)):
             axes[name] = axes[owner] if len(shapes[name]) > 1 else 0
     return axes
 
 
-def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the tensors that patterns match, with the axis of the first that does."""
+def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the tensors that match a pattern, with the axis of the first matching pattern."""
     if names is not None and (not isinstance(names, Mapping) or not names):
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names)
     for pattern in names or ():
@@ -295,47 +295,47 @@ def _matched(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
     if not axes:
         hint = "the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
         raise ArgumentValueError("names", "be given", NOTHING, hint)
-    stacks = dict.fromkeys(map(_stack, axes))
+    stacks = dict.fromkeys(map(_layer_stack, axes))
     if names is None and len(stacks) > 1:
         got = Text(" and ".join(map(repr, stacks)))
-        raise ArgumentValueError("names", "be given if more than one stack of layers makes queries or keys", got)
+        raise ArgumentValueError("names", "be given if several stacks of layers compute queries or keys", got)
     return axes
 
 
-def _stack(name: str) -> str:
-    """Return what the layers of a tensor are called: all before their number, or its first module."""
+def _layer_stack(name: str) -> str:
+    """Return the name of a tensor's stack of layers: all before the layer number, or its first module."""
     stack, *layer = _NUMBER.split(name, maxsplit=1)
     return stack if layer else name.partition(".")[0]
 
 
-def _above(name: str) -> list[str]:
-    """Return the modules that a tensor is in, from the inmost out."""
+def _enclosing_modules(name: str) -> list[str]:
+    """Return the modules that contain a tensor, innermost first."""
     parts = name.split(".")[:-1]
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _require_other(name: str, layers: set[str]) -> None:
-    """Say that names must be given if a tensor beside those of default names makes queries or keys too."""
-    for layer in layers.intersection(_above(name)):
+def _refuse_query_or_key(name: str, layers: set[str]) -> None:
+    """Raise if a tensor that matches no default pattern is in one of `layers` and computes queries or keys."""
+    for layer in layers.intersection(_enclosing_modules(name)):
         if _OF_QUERIES_OR_KEYS.search(name.removeprefix(layer)):
-            wanted = "be given if others than the default ones make queries or keys"
+            wanted = "be given if a layer has query or key weights of other names"
             raise ArgumentValueError("names", wanted, Text(name))
 
 
-def _goes_along(  # noqa: PLR0917  # two tensors, and how one of them is reordered
+def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
     name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
 ) -> bool:
-    """Whether a tensor beside another, its `owner`, has a number for each feature, or one for whole heads and stays."""
-    beside = name.removeprefix(f"{_above(owner)[0]}.")
-    if _OF_INPUT.fullmatch(beside):
+    """Whether a tensor is reordered with `owner`: True if it has a number per feature, False if one per whole heads."""
+    local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
+    if _OF_INPUT.fullmatch(local_name):
         return False
-    if _OF_OUTPUT.fullmatch(beside) and len(shape) in {1, len(whole)}:
+    if _OF_OUTPUT.fullmatch(local_name) and len(shape) in {1, len(whole)}:
         count, rows = shape[axis if len(shape) > 1 else 0], whole[axis]
         if count == rows:
             return True
-        # blocks of a power of two, which is what they are, or of all: else the last may have been cut
+        # blocks have a power of two of rows, or all rows; for other numbers the last block may have been cut off
         block = rows // count if count and rows % count == 0 else 0
         if count == 1 or (block.bit_count() == 1 and block % run == 0):
             return False
     got = Text(f"{name} of shape {shape}")
-    raise ArgumentValueError(Text(owner), "stand without what can't be reordered with it", got)
+    raise ArgumentValueError(Text(owner), "have only tensors beside it that can be reordered with it", got)

@@ -12,7 +12,7 @@ from rope_any import _files, _safetensors
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._pairing import Pairing
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
-from rope_any.weights import chosen, order_of
+from rope_any.weights import feature_order, select_axes
 
 
 def convert(
@@ -49,7 +49,7 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Reorder the weights of a checkpoint for the other pairing."""
-    order = order_of(
+    order = feature_order(
         head_dim,
         source=of,
         target=to,
@@ -57,16 +57,16 @@ def convert(
         start=start,
         heads=_share(heads),
     )
-    first = _safetensors.within(source)
-    found = _safetensors.tensors(first)
+    first = _safetensors.checkpoint_file(source)
+    found = _safetensors.entries_by_file(first)
     files = list(dict.fromkeys([*found, first]))  # with the index
     targets = [output] if files == [source] else [output / file.name for file in files]
-    _files.require_apart(targets, files)
-    _files.require_free(targets, overwrite=overwrite)
+    _files.require_not_source(targets, files)
+    _files.require_replaceable(targets, overwrite=overwrite)
     shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
-    axes = chosen(shapes, order, names=_names(name, axis))
+    axes = select_axes(shapes, order, names=_names(name, axis))
     total = sum(file.stat().st_size for file in found)
-    with _files.whole(targets, overwrite=overwrite) as parts, progress("convert", total) as step:
+    with _files.replace_together(targets, overwrite=overwrite) as parts, progress("convert", total) as step:
         for file, part in zip(files, parts, strict=True):
             if file in found:
                 _safetensors.copy(file, part, axes=axes, order=order, step=step)

@@ -35,9 +35,9 @@ def export(
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     told = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
     rope, head_dim = only(told)
-    _files.require_free([output], overwrite=overwrite)
+    _files.require_replaceable([output], overwrite=overwrite)
     model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
-    with _files.whole([output], overwrite=overwrite) as (unfinished,):
+    with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
         unfinished.write_bytes(model.SerializeToString())
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]

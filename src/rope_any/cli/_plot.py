@@ -87,12 +87,12 @@ def plot(
     """
     options = {name: value for name, value in {"position": position, "length": length}.items() if value is not None}
     _require(kind, files, options, output)
-    _files.require_free([output], overwrite=overwrite)
+    _files.require_replaceable([output], overwrite=overwrite)
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     told = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # which needs no screen, and opens no window where there is one
     ax = _wavelengths(told) if kind == "wavelengths" else _one(kind, files[0], told[files[0]], options)
-    with _files.whole([output], overwrite=overwrite) as (unfinished,):
+    with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
         _save(unfinished)
     if as_json:
         echo_json({"file": str(output), "kind": kind, **_drawn(ax)})

@@ -48,7 +48,7 @@ def rotate(
         else:
             q, k = arrays
             turned = rope(q, k, where, seq_axis=seq_axis)
-        with _files.whole(targets, overwrite=overwrite) as parts:
+        with _files.replace_together(targets, overwrite=overwrite) as parts:
             for part, array in zip(parts, turned, strict=True):
                 with part.open("wb") as target:  # to a name, np.save would add .npy
                     np.save(target, array)
@@ -68,7 +68,7 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     if len(set(targets)) < len(targets):
         msg = f"results would overwrite each other: both are called {targets[0].name}"
         raise ValueError(msg)
-    _files.require_free(targets, overwrite=overwrite)
+    _files.require_replaceable(targets, overwrite=overwrite)
     return targets
 
 

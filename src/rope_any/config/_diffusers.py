@@ -24,7 +24,7 @@ from rope_any._checks import (
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
-from rope_any.axes import assigned, axial, in_turn
+from rope_any.axes import axial, rows_by_axis, strided_axes
 from rope_any.config import _data
 from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
 from rope_any.config._part import Part
@@ -348,7 +348,7 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
         raise ArgumentValueError(given.source, f"be sections that an even head dimension, {dim}, can hold", sections)
-    rows = assigned(frequencies(dim, base=base), in_turn(dim // 2, sections))
+    rows = rows_by_axis(frequencies(dim, base=base), strided_axes(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, at.default), "mrope_section": Fact(tuple(sections), given.source)}
     return Recipe(rows, at.row.pairing, 1.0, 0, facts)
 
@@ -365,14 +365,14 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
     # of k axes fₖᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
     count = axes * n
     rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
-    axis_of, facts = in_turn(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
+    axis_of, facts = strided_axes(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, at.default)
-        return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
+        return Recipe(rows_by_axis(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
     facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         raise ArgumentValueError(each.key, "be even", dim // blocks.value)
-    rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
+    rows = rows_by_axis((0.0,) * rest + row, [0] * rest + axis_of)
     return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
 
 

@@ -347,11 +347,11 @@ def _chunked(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | Non
 
 def _strided(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
     # What the class assumes need not sum to the pairs: those left over turn with the first axis.
-    return axes.assigned(row, axes.in_turn(len(row), sections)) if assumed else axes.strided(row, sections)
+    return axes.rows_by_axis(row, axes.strided_axes(len(row), sections)) if assumed else axes.strided(row, sections)
 
 
 def _alternating(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
-    return axes.assigned(row, [i % len(sections) for i in range(len(row))])
+    return axes.rows_by_axis(row, [i % len(sections) for i in range(len(row))])
 
 
 def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
@@ -361,7 +361,7 @@ def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]
     axes.chunked(row, sections)  # for its checks
     if len(sections) != 3 or sections[0] != sections[1]:
         raise ArgumentValueError("sections", "be three, as many for height as for width", list(sections))
-    return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
+    return axes.rows_by_axis(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
 
 
 _ARRANGEMENTS = {
