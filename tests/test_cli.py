@@ -204,7 +204,7 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, cap
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
-    for name, bound in (("TABLE_BOUND", 1e-9), ("TURN_BOUNDS", dict.fromkeys(_check.DTYPES, 1e-9))):
+    for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_check.DTYPES, 1e-9))):
         with monkeypatch.context() as tighter:
             tighter.setattr(_check, name, bound)
             with pytest.raises(_check.typer.Exit) as caught:
@@ -651,7 +651,7 @@ def test_verify_passes_what_is_right_of_another_library(mine):
     words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
     done = run("verify", "mine:compiled", *words.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "features 4 to 11 turn, bfloat16 of jax" in done.stdout
+    assert "features 4 to 11 are rotated, bfloat16 of jax" in done.stdout
 
 
 def test_verify_says_what_is_wrong(mine):
@@ -664,7 +664,7 @@ def test_verify_says_what_is_wrong(mine):
     found = json.loads(done.stdout)
     assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
     assert list(found["errors"]) == ["0", "10", "100", "1000", "4088"]
-    assert found["properties"]["keeps lengths"]["holds"] is True
+    assert found["properties"]["preserves lengths"]["holds"] is True
     done = run("verify", "mine:careless", "--pairing", "half", "--case", "plain", cwd=mine)
     assert done.returncode == 1
     assert "raised ArgumentValueError" in done.stdout

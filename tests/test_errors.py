@@ -475,7 +475,7 @@ CASES = {
         ValueError,
         r"head_dim must divide w along axis 0 into groups of 6 features .* got shape \(8, 3\)",
     ),
-    "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* runs of 12 features"),
+    "heads that don't divide": (lambda: convert(heads=(2, 3)), ValueError, "head_dim .* groups of 12 features"),
     "head_dim odd": (
         lambda: convert(head_dim=5),
         ValueError,

@@ -195,7 +195,7 @@ def test_ours_passes_on_every_library(lib):
         report = check_rotary(lib.quick(rope.apply), **options, like=lib([0], dtype))
         assert report, str(report)
         assert len(report.errors) == 11
-        assert report.subject == f"interleaved, head_dim 32, features 4 to 19 turn, {dtype} of {named(lib)}"
+        assert report.subject == f"interleaved, head_dim 32, features 4 to 19 are rotated, {dtype} of {named(lib)}"
 
 
 @pytest.mark.parametrize("name", cases())
@@ -292,25 +292,29 @@ PARTIAL = {"rotary_dim": 16}
 # what is wrong with it, what was asked for besides, and what is to be said
 BROKEN = {
     "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
-    "other sign": ({"sign": -1}, {}, ["the other sign: pairs turn backwards"]),
+    "other sign": ({"sign": -1}, {}, ["the opposite sign: pairs rotate backwards"]),
     "from 1 on": ({"shift": 1}, {}, ["positions one too large"]),
     "from -1 on": ({"shift": -1}, {}, ["positions one too small"]),
-    "base": ({"base": 500_000.0}, {}, ["other frequencies: the plain ones of base 500000"]),
-    "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: the plain ones of base 123457"]),
-    "base of seven digits": ({"base": 1_234_567.0}, {}, ["other frequencies: the plain ones of base 1234567"]),
+    "base": ({"base": 500_000.0}, {}, ["other frequencies: those of base 500000"]),
+    "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: those of base 123457"]),
+    "base of seven digits": ({"base": 1_234_567.0}, {}, ["other frequencies: those of base 1234567"]),
     "base of six digits, and float32": (
         {"base": 123_457.0, "kept": np.float32, "angles": np.float32},
         {},
-        ["other frequencies: the plain ones of base 123457", "angles in float32"],
+        ["other frequencies: those of base 123457", "angles in float32"],
     ),
-    "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: the plain ones of base 10.55"]),
-    "width ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 turn"]),
-    "width ignored from a start on": ({}, PARTIAL | {"start": 16}, ["another rotary_dim, 32: features 0 to 31 turn"]),
-    "width made up": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 turn"]),
+    "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: those of base 10.55"]),
+    "width ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 are rotated"]),
+    "width ignored from a start on": (
+        {},
+        PARTIAL | {"start": 16},
+        ["another rotary_dim, 32: features 0 to 31 are rotated"],
+    ),
+    "width made up": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 are rotated"]),
     "a wider one": (
         {"rotary_dim": 24, "pairing": "interleaved"},
         PARTIAL,
-        ["the other pairing: interleaved", "another rotary_dim, 24: features 0 to 23 turn"],
+        ["the other pairing: interleaved", "another rotary_dim, 24: features 0 to 23 are rotated"],
     ),
     "a factor nobody asked for": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
     "another factor, and float32": (
@@ -323,17 +327,17 @@ BROKEN = {
         {"head_dim": 96, "base": 5e5},
         ["angles in float32"],
     ),
-    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: the plain ones of base 10000"]),
+    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: those of base 10000"]),
     "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
     "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
     "factor twice": ({"factor": 1.3**2}, {"attention_factor": 1.3}, ["the attention factor counted twice"]),
     "exponents": ({"exponent": 32} | PARTIAL, PARTIAL, ["exponents over head_dim rather than rotary_dim"]),
-    "last slice": ({"start": 16}, PARTIAL, ["another slice: features 16 to 31 turn"]),
-    "first slice": (PARTIAL, {"start": 16}, ["another slice: features 0 to 15 turn"]),
+    "last slice": ({"start": 16}, PARTIAL, ["another slice: features 16 to 31 are rotated"]),
+    "first slice": (PARTIAL, {"start": 16}, ["another slice: features 0 to 15 are rotated"]),
     "order": (
         {"pairing": "interleaved", "out": "half"},
         {"pairing": "interleaved"},
-        ["features come out in the order half"],
+        ["features are returned in the order half"],
     ),
     "float32 frequencies": ({"kept": np.float32}, {}, ["frequencies in float32"]),
     "bfloat16 frequencies": ({"kept": BFLOAT}, {}, ["frequencies in bfloat16"]),
@@ -349,7 +353,7 @@ BROKEN = {
     "two things": (
         {"sign": -1, "base": 1e6},
         {},
-        ["the other sign: pairs turn backwards", "other frequencies: the plain ones of base 1000000"],
+        ["the opposite sign: pairs rotate backwards", "other frequencies: those of base 1000000"],
     ),
     "two things and rounding": (
         {"pairing": "interleaved", "shift": 1, "kept": np.float32, "angles": np.float32},
@@ -359,7 +363,7 @@ BROKEN = {
     "order, and powers in float32": (
         {"pairing": "interleaved", "out": "half", "power": np.float32, "kept": np.float32, "angles": np.float32},
         {"pairing": "interleaved"},
-        ["features come out in the order half", "angles in float32"],
+        ["features are returned in the order half", "angles in float32"],
     ),
     "two roundings": (
         {"kept": np.float32, "angles": np.float32, "table": BFLOAT},
@@ -385,15 +389,15 @@ def neighbours(x):
 
 
 SWAPPED = {"swap": neighbours, "sign": np.tile([-1, 1], 16)}
-NOTHING = "nothing turns, as if all positions were 0"
-UPWARDS = "frequencies upside down: a power above 0 of the base"
+NOTHING = "nothing is rotated, as if all positions were 0"
+UPWARDS = "frequencies inverted: positive powers of the base"
 FURTHER = "something else at larger positions"
 # what beginners write, and what is to be said
 MISTAKES = {
     "x as it was": (lambda x, _: x.copy(), [NOTHING]),
     "x itself": (lambda x, _: x, [NOTHING]),
     "all at 0": (lambda x, p: textbook(x, angles(0 * p)), [NOTHING]),
-    "all at 1": (lambda x, p: textbook(x, angles(0 * p + 1)), ["positions ignored: all tokens turn as at 1"]),
+    "all at 1": (lambda x, p: textbook(x, angles(0 * p + 1)), ["positions ignored: all tokens are rotated as at 1"]),
     "positions of its own": (
         lambda x, p: textbook(x, angles(np.arange(len(p)))),
         ["positions ignored: each call counts from 0"],
@@ -404,29 +408,29 @@ MISTAKES = {
     ),
     "an offset for all": (
         lambda x, p: textbook(x, angles(0 * p + p[0])),
-        ["all tokens of a call turn as its first"],
+        ["all tokens of a call are rotated as its first"],
     ),
     "first half": (
         lambda x, p: np.concatenate([rotary(head_dim=16)(x[..., :16], p), x[..., 16:]], -1),
-        ["another rotary_dim, 16: features 0 to 15 turn"],
+        ["another rotary_dim, 16: features 0 to 15 are rotated"],
     ),
     "cos for sin": (lambda x, p: textbook(x, np.pi / 2 - angles(p)), ["cosines and sines exchanged"]),
     "twice": (lambda x, p: textbook(x, 2 * angles(p)), ["all frequencies times 2"]),
     "degrees": (
         lambda x, p: textbook(x, angles(p, np.deg2rad(F))),
-        ["all frequencies times π/180: angles taken for degrees"],
+        ["all frequencies times π/180: angles treated as degrees"],
     ),
     "degrees, in float32": (
         lambda x, p: textbook(x, np.deg2rad(angles(np.float32(p), np.float32(F)))),
-        ["all frequencies times π/180: angles taken for degrees", FURTHER],
+        ["all frequencies times π/180: angles treated as degrees", FURTHER],
     ),
     "into degrees": (
         lambda x, p: textbook(x, angles(p, np.rad2deg(F))),
-        ["all frequencies times 180/π: angles made degrees"],
+        ["all frequencies times 180/π: angles converted to degrees"],
     ),
     "turns": (
         lambda x, p: textbook(x, angles(p, 2 * np.pi * np.asarray(F))),
-        ["all frequencies times 2π: taken for turns"],
+        ["all frequencies times 2π: treated as turns"],
     ),
     "exponents from 1 on": (
         lambda x, p: textbook(x, angles(p, F[1] * np.asarray(F))),
@@ -436,11 +440,11 @@ MISTAKES = {
     "no minus": (lambda x, p: textbook(x, angles(p), sign=1), ["the minus left out: a·c + b·s"]),
     "repeated tables": (
         lambda x, p: textbook(x, angles(p), wide=lambda t: np.repeat(t, 2, -1)),
-        ["tables laid out for interleaved"],
+        ["tables in the feature order of interleaved"],
     ),
     "neighbours by tiled tables": (
         lambda x, p: textbook(x, angles(p), **SWAPPED),
-        ["the other pairing: interleaved", "tables laid out for half"],
+        ["the other pairing: interleaved", "tables in the feature order of half"],
     ),
 }
 
@@ -513,13 +517,13 @@ def cut(y, _, __):
 
 FLAWED = {
     "float64 comes back": (changed(lambda y, *_: y.astype(np.float64)), "keeps the dtype"),
-    "x is written": (changed(in_place), "leaves x as it was"),
-    "an offset": (changed(lambda y, *_: y + 1e-2), "does nothing at position 0"),
-    "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "keeps lengths"),
-    "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend on the distance alone"),
-    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "turns by m and by n are one by m + n"),
-    "tokens mix": (changed(leaking), "each token, head and row by itself"),
-    "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "each token, head and row by itself"),
+    "x is written": (changed(in_place), "does not change x"),
+    "an offset": (changed(lambda y, *_: y + 1e-2), "is the identity at position 0"),
+    "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "preserves lengths"),
+    "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend only on the distance"),
+    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n compose to m + n"),
+    "tokens mix": (changed(leaking), "tokens, heads, rows are independent"),
+    "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "tokens, heads, rows are independent"),
 }
 
 
@@ -581,8 +585,8 @@ KEPT = {
     "through float16": (partial(still, be=lambda x: x.astype(np.float16)), "passes the other features through"),
     "through bfloat16": (partial(still, be=lambda x: x.astype(BFLOAT)), "passes the other features through"),
     "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
-    "x is written": (written, "leaves x as it was"),
-    "positions are written": (counted, "leaves positions as they were"),
+    "x is written": (written, "does not change x"),
+    "positions are written": (counted, "does not change positions"),
 }
 
 
@@ -593,7 +597,7 @@ def test_what_must_be_kept_is_looked_at_in_every_call(name):
     assert [name for name, found in report.properties.items() if not found.holds] == [broken]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
-    assert str(report).endswith("\n  likely cause: not the angles, which are right; see what fails above")
+    assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
 
 
 @pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
@@ -623,8 +627,8 @@ def test_tables_in_half_precision_fail(dtype):
 )
 def test_how_far_it_is_right_is_said(change, reach):
     report = check_rotary(lambda x, p: rotary()(x, change(p)), **PLAIN)
-    assert report.causes == (f"right up to position {reach}, wrong at {10 * (reach - 7)}",)
-    assert f"likely cause: right up to position {reach}, " in str(report)
+    assert report.causes == (f"correct up to position {reach}, wrong at {10 * (reach - 7)}",)
+    assert f"likely cause: correct up to position {reach}, " in str(report)
 
 
 def test_a_table_that_differs_here_and_there_is_known():
@@ -652,7 +656,7 @@ def zeroed(*where):
 @pytest.mark.parametrize("where", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
 def test_many_tokens_heads_and_rows_are_looked_at(where):
     report = check_rotary(zeroed(*where) if isinstance(where, tuple) else zeroed(where), **PLAIN)
-    assert [name for name, found in report.properties.items() if not found.holds] == ["many at once are as in parts"]
+    assert [name for name, found in report.properties.items() if not found.holds] == ["one large call equals its parts"]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
 
@@ -672,7 +676,7 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
         "returned shape (5, 131, 32) for x of shape (3, 5, 131, 32)",
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
-    assert flat.causes == (f"function(x, positions) must return x, turned; it {flat.refusals[0]}",)
+    assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
     assert all(f" {said}\n" in str(flat) for said in flat.refusals.values())
     assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
@@ -681,7 +685,7 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
 def test_what_is_said_of_every_call_is_said_once():
     report = check_rotary(json.dumps, **PLAIN)
     said = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
-    cause = f"function(x, positions) must return x, turned; it {said}"
+    cause = f"function(x, positions) must return the rotated x; it {said}"
     assert (report.passed, report.errors, report.causes) == (False, {}, (cause,))
     assert set(report.refusals.values()) == {said}
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
@@ -690,15 +694,15 @@ def test_what_is_said_of_every_call_is_said_once():
 def test_nothing_passes_by_giving_no_numbers():
     report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
     assert not report.passed
-    assert report.causes == ("numbers that are infinite or none",)
+    assert report.causes == ("infinite or NaN values",)
     for said in (0, np.inf):
         assert not check_rotary(lambda x, _, said=said: x * said, **PLAIN).passed
     idle = check_rotary(lambda x, _: x.copy(), **PLAIN)
     assert not idle.passed
-    assert idle.causes == ("nothing turns, as if all positions were 0",)
+    assert idle.causes == ("nothing is rotated, as if all positions were 0",)
     other = check_rotary(lambda x, _: x[..., ::-1].copy(), **PLAIN)
     assert other.causes == ()
-    assert "likely cause: none of those that are known" in str(other)
+    assert "likely cause: none of the known ones" in str(other)
 
 
 def test_one_wrong_head_is_enough():
@@ -708,8 +712,8 @@ def test_one_wrong_head_is_enough():
 
     report = check_rotary(changed(one_head), **PLAIN)
     assert not report.passed
-    assert report.causes == ("the other sign: pairs turn backwards",)
-    assert not report.properties["each token, head and row by itself"].holds
+    assert report.causes == ("the opposite sign: pairs rotate backwards",)
+    assert not report.properties["tokens, heads, rows are independent"].holds
 
 
 def test_errors_are_those_of_the_angle():
@@ -753,7 +757,7 @@ CASE = cases()["plain"]
             ValueError,
             "head_dim must leave an even number of features from `start` 32 on, 2 at least; got 32",
         ),
-        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 features that turn from `start` 0 on; got 32"),
+        ({"rotary_dim": 34}, ValueError, "head_dim must hold 34 rotated features from `start` 0 on; got 32"),
         ({"rotary_dim": True}, TypeError, "rotary_dim must be an integer"),
         ({"start": -1}, ValueError, "start must be from 0 to 2147483647; got -1"),
         ({"start": "0"}, TypeError, "start must be an integer"),

@@ -468,7 +468,7 @@ def test_the_package_of_the_format_reads_what_is_written(tmp_path, rng):
 def test_pieces_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
     file = write(tmp_path / "in.safetensors", layer(rng, "F32"))
     convert(file, tmp_path / "whole.safetensors")
-    monkeypatch.setattr(_safetensors, "_PIECE", 200)
+    monkeypatch.setattr(_safetensors, "_CHUNK_BYTES", 200)
     convert(file, tmp_path / "pieces.safetensors")
     assert (tmp_path / "pieces.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     assert (tmp_path / "pieces.safetensors").read_bytes() != file.read_bytes()
@@ -700,7 +700,7 @@ def test_a_folder_is_read_by_what_is_in_it(tmp_path, rng):
     file.rename(sharded.parent / file.name)
     for folder, got in (("one", "neither"), ("in", "both")):
         done = convert(tmp_path / folder, tmp_path / "new")
-        assert done.exit_code == 2 and done.stderr.endswith(f"model.safetensors.index.json in it; got {got}\n")
+        assert done.exit_code == 2 and done.stderr.endswith(f"model.safetensors.index.json; got {got}\n")
 
 
 MISMATCHES = {
@@ -789,7 +789,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
     [
         (
             ["--head-dim", "6"],
-            "rope-any: --head-dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into runs",
+            "rope-any: --head-dim must divide model.layers.0.self_attn.q_proj.weight along axis 0 into groups",
         ),
         (
             ["--head-dim", "5"],

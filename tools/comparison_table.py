@@ -40,7 +40,7 @@ from rotaries import BASE, TABLE, Turn
 import rope_any as ra
 from rope_any import _arrays, scaling
 from rope_any.testing import cases
-from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
+from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
 
 DIM, PART, WIDE = 64, 16, 128  # features; how many turn where not all do; how many there are where errors are measured
 SHAPE = (2, 3, 8, DIM)  # of x
@@ -179,7 +179,7 @@ def truth(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float
     if positions.ndim == 2:
         rows = (truth(a[None], p, pairing, dim=dim, base=base) for a, p in zip(x, positions, strict=True))
         return np.concatenate([*rows])
-    return turned(x, table(tuple(positions.tolist()), dim, base), pairing)
+    return rotate_exactly(x, table(tuple(positions.tolist()), dim, base), pairing)
 
 
 def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> float:
@@ -187,7 +187,7 @@ def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, bas
     found, want = get(y), truth(x, positions, pairing, dim=dim, base=base)
     if found.shape != want.shape or not np.array_equal(found[..., dim:], want[..., dim:]):
         return float("inf")
-    return float(np.max(apart(found, want, pairing, start=0, pairs=dim // 2)))
+    return float(np.max(pair_errors(found, want, pairing, start=0, pairs=dim // 2)))
 
 
 class Trial(NamedTuple):
@@ -990,7 +990,7 @@ def schemes(name: str, library: Library) -> str:
 
 
 def xpos(name: str, library: Library) -> str:
-    """Turn equal tokens by xPos: keys grow, and scores depend on the distance alone."""
+    """Turn equal tokens by xPos: keys grow, and scores depend only on the distance."""
     if (name, "xPos") not in WAYS:
         return NO
     x = np.broadcast_to(numbers(1, 1, 1, DIM), (1, 1, *SHAPE[2:]))

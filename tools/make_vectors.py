@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rope_any.testing._exact import features, mpmath, turns
+from rope_any.testing._exact import features, mpmath, unit_rotations
 from rope_any.testing.vectors import SCHEMA
 
 mp = mpmath()
@@ -209,7 +209,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     n = len(POSITIONS)
     # in another order on each axis, after all of them stand at 0
     positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
-    table = [[factor * z for z in row] for row in turns(positions, frequencies)]
+    table = [[factor * z for z in row] for row in unit_rotations(positions, frequencies)]
     x = features(n, HEAD_DIM)
     return {
         "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),

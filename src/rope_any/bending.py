@@ -39,7 +39,7 @@ def xpos(
     scale_base : float, optional
         The distance in tokens over which pair i decays by ζᵢ.
     gamma : float, optional
-        γ in ζᵢ, which keeps the decay of the fastest pair above 0.
+        The offset γ in ζᵢ, which keeps the decay of the fastest pair above 0.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def temperature(
     positions : array, int, range or sequence of numbers
         The positions of the tokens; the scale of negative ones (padding) is 1.
     beta : float
-        β in the scale below (``attn_scale``, ``llama_4_scaling_beta``).
+        The factor β of the scale below (``attn_scale``, ``llama_4_scaling_beta``).
     original_length : int
         The length of a step in tokens (``floor_scale``, ``original_max_position_embeddings``).
     offset : int, optional

@@ -14,9 +14,8 @@ from rope_any._arrays import INSTALLABLE, Library, installed, version
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, progress, show, table
-from rope_any.testing._check import TABLE_BOUND, TURN_BOUNDS
-from rope_any.testing._exact import Sample, apart, exact
-from rope_any.testing._exact import turned as exactly
+from rope_any.testing._check import ROTATION_BOUNDS, TABLE_BOUND
+from rope_any.testing._exact import Sample, exact, pair_errors, rotate_exactly
 
 # The job: the shapes and base of Llama-3.1-8B.
 QUERY_HEADS, KEY_HEADS, HEAD_DIM, BASE, TOKENS, OFFSET = 32, 8, 128, 500_000.0, 4096, 131_072
@@ -67,7 +66,7 @@ def _report(rope: Rope) -> dict[str, Any]:
     return {
         "job": {**shapes, "base": BASE, "first_position": OFFSET},
         "table_entries": 2 * (far.cos.size + job.cos.size),
-        "bounds": {"table_error": TABLE_BOUND, "turn_error": {dtype: TURN_BOUNDS[dtype] for dtype in DTYPES}},
+        "bounds": {"table_error": TABLE_BOUND, "turn_error": {dtype: ROTATION_BOUNDS[dtype] for dtype in DTYPES}},
         "measured": measured,
         "not_measured": {
             name: "installed, but finds no GPU" if name in found else "not found"
@@ -132,7 +131,7 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
         "turn_error": turn_error,
         "seconds": ours,
         "copy_seconds": copy,
-        "passed": table_error <= TABLE_BOUND and turn_error <= TURN_BOUNDS[dtype],
+        "passed": table_error <= TABLE_BOUND and turn_error <= ROTATION_BOUNDS[dtype],
     }
 
 
@@ -145,7 +144,7 @@ def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float
 def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
     """Return the largest distance of a turned pair from where it should be, relative to its length."""
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, turned))
-    return float(apart(after, exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
+    return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 
 
 def _times(*jobs: Callable[[], object]) -> list[float]:

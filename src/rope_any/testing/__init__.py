@@ -1,8 +1,8 @@
 """
 Check any implementation of RoPE against the exact rotation.
 
-`check_rotary` runs any function of any library against 60-digit arithmetic; `cases` are vectors that others can read.
-What is right is worked out anew here, without the house's own arithmetic.
+`check_rotary` compares a function of any array library with 60-digit arithmetic; `cases` are test vectors in a file for
+any language. The exact results are computed without the arithmetic of the rest of the package.
 """
 
 from rope_any.testing._check import Property, Report, check_rotary

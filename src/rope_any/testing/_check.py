@@ -1,4 +1,4 @@
-"""Run any implementation of RoPE against the exact rotation, and test the properties of a rotation."""
+"""Compare any implementation of RoPE with the exact rotation, and test the properties of a rotation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product, takewhile
@@ -13,34 +13,34 @@ from rope_any._frequencies import Row, as_row
 from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
 from rope_any._positions import as_position_array
-from rope_any.testing._exact import Data, Sample, apart, exact, features, turned
-from rope_any.testing._wrong import Rotary, causes
+from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
+from rope_any.testing._wrong import Rotary, find_causes
 from rope_any.testing.vectors import Case
 
 TABLE_BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
-# Largest error of a turned pair that is let pass, relative to its length. In float32 it is that of a float32 table,
-# √2 · 1.2e-7, and roundings of 2⁻²⁴ each. In half precision it is one rounding of each number, 2⁻¹¹ = 4.9e-4 in float16
-# and 2⁻⁸ = 3.9e-3 in bfloat16, and a bit: a table that is rounded as well misses by more.
-TURN_BOUNDS = {"float64": 4e-7, "float32": 4e-7, "float16": 5.5e-4, "bfloat16": 4.2e-3}
+# Largest accepted error of a rotated pair, relative to its length. In float32 it is that of a float32 table,
+# √2 · 1.2e-7, plus roundings of 2⁻²⁴ each. In half precision it is one rounding of each number, 2⁻¹¹ = 4.9e-4 in
+# float16 and 2⁻⁸ = 3.9e-3 in bfloat16, and a little more; a table rounded to half precision exceeds it.
+ROTATION_BOUNDS = {"float64": 4e-7, "float32": 4e-7, "float16": 5.5e-4, "bfloat16": 4.2e-3}
 BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # after the point of a number from 1 to 2
-ALIKE = 1.6e-6  # what two rotations by the same float32 angles differ by
-RUN = 8  # tokens of a call
+ANGLE_NOISE = 1.6e-6  # difference of two rotations by the same float32 angles
+RUN_LENGTH = 8  # tokens of a call
 BATCH, HEADS = 2, 3
-LONG = (3, 5, 131)  # rows, heads and tokens of the one call that is made in parts too
-LEAST, LONGEST = 127, 2**31 - 1  # what `longest` may be
-NEAR = (0, 10, 100)  # where properties are tried: careless angles have hardly an error yet
+LONG = (3, 5, 131)  # rows, heads and tokens of the call that is compared with calls on its parts
+LEAST, LONGEST = 127, 2**31 - 1  # the range of `longest`
+NEAR_POSITIONS = (0, 10, 100)  # first positions of the property tests: even float32 angles have small errors there
 
 
 class Property(NamedTuple):
     """
-    What a rotary should do whatever its frequencies are, and whether it does.
+    The result for one property that a rotation has for any frequencies.
 
     Attributes
     ----------
     holds : bool
-        Whether it does.
+        Whether the function has the property.
     error : float
-        By how much it is missed, relative to the length of what is compared; nan where the function gave no answer.
+        The deviation, relative to the length of the compared vectors; nan if the function returned no valid result.
     """
 
     holds: bool
@@ -49,28 +49,28 @@ class Property(NamedTuple):
 
 class Report(NamedTuple):
     """
-    What `check_rotary` found; ``print(report)`` shows it, and it is true where all is well.
+    The result of `check_rotary`; ``print(report)`` shows it, ``bool(report)`` is `passed`.
 
     Attributes
     ----------
     subject : str
-        What was asked for.
+        The rotation that was requested.
     passed : bool
         Whether all errors are within the bound, all properties hold and nothing was raised.
     errors : dict
-        The largest error of a turned pair, relative to its length, by the first position of a run of tokens; of a case
-        by position.
+        The largest error of a rotated pair, relative to its length, by the first position of a run of tokens; for a
+        case, by position.
     bound : float
-        What they may be: what float32 tables and one rounding to the dtype leave.
+        The largest accepted error: that of float32 tables and one rounding to the dtype.
     properties : dict of str to Property
-        What a rotary should do.
+        The results of the property tests.
     property_bound : float
-        How far a property may be missed; what must be kept, not at all.
+        The largest accepted deviation of a property; exact properties must have none.
     refusals : dict
-        What was raised, or wrong about the result, by position or property.
+        Exceptions and invalid results, by position or property.
     causes : tuple of str
-        What does the same as the function as far as can be seen: several together, none if the angles are right or it
-        isn't known. Or up to which position it is right; or what came instead of x turned, if no call gave that.
+        The likely mistakes, all of them together; empty if the angles are right or the cause is unknown. Or the
+        position up to which the function is correct; or what it returned, if no call returned a rotated x.
     """
 
     subject: str
@@ -83,12 +83,12 @@ class Report(NamedTuple):
     causes: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether all is well."""
+        """Return `passed`."""
         return self.passed
 
     def __str__(self) -> str:
-        """Return the report on as many lines as it takes."""
-        return "\n".join(_lines(self))
+        """Return the report as text of several lines."""
+        return "\n".join(_report_lines(self))
 
 
 def check_rotary(
@@ -107,40 +107,40 @@ def check_rotary(
     like: Array | None = None,
 ) -> Report:
     """
-    Run any rotary against 60-digit arithmetic and the properties of a rotation, and guess what is wrong with it.
+    Compare any rotary function with 60-digit arithmetic, test the properties of a rotation, and guess its mistakes.
 
     Parameters
     ----------
     function : callable
-        ``function(x, positions)`` returns x ``(batch, heads, seq, head_dim)``, turned. Positions are consecutive
-        integers ``(seq,)``, so one that wants an offset takes ``positions[0]``; ``(seq, axes)`` for a case of several
-        axes.
+        ``function(x, positions)`` returns x ``(batch, heads, seq, head_dim)``, rotated. Positions are consecutive
+        integers ``(seq,)``, so a function with an offset can use ``positions[0]``; ``(seq, axes)`` for a case of
+        several axes.
     pairing : {"half", "interleaved"}
-        Which features it should turn together: i and i + pairs, or 2i and 2i + 1.
+        The features of a pair: i and i + pairs, or 2i and 2i + 1.
     head_dim : int, optional
         How many features a head has; 128 by default.
     rotary_dim : int, optional
-        How many of them should turn; by default all from `start` on.
+        How many features should be rotated; by default all from `start` on.
     start : int, optional
-        The first feature that should turn; 0 by default.
+        The first feature that should be rotated; 0 by default.
     base : float, optional
-        Of the frequencies; 10 000 by default.
+        The base of the frequencies; 10 000 by default.
     frequencies : tuple of float, optional
-        Radians per position, in place of `base` and `rotary_dim`.
+        Radians per position, instead of `base` and `rotary_dim`.
     attention_factor : float, optional
-        What should multiply cosines and sines; 1 by default.
+        The factor that should multiply cosines and sines; 1 by default.
     longest : int, optional
-        The last position, at least 127 and by default 2³¹ − 1: for functions that keep a table.
+        The last position, at least 127 and by default 2³¹ − 1: for functions that use a table of fixed length.
     case : Case, optional
-        One of the vectors (see `cases`), in place of all of these options.
+        One of the test vectors (see `cases`), instead of all of these options.
     like : array, optional
-        An array of the library, on the device and of the dtype of x; by default NumPy's, float32.
+        An array with the library, the device and the dtype for x; by default NumPy, float32.
 
     Returns
     -------
     Report
-        Its worst errors by position, which properties fail, and a guess at the cause; ``print`` shows it. What the
-        function raises, and results of the wrong shape, are in the report.
+        The worst errors by position, the properties, and a guess at the cause; ``print`` shows it. Exceptions of the
+        function and results of a wrong shape are in the report.
 
     Raises
     ------
@@ -154,13 +154,13 @@ def check_rotary(
     Notes
     -----
     The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
-    (5.5e-4 in float16, 4.2e-3 in bfloat16), at every position: that is what float32 tables and one rounding leave. The
-    other features, the dtype, x and the positions must be kept to the last bit, in every call.
+    (5.5e-4 in float16, 4.2e-3 in bfloat16), at every position: that is the error of float32 tables and one rounding.
+    Every call must keep the other features, the dtype, x and the positions to the last bit.
 
-    For the guess, rotations that are wrong on purpose are run on the same numbers: the other pairing, sign or slice of
-    features, another number of them, positions that are one off, a factor that is left out, counted twice or another,
-    other frequencies, and roundings of frequencies, angles, table or products; with up to two of the former and two of
-    the latter at once. Where none of them fits, it says how far the function is right, if it is so at first.
+    For the guess, deliberately wrong rotations are run on the same numbers: the other pairing, sign or slice of
+    features, another width, positions that differ by one, a factor that is missing, applied twice or different, other
+    frequencies, and roundings of frequencies, angles, table or products; with up to two mistakes and two roundings at
+    once. If none of them matches, the report says up to which position the function is correct.
 
     Examples
     --------
@@ -188,26 +188,26 @@ def check_rotary(
         "attention_factor": attention_factor,
         "longest": longest,
     }
-    job = _job(as_pairing(pairing), **given) if case is None else _job_of_case(as_pairing(pairing), case, given)
+    task = _task(as_pairing(pairing), **given) if case is None else _task_of_case(as_pairing(pairing), case, given)
     like = np.zeros(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     lib.require_floating("like", like)
-    with np.errstate(all="ignore"):  # a function that gives zeros or infinities gets a report like any other
-        return _report(job, _Subject(function, lib, like, _still(job), {}))
+    with np.errstate(all="ignore"):  # a function that returns zeros or infinities gets a report, too
+        return _report(task, _Subject(function, lib, like, _passthrough_features(task), {}))
 
 
-# --- what is asked ----------------------------------------------------------------------------------------
+# --- the requested rotation -------------------------------------------------------------------------------
 
 
-class _Job(NamedTuple):
-    """The rotation that a function should be, with runs of positions and their exact tables."""
+class _Task(NamedTuple):
+    """The rotation that the function should compute, with runs of positions and their exact tables."""
 
     right: Rotary
     head_dim: int
     runs: dict[Any, Sample]
 
 
-def _job(
+def _task(
     pairing: Pairing,
     *,
     head_dim: Any,
@@ -217,7 +217,8 @@ def _job(
     frequencies: Any,
     attention_factor: Any,
     longest: Any,
-) -> _Job:
+) -> _Task:
+    """Return the task for the options of `check_rotary`."""
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
@@ -225,15 +226,16 @@ def _job(
         raise ArgumentValueError("head_dim", wanted, dim)
     row = _row(dim - first, rotary_dim, base, frequencies)
     if first + 2 * len(row) > dim:
-        raise ArgumentValueError("head_dim", f"hold {2 * len(row)} features that turn from `start` {first} on", dim)
+        raise ArgumentValueError("head_dim", f"hold {2 * len(row)} rotated features from `start` {first} on", dim)
     last = LONGEST if longest is None else int32("longest", longest, least=LEAST)
-    begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN <= last - RUN), last - RUN + 1]
-    runs = {p: exact(range(p, p + RUN), row) for p in begins}
+    begins = [0, *(10**n for n in range(1, 10) if 10**n + RUN_LENGTH <= last - RUN_LENGTH), last - RUN_LENGTH + 1]
+    runs = {p: exact(range(p, p + RUN_LENGTH), row) for p in begins}
     factor = 1.0 if attention_factor is None else as_factor(attention_factor)
-    return _Job(Rotary(pairing, np.asarray([row]), first, factor), dim, runs)
+    return _Task(Rotary(pairing, np.asarray([row]), first, factor), dim, runs)
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
+    """Return the frequencies of the options."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -241,7 +243,8 @@ def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row
     return as_row(frequencies)
 
 
-def _job_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Job:
+def _task_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Task:
+    """Return the task for a test vector; raise if other options are given."""
     if not isinstance(case, Case):
         raise ArgumentTypeError("case", "be one of rope_any.testing.cases()", case)
     if too_many := [name for name, value in options.items() if value is not None]:
@@ -251,75 +254,78 @@ def _job_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Job:
     runs = {
         tuple(name) if isinstance(name, list) else name: Sample(p[None], c[None], s[None]) for name, p, c, s in rows
     }
-    return _Job(Rotary(pairing, right.reshape(-1, right.shape[-1]), case.start, a), case.x.shape[-1], runs)
+    return _Task(Rotary(pairing, right.reshape(-1, right.shape[-1]), case.start, a), case.x.shape[-1], runs)
 
 
-# --- how a function is asked ------------------------------------------------------------------------------
+# --- calls of the function --------------------------------------------------------------------------------
 
 
-def _still(job: _Job) -> list[int]:
+def _passthrough_features(task: _Task) -> list[int]:
     """Return the features that should pass through."""
-    right = job.right
-    return sorted(set(range(job.head_dim)) - set(members(right.pairing, right.start, right.frequencies.shape[-1])))
+    right = task.right
+    return sorted(set(range(task.head_dim)) - set(members(right.pairing, right.start, right.frequencies.shape[-1])))
 
 
 class _RefusedError(Exception):
-    """The function raised, or what it returned is no turned x."""
+    """The function raised, or its result has a wrong type or shape."""
 
 
 class _Subject(NamedTuple):
-    """A function under test, and the library that it is tested on."""
+    """A function under test, and the array library to call it with."""
 
     function: Callable[[Array, Array], Array]
     lib: Library
     like: Array
-    still: list[int]
+    passthrough: list[int]
     """The features that should pass through."""
-    missed: dict[str, float]
-    """By how much any call so far missed what all must keep to the last bit: written by every call."""
+    violations: dict[str, float]
+    """The largest deviation of all calls so far from what each must keep to the last bit; updated by each call."""
 
     def features(self, *shape: int) -> Data:
-        """Return numbers that have all digits of the dtype."""
+        """Return input numbers that use all digits of the dtype."""
         return features(*shape, bits=BITS[self.lib.dtype_name(self.like.dtype)])
 
     def put(self, data: Data) -> Array:
+        """Return data as an array like `like`."""
         real = self.lib.compute_dtype(self.like)
         x = self.lib.xp.asarray(data.tolist(), dtype=real, **self.lib.device_kwargs(self.like))
         return self.lib.cast(x, self.like.dtype)
 
     def get(self, x: Array) -> Data:
+        """Return an array as float64 NumPy data."""
         lib = require_array("x", x)
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def __call__(self, data: Data, positions: Sequence[Any]) -> Data:
-        """Return x, turned, and note by how much is missed what every call must keep."""
+        """Call the function and return its result; record violations of what each call must keep."""
         x, where = self.put(data), as_position_array(positions, like=self.like)
         try:
             y = self.function(x, where)
-            if (said := _unlike(self.lib, y, x)) is None:
+            if (problem := _why_invalid(self.lib, y, x)) is None:
                 got = self.get(y)  # a lazy one raises here
-                self._note(
+                self._record(
                     {
                         "keeps the dtype": x.dtype != y.dtype,
-                        "leaves x as it was": np.abs(self.get(x) - data),
-                        "leaves positions as they were": np.abs(host(where) - np.asarray(positions)),
-                        "passes the other features through": np.abs(got - data)[..., self.still],
+                        "does not change x": np.abs(self.get(x) - data),
+                        "does not change positions": np.abs(host(where) - np.asarray(positions)),
+                        "passes the other features through": np.abs(got - data)[..., self.passthrough],
                     }
                 )
                 return got
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, it goes into the report
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # any exception goes into the report
             first, _, _ = str(error).strip().partition("\n")
-            said = f"raised {type(error).__name__}: {first[:200]}"
-        raise _RefusedError(said)
+            problem = f"raised {type(error).__name__}: {first[:200]}"
+        raise _RefusedError(problem)
 
-    def _note(self, errors: dict[str, Any]) -> None:
+    def _record(self, errors: dict[str, Any]) -> None:
+        """Update the largest violations."""
         for name, error in errors.items():
             if np.size(error):
-                self.missed[name] = float(np.maximum(self.missed.get(name, 0.0), np.max(error)))  # a nan stays
+                self.violations[name] = float(np.maximum(self.violations.get(name, 0.0), np.max(error)))  # a nan stays
 
 
-def _unlike(lib: Library, y: Any, x: Array) -> str | None:
-    """Return what is wrong with a result, other than its numbers and whether it has the dtype of x."""
+def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
+    """Return what is wrong with the type or shape of a result; None if both are right."""
     if find(y) is not lib:
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):
@@ -328,180 +334,201 @@ def _unlike(lib: Library, y: Any, x: Array) -> str | None:
     return f"returned {names[0]} for x of {names[1]}" if names[0].startswith("complex") else None
 
 
-def _report(job: _Job, subject: _Subject) -> Report:
-    dtype, right = subject.lib.dtype_name(subject.like.dtype), job.right
-    bound, pairs = TURN_BOUNDS[dtype], right.frequencies.shape[-1]
+def _report(task: _Task, subject: _Subject) -> Report:
+    """Run all comparisons and property tests, and return the report."""
+    dtype, right = subject.lib.dtype_name(subject.like.dtype), task.right
+    bound, pairs = ROTATION_BOUNDS[dtype], right.frequencies.shape[-1]
     errors: dict[Any, float] = {}
     refusals: dict[Any, str] = {}
     runs: list[tuple[Data, ...]] = []
     worst = np.zeros((BATCH, HEADS))
-    for name, sample in job.runs.items():
-        x = subject.features(BATCH, HEADS, len(sample.positions), job.head_dim)
+    for name, sample in task.runs.items():
+        x = subject.features(BATCH, HEADS, len(sample.positions), task.head_dim)
         try:
             y = subject(x, sample.positions.tolist())
         except _RefusedError as refusal:
             refusals[name] = str(refusal)
             continue
-        want = turned(x, sample, right.pairing, start=right.start, factor=right.factor)
-        off = apart(y, want, right.pairing, start=right.start, pairs=pairs).max(axis=(2, 3))
+        want = rotate_exactly(x, sample, right.pairing, start=right.start, factor=right.factor)
+        off = pair_errors(y, want, right.pairing, start=right.start, pairs=pairs).max(axis=(2, 3))
         worst, errors[name] = np.maximum(worst, off), float(off.max())
         runs.append((x, y, sample.positions.reshape(len(sample.positions), -1)))
     property_bound = max(1e-4, 4 * bound)
-    properties, more = _properties(job, subject, bound=property_bound)
+    properties, more = _properties(task, subject, bound=property_bound)
     refusals |= more
-    properties = {name: Property(error == 0, error) for name, error in subject.missed.items()} | properties
+    properties = {name: Property(error == 0, error) for name, error in subject.violations.items()} | properties
     guess: tuple[str, ...] = ()
     right_numbers = all(error <= bound for error in errors.values())
     if not errors:
-        guess = (f"function(x, positions) must return x, turned; it {next(iter(refusals.values()))}",)
+        guess = (f"function(x, positions) must return the rotated x; it {next(iter(refusals.values()))}",)
     elif not right_numbers:
         row, head = np.unravel_index(worst.argmax(), worst.shape)
         x, y = (np.concatenate([run[i][row, head] for run in runs]) for i in (0, 1))
-        guess = causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ALIKE))
-        guess = guess or _reach(job.runs, errors, bound)
+        guess = find_causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ANGLE_NOISE))
+        guess = guess or _correct_range(task.runs, errors, bound)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
-    where = "" if 2 * pairs == job.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} turn"
-    about = f"{right.pairing}, head_dim {job.head_dim}{where}, {dtype} of {subject.lib.name}"
+    where = (
+        "" if 2 * pairs == task.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} are rotated"
+    )
+    about = f"{right.pairing}, head_dim {task.head_dim}{where}, {dtype} of {subject.lib.name}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
 
 
-def _reach(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
-    """Say how far a function is right, if it is so before it is wrong: positions may wrap or stop."""
+def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
+    """Return up to which position a function is correct, if it is at first: positions may wrap or be clipped."""
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:
         return ()
     wrong = list(errors)[len(right)]
-    return (f"right up to position {runs[right[-1]].positions[-1].tolist()}, wrong at {wrong}",)
+    return (f"correct up to position {runs[right[-1]].positions[-1].tolist()}, wrong at {wrong}",)
 
 
 # --- properties -------------------------------------------------------------------------------------------
 
 
-def _properties(job: _Job, subject: _Subject, *, bound: float) -> tuple[dict[str, Property], dict[Any, str]]:
-    """Return which properties hold, and what was refused on the way."""
+def _properties(task: _Task, subject: _Subject, *, bound: float) -> tuple[dict[str, Property], dict[Any, str]]:
+    """Return the result of each property test, and the exceptions and invalid results."""
     found: dict[str, Property] = {}
     refusals: dict[Any, str] = {}
     for name, measure in _PROPERTIES.items():
         try:
-            error = measure(job, subject)
+            error = measure(task, subject)
         except _RefusedError as refusal:
             error, refusals[name] = float("nan"), str(refusal)
         found[name] = Property(error <= bound, error)
     return found, refusals
 
 
-def _run(job: _Job, begin: int, length: int = RUN) -> list[Any]:
-    """Return consecutive positions, the same on every axis."""
-    axes = job.right.frequencies.shape[0]
+def _consecutive(task: _Task, begin: int, length: int = RUN_LENGTH) -> list[Any]:
+    """Return consecutive positions from `begin` on, the same on every axis."""
+    axes = task.right.frequencies.shape[0]
     numbers = range(begin, begin + length)
     return list(numbers) if axes == 1 else [[p] * axes for p in numbers]
 
 
-def _given(job: _Job, subject: _Subject, length: int = RUN) -> Data:
-    return subject.features(BATCH, HEADS, length, job.head_dim)
+def _inputs(task: _Task, subject: _Subject, length: int = RUN_LENGTH) -> Data:
+    """Return an input for a run of tokens."""
+    return subject.features(BATCH, HEADS, length, task.head_dim)
 
 
-def _near(job: _Job, subject: _Subject) -> Iterator[Data]:
-    for begin in NEAR:
-        yield subject(_given(job, subject), _run(job, begin))
+def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
+    """Yield the results for one input at several positions near 0."""
+    for begin in NEAR_POSITIONS:
+        yield subject(_inputs(task, subject), _consecutive(task, begin))
 
 
-def _largest(difference: Data, of: Data) -> float:
-    """Return the longest of vectors, relative to the length of others."""
+def _largest_relative(difference: Data, of: Data) -> float:
+    """Return the largest length of a vector of `difference`, relative to that of `of`."""
     lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, of)]
     return float(np.max(lengths[0] / lengths[1]))
 
 
-def _identity(job: _Job, subject: _Subject) -> float:
-    given = _given(job, subject)
-    x, y = _turning(job, given), _turning(job, subject(given, _run(job, 0)))
-    return _largest((y / job.right.factor - x)[..., :1, :], x[..., :1, :])
+def _identity_error(task: _Task, subject: _Subject) -> float:
+    """Return how much position 0 changes x, except by the attention factor."""
+    given = _inputs(task, subject)
+    x, y = _rotary_slice(task, given), _rotary_slice(task, subject(given, _consecutive(task, 0)))
+    return _largest_relative((y / task.right.factor - x)[..., :1, :], x[..., :1, :])
 
 
-def _turning(job: _Job, x: Data) -> Data:
-    """Return the features that should turn."""
-    start = job.right.start
-    return x[..., start : start + 2 * job.right.frequencies.shape[-1]]
+def _rotary_slice(task: _Task, x: Data) -> Data:
+    """Return the features that should be rotated."""
+    start = task.right.start
+    return x[..., start : start + 2 * task.right.frequencies.shape[-1]]
 
 
-def _lengths(job: _Job, subject: _Subject) -> float:
-    of = np.sqrt((_turning(job, _given(job, subject)) ** 2).sum(axis=-1)) * job.right.factor
-    return float(np.max([np.abs(np.sqrt((_turning(job, y) ** 2).sum(axis=-1)) / of - 1) for y in _near(job, subject)]))
+def _length_error(task: _Task, subject: _Subject) -> float:
+    """Return how much lengths change, except by the attention factor."""
+    of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
+    return float(
+        np.max([np.abs(np.sqrt((_rotary_slice(task, y) ** 2).sum(axis=-1)) / of - 1) for y in _outputs(task, subject)])
+    )
 
 
-def _distance(job: _Job, subject: _Subject) -> float:
-    """Scores of queries and keys, relative to their lengths, here and further on."""
-    units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _near(job, subject)]
+def _distance_error(task: _Task, subject: _Subject) -> float:
+    """Return how much scores of unit vectors change if all positions are shifted."""
+    units = [y / np.sqrt((y * y).sum(axis=-1, keepdims=True)) for y in _outputs(task, subject)]
     here, *further = (y[:, :1] @ np.swapaxes(y[:, 1:], -1, -2) for y in units)
     return float(np.max([np.abs(scores - here) for scores in further]))
 
 
-def _adds_up(job: _Job, subject: _Subject) -> float:
-    x = _given(job, subject, 1)
-    twice = subject(subject(x, _run(job, 10, 1)), _run(job, 100, 1)) / job.right.factor
-    once = subject(x, _run(job, 110, 1))
-    return _largest(_turning(job, twice - once), _turning(job, once))
+def _composition_error(task: _Task, subject: _Subject) -> float:
+    """Return how much rotating by 10, then by 100, differs from rotating by 110."""
+    x = _inputs(task, subject, 1)
+    twice = subject(subject(x, _consecutive(task, 10, 1)), _consecutive(task, 100, 1)) / task.right.factor
+    once = subject(x, _consecutive(task, 110, 1))
+    return _largest_relative(_rotary_slice(task, twice - once), _rotary_slice(task, once))
 
 
-def _by_itself(job: _Job, subject: _Subject) -> float:
-    x, where = _given(job, subject), _run(job, 10)
+def _independence_error(task: _Task, subject: _Subject) -> float:
+    """Return how much results depend on the other tokens, heads and rows of a call."""
+    x, where = _inputs(task, subject), _consecutive(task, 10)
     y = subject(x, where)
     others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1))
     alone, last = subject(x[:, :, -1:], where[-1:]), y[:, :, -1:]
-    return float(np.max([_largest(others - y, y), _largest(alone - last, last)]))  # which a nan comes through
+    return float(
+        np.max([_largest_relative(others - y, y), _largest_relative(alone - last, last)])
+    )  # np.max keeps a nan
 
 
-def _in_parts(job: _Job, subject: _Subject) -> float:
-    """One call with many rows, heads and tokens, and the same numbers cut in two along each of these axes."""
+def _batching_error(task: _Task, subject: _Subject) -> float:
+    """Return how much a call with many rows, heads and tokens differs from calls on its halves along each axis."""
     rows, heads, length = LONG
-    length = min(length, 1 + int(max(sample.positions.max() for sample in job.runs.values())))
-    x, where = subject.features(rows, heads, length, job.head_dim), _run(job, 0, length)
+    length = min(length, 1 + int(max(sample.positions.max() for sample in task.runs.values())))
+    x, where = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
     whole = subject(x, where)
     cuts = ((slice(n // 2), slice(n // 2, n)) for n in x.shape[:3])
     return float(
-        np.max([_largest(subject(x[b, h, s], where[s]) - whole[b, h, s], x[b, h, s]) for b, h, s in product(*cuts)])
+        np.max(
+            [
+                _largest_relative(subject(x[b, h, s], where[s]) - whole[b, h, s], x[b, h, s])
+                for b, h, s in product(*cuts)
+            ]
+        )
     )
 
 
-_PROPERTIES: dict[str, Callable[[_Job, _Subject], float]] = {
-    "does nothing at position 0": _identity,
-    "keeps lengths": _lengths,
-    "scores depend on the distance alone": _distance,
-    "turns by m and by n are one by m + n": _adds_up,
-    "each token, head and row by itself": _by_itself,
-    "many at once are as in parts": _in_parts,
+_PROPERTIES: dict[str, Callable[[_Task, _Subject], float]] = {
+    "is the identity at position 0": _identity_error,
+    "preserves lengths": _length_error,
+    "scores depend only on the distance": _distance_error,
+    "rotations by m and n compose to m + n": _composition_error,
+    "tokens, heads, rows are independent": _independence_error,
+    "one large call equals its parts": _batching_error,
 }
 
 
-# --- how it is shown --------------------------------------------------------------------------------------
+# --- text of the report -----------------------------------------------------------------------------------
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _report_lines(report: Report) -> Iterator[str]:
+    """Yield the lines of a report."""
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     if report.errors or len(set(report.refusals.values())) > 1:
-        yield from _tables(report)
+        yield from _report_tables(report)
     if not report.passed:
         yield ""
         if report.causes:
             yield f"  likely cause: {'; '.join(report.causes)}"
         elif not all(error <= report.bound for error in report.errors.values()):
-            yield "  likely cause: none of those that are known"
+            yield "  likely cause: none of the known ones"
         else:
-            yield "  likely cause: not the angles, which are right; see what fails above"
+            yield "  likely cause: not the angles, which are correct; see the failures above"
 
 
-def _tables(report: Report) -> Iterator[str]:
+def _report_tables(report: Report) -> Iterator[str]:
+    """Yield the lines of its tables of errors and properties."""
     yield ""
     yield f"  {'from position':<36} largest error (bound {report.bound:.1e})"
     for name in sorted({*report.errors, *report.refusals} - {*report.properties}):
         error = report.errors.get(name)
-        said = report.refusals[name] if error is None else _judged(error, holds=error <= report.bound)
-        yield f"  {name!s:<36} {said}"
+        text = report.refusals[name] if error is None else _error_text(error, holds=error <= report.bound)
+        yield f"  {name!s:<36} {text}"
     yield ""
-    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for what is kept)"
+    yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for exact ones)"
     for name, (holds, error) in report.properties.items():
-        yield f"  {name:<36} {report.refusals.get(name) or _judged(error, holds=holds)}"
+        yield f"  {name:<36} {report.refusals.get(name) or _error_text(error, holds=holds)}"
 
 
-def _judged(error: float, *, holds: bool) -> str:
+def _error_text(error: float, *, holds: bool) -> str:
+    """Return an error as text, marked if it is too large."""
     return f"{error:.1e}{'' if holds else '  FAILS'}"

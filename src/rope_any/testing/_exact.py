@@ -1,4 +1,4 @@
-"""Compute cosines, sines and rotations in 60 digits, rounded once, with no arithmetic of the rest of the package."""
+"""Compute cosines, sines and rotations in 60 digits, rounded once, without the arithmetic of the other modules."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ DIGITS = 60
 
 
 class Sample(NamedTuple):
-    """Positions and their exact table, in 60 digits rounded to float64."""
+    """Positions and their exact table, computed in 60 digits and rounded to float64."""
 
     positions: Data
     cos: Data
@@ -23,13 +23,13 @@ class Sample(NamedTuple):
 
 
 def exact(positions: Any, frequencies: Any, /) -> Sample:
-    """Return the exact table of integers ``(n,)`` and frequencies ``(pairs,)``, or ``(n, axes)`` and as many rows."""
-    turned = [[(float(z.real), float(z.imag)) for z in row] for row in turns(positions, frequencies)]
-    cos, sin = np.moveaxis(np.asarray(turned), -1, 0)
+    """Return the exact table of positions ``(n,)`` or ``(n, axes)`` and frequencies of one row or one per axis."""
+    table = [[(float(z.real), float(z.imag)) for z in row] for row in unit_rotations(positions, frequencies)]
+    cos, sin = np.moveaxis(np.asarray(table), -1, 0)
     return Sample(np.asarray(positions), cos, sin)
 
 
-def turns(positions: Any, frequencies: Any, /) -> list[list[Any]]:
+def unit_rotations(positions: Any, frequencies: Any, /) -> list[list[Any]]:
     """Return e^(i Σ_axis position · frequency) for each position and pair, in 60 digits."""
     mp = mpmath()
     places = np.asarray(positions).reshape(len(positions), -1).tolist()
@@ -39,11 +39,12 @@ def turns(positions: Any, frequencies: Any, /) -> list[list[Any]]:
 
 
 def _dot(mp: Any, place: Sequence[int], column: Sequence[float]) -> Any:
+    """Return the angle of one position and one pair, in 60 digits."""
     return mp.fsum(mp.mpf(p) * mp.mpf(f) for p, f in zip(place, column, strict=True))
 
 
 def mpmath() -> Any:
-    """Return mpmath in 60 digits, or say how to get it."""
+    """Return an mpmath context of 60 digits; raise an error that names the extra if mpmath is missing."""
     try:
         import mpmath as mp
     except ModuleNotFoundError:
@@ -54,14 +55,14 @@ def mpmath() -> Any:
 
 @cache
 def _context(mp: Any) -> Any:
-    """Return a context of our own: that of mpmath itself is one for all threads, each of which may set its digits."""
+    """Return a separate mpmath context: all threads share mpmath's own, and each may change its digits."""
     context = mp.MPContext()
     context.dps = DIGITS
     return context
 
 
-def turned(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
-    """Return x ``(..., n, features)``, turned by the exact table of n positions."""
+def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, factor: float = 1.0) -> Data:
+    """Rotate x ``(..., n, features)`` by the exact table of n positions."""
     pairs = sample.cos.shape[-1]
     where = members(pairing, start, pairs)
     first, second = where[:pairs], where[pairs:]
@@ -71,17 +72,17 @@ def turned(x: Data, sample: Sample, pairing: Pairing, /, *, start: int = 0, fact
     return y
 
 
-def apart(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
-    """Return how far pairs are from where they should be, relative to their length: ``(..., pairs)``."""
+def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
+    """Return the distance of each pair from the wanted one, relative to its length: ``(..., pairs)``."""
     (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
     return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """Return numbers ±(1 to 2) with `bits` binary digits after the point, from the digits of a product."""
+    """Return reproducible pseudorandom numbers of magnitude 1 to 2, with `bits` binary digits after the point."""
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
-    # an odd number of last places, less than a sixteenth of them: whoever rounds changes it
+    # an odd number of units in the last place, below 1/16 in total: any rounding changes the number
     odd = np.floor(n * 0.6180339887498949 % 1 * 2.0 ** (bits - 5)) * 2 + 1 if bits > 4 else np.zeros(n.shape)
     numbers = ((16 + digits % 17) / 16 - odd / 2**bits) * (1 - 2 * (digits // 17 % 2))
     return np.asarray(numbers.reshape(shape))

@@ -1,27 +1,27 @@
 """
 Read the test vectors: rotations computed in 60 digits, in a file that any language can read.
 
-``vectors_1.npz`` is a zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little endian), none of
-them compressed. The ``1`` is the version of what follows; what reads version 1 need not read another.
+``vectors_1.npz`` is an uncompressed zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little
+endian). The ``1`` is the version of the schema below; a reader of version 1 may not support others.
 
 =========================  =====================  ============================================================
-name                       shape, dtype           what it is
+name                       shape, dtype           content
 =========================  =====================  ============================================================
 ``schema``                 (), int64              the version, 1
-``<case>/parameters``      (bytes,), uint8        where the frequencies come from: JSON in UTF-8
+``<case>/parameters``      (bytes,), uint8        the parameters of the frequencies: JSON in UTF-8
 ``<case>/frequencies``     (axes, pairs), float64  radians per position, 60 digits rounded once
 ``<case>/factor``          (), float64            the attention factor, which multiplies cosines and sines
-``<case>/start``           (), int64              the first feature that turns
+``<case>/start``           (), int64              the first rotated feature
 ``<case>/positions``       (n, axes), int64       from 0 to 2³¹ − 1
-``<case>/cos``             (n, pairs), float64    factor · cos(Σ position · frequency), of the frequencies and the
-                                                  factor as they stand in the file; rounded once
+``<case>/cos``             (n, pairs), float64    factor · cos(Σ position · frequency), with the frequencies and the
+                                                  factor in the file; rounded once
 ``<case>/sin``             (n, pairs), float64    the same for sin
-``<case>/x``               (n, head_dim), float32  what is turned; each number is exact in bfloat16 and float16 too
-``<case>/half``            (n, head_dim), float64  x, turned with feature i beside i + pairs; rounded once
-``<case>/interleaved``     (n, head_dim), float64  the same with feature 2i beside 2i + 1
+``<case>/x``               (n, head_dim), float32  the input; each number is exact in bfloat16 and float16 too
+``<case>/half``            (n, head_dim), float64  x, rotated in pairs of features i and i + pairs; rounded once
+``<case>/interleaved``     (n, head_dim), float64  the same in pairs of features 2i and 2i + 1
 =========================  =====================  ============================================================
 
-``python tools/make_vectors.py FILE``, in the repository, writes the file anew, to the same bytes.
+``python tools/make_vectors.py FILE`` in the repository generates the same bytes again.
 """
 
 import json
@@ -39,20 +39,20 @@ FILE = f"vectors_{SCHEMA}.npz"
 
 class Case(NamedTuple):
     """
-    One rotation of the vectors, with what it makes of some positions and features.
+    One rotation of the test vectors, with positions, inputs and exact results.
 
     Attributes
     ----------
     name : str
-        What it is called in the file.
+        Its name in the file.
     parameters : dict
-        Where the frequencies come from: ``scheme`` or ``axes``, and its numbers.
+        The origin of the frequencies: ``scheme`` or ``axes``, and its parameters.
     frequencies : tuple of float, or tuple of such rows
         Radians per position; one row for each axis of the positions, if there are several.
     attention_factor : float
         Multiplies cosines and sines.
     start : int
-        The first feature that turns.
+        The first rotated feature.
     positions : numpy.ndarray
         ``(n,)``, or ``(n, axes)``; int64, from 0 to 2³¹ − 1.
     cos, sin : numpy.ndarray
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     x : numpy.ndarray
         ``(n, head_dim)``, float32; each number is exact in half precision too.
     half, interleaved : numpy.ndarray
-        ``(n, head_dim)``, float64: x, turned in either pairing.
+        ``(n, head_dim)``, float64: x, rotated in each pairing.
     """
 
     name: str
@@ -78,18 +78,18 @@ class Case(NamedTuple):
 
 def cases() -> dict[str, Case]:
     """
-    Return the vectors: each scheme, partial rotary, several axes, at positions from 0 to 2³¹ − 1.
+    Return the test vectors: each scheme, partial rotary, several axes, at positions from 0 to 2³¹ − 1.
 
     Returns
     -------
     dict of str to Case
-        By name. The arrays are shared with other callers, and can't be written.
+        The cases by name. Their arrays are shared between callers and read-only.
 
     Notes
     -----
-    Worked out by ``tools/make_vectors.py`` of the repository in 60-digit arithmetic from the formulas of the papers,
-    and not by the functions of this library. Other languages read the file itself,
-    ``rope_any/testing/vectors_1.npz``; the docstring of ``rope_any.testing.vectors`` says what is in it.
+    ``tools/make_vectors.py`` of the repository computes them in 60-digit arithmetic from the formulas of the papers,
+    without the functions of this library. Other languages can read the file
+    ``rope_any/testing/vectors_1.npz``; the docstring of ``rope_any.testing.vectors`` describes it.
 
     Examples
     --------
@@ -105,6 +105,7 @@ def cases() -> dict[str, Case]:
 
 @cache
 def _read() -> dict[str, Case]:
+    """Read all cases from the file, once."""
     with resources.files(__package__).joinpath(FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         given = {name: arrays[name] for name in arrays.files}
     for array in given.values():
@@ -114,6 +115,7 @@ def _read() -> dict[str, Case]:
 
 
 def _case(name: str, part: Any) -> Case:
+    """Return the case `name`; ``part(key)`` is an array of it."""
     rows = tuple(map(tuple, part("frequencies").tolist()))
     one = len(rows) == 1
     return Case(
