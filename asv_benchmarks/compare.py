@@ -408,11 +408,11 @@ def draw(results: dict[str, Any], path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "rope_any"
     from matplotlib.patheffects import withStroke
 
-    from rope_any.plot.looks import BLACK, BLUE, GREY, drawing_on, named
+    from rope_any.plot.looks import BLACK, BLUE, GREY, axes_or_new, label_right
 
     rows = [row for row in results["rows"] if row["target"] is not None and row["regime"] == "default allocator"]
     ratios, places = [row["theirs"] / row["ours"] for row in rows], range(len(rows))
-    with drawing_on(None, height=0.34 * len(rows) + 1) as axes:
+    with axes_or_new(None, height=0.34 * len(rows) + 1) as axes:
         axes.barh(
             places, [ratio - 1 for ratio in ratios], 0.55, left=1, color=BLUE, label="reached, in figures at the right"
         )
@@ -421,7 +421,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.plot([row["target"] for row in rows], places, color=BLACK, label="target", **mark)
         axes.axvline(1, color=GREY, linewidth=0.8)
         for place, ratio in zip(places, ratios, strict=True):
-            named(axes, f"{ratio:.2f}", place)
+            label_right(axes, f"{ratio:.2f}", place)
         names = [f"{row['library']}: {row['what']}\nbeside {row['peer']}" for row in rows]
         axes.set_yticks(places, names, fontsize=8)
         axes.set(xscale="log", ylim=(len(rows) - 0.4, -0.6))

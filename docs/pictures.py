@@ -24,7 +24,7 @@ from rope_any import axes as arranged
 from rope_any import bending, config, plot, scaling
 from rope_any import positions as rules
 from rope_any.plot import looks
-from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, apart, marked, named
+from rope_any.plot.looks import BLACK, BLUE, GREY, RED, STYLES, WIDTH, draw_lengths, group_thousands, label_right
 
 LOOKS = looks.LOOKS | {"svg.fonttype": "path", "svg.hashsalt": "rope_any"}
 PUBLISHED = Path(__file__).parent.parent / "tests" / "published.json"
@@ -44,14 +44,14 @@ def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float
     rows = {"plain": plain} | after
     plot.wavelengths(*rows.values(), labels=[*rows], lengths=lengths, ax=upper)
     upper.set(xlabel=None, title="Wavelengths")
-    for look, row in zip(looks.styles(len(rows)), rows.values(), strict=True):
+    for look, row in zip(looks.line_styles(len(rows)), rows.values(), strict=True):
         lower.plot([f / g for f, g in zip(plain, row, strict=True)], **look)
     lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair turns")
     ticks = [1, 2, 4, 8, 16, 32, 64]
     most = max(f / g for row in after.values() for f, g in zip(plain, row, strict=True))
     lower.set_yticks([tick for tick in ticks if tick <= 1.3 * most])
     lower.set_ylim(0.85, 1.25 * most)
-    apart(lower.yaxis)
+    group_thousands(lower.yaxis)
     return figure
 
 
@@ -118,7 +118,7 @@ def resonance() -> Figure:
     upper.set(yscale="log", ylabel="wavelength (tokens per turn)", title="Wavelengths of the 24 fastest pairs")
     upper.set(xlim=(-0.8, count - 0.2), ylim=(4, 400))
     upper.legend(loc="upper left")
-    apart(upper.yaxis)
+    group_thousands(upper.yaxis)
     change = [100 * (b / a - 1) for a, b in zip(plain, after, strict=True)]
     lower.bar(pairs, change, color=BLUE, width=0.55)
     lower.axhline(0, color=GREY, linewidth=0.8)
@@ -175,8 +175,8 @@ def xpos() -> Figure:
         lower.plot(positions, score, color=color)
         last = {"both": 1.0} if pair == 63 else {"queries": q[-1, pair], "keys": k[-1, pair]}
         for whose, end in last.items():
-            named(upper, f"{whose}, pair {pair}", end)
-        named(lower, f"pair {pair}", score[len(score) // 4])
+            label_right(upper, f"{whose}, pair {pair}", end)
+        label_right(lower, f"pair {pair}", score[len(score) // 4])
     upper.axvline(centre, color=BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
     upper.annotate("centre, 2 048", (centre, 90), (5, 0), textcoords="offset points", fontsize=8.5)
     upper.set(yscale="log", xlim=(0, 4096), xlabel="position (tokens)", ylabel="scale", title="Scale by position")
@@ -184,8 +184,8 @@ def xpos() -> Figure:
     lower.set_title("What is left in a score: query scale × key scale")
     for axis in (upper.xaxis, lower.xaxis):
         axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-        apart(axis)
-    apart(upper.yaxis)
+        group_thousands(axis)
+    group_thousands(upper.yaxis)
     return figure
 
 
@@ -198,10 +198,10 @@ def fope() -> Figure:
     rest = range(len(kept), len(PLAIN))
     gone = tokens_per_turn(PLAIN)[len(kept) :]
     upper.plot(rest, gone, "x", color=RED, markersize=5.5, label="dropped: the same at all positions")
-    marked(upper, {"trained": TRAINED})
+    draw_lengths(upper, {"trained": TRAINED})
     upper.set(yscale="log", xlabel="pair", ylabel="wavelength (tokens per turn)", title="Which frequencies are kept")
     upper.legend(loc="upper left")
-    apart(upper.yaxis)
+    group_thousands(upper.yaxis)
     pair, positions = 14, np.arange(201)
     coefficients = np.eye(len(kept))
     coefficients[[8, 20], pair] = 0.35, 0.35
@@ -232,7 +232,7 @@ def temperature() -> Figure:
         axes.plot(positions, scale, color=color, linestyle=style, label=name, drawstyle="steps-post")
     axes.set_xticks([0, 65_536, 131_072, 196_608, 262_144])
     axes.set(xlim=(0, 262_144), ylim=(0.98, 1.4), xlabel="position (tokens)", ylabel="scale of the query")
-    apart(axes.xaxis)
+    group_thousands(axes.xaxis)
     axes.legend(loc="lower right")
     return figure
 

@@ -39,7 +39,7 @@ except ModuleNotFoundError as error:
 import rope_any as ra
 from rope_any import scaling
 from rope_any.plot import looks
-from rope_any.plot.looks import tokens
+from rope_any.plot.looks import format_number
 
 TRAINED, LENGTHS = 128, (128, 256, 512, 1024)  # bytes of context
 WIDTH, HEADS, LAYERS, BASE = 128, 4, 4, 10_000.0
@@ -222,14 +222,15 @@ def shown(results):
     lines = [
         "<!-- written by examples/perplexity.py; run it again rather than edit this file -->\n",
         f"Measured on {facts['when']} on {facts['system']}, {facts['threads']} threads, with {versions}.",
-        f"The library of this Python gave {tokens(corpus['trained_on'])} bytes to train on,",
-        f"and {tokens(corpus['held_out'])} in {corpus['held_out_files']} held-out files,",
+        f"The library of this Python gave {format_number(corpus['trained_on'])} bytes to train on,",
+        f"and {format_number(corpus['held_out'])} in {corpus['held_out_files']} held-out files,",
         f"of which {facts['testing']['windows']} windows were read.",
-        f"Each model has {tokens(facts['model']['parameters'])} parameters",
-        f"and was trained on {tokens(training['steps'])} batches of {training['batch']} × {training['length']} bytes.",
+        f"Each model has {format_number(facts['model']['parameters'])} parameters",
+        f"and was trained on {format_number(training['steps'])} batches",
+        f"of {training['batch']} × {training['length']} bytes.",
         f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,",
         f"and {wall:.1f} by the clock.\n",
-        f"| positions | {' | '.join(map(tokens, LENGTHS))} |",
+        f"| positions | {' | '.join(map(format_number, LENGTHS))} |",
         f"| --- {'| ---: ' * len(LENGTHS)}|",
     ]
     for method, row in perplexities(results).items():
@@ -258,8 +259,8 @@ def draw(results, path):
         axes.set(xscale="log", yscale="log", xlabel="context (bytes)", ylabel="perplexity per byte", xticks=LENGTHS)
         low, high = axes.get_ylim()
         axes.set_yticks([n * 10**k for k in range(4) for n in (1, 1.5, 2, 3, 4, 5, 6, 8) if low < n * 10**k < high])
-        looks.apart(axes.xaxis)
-        looks.apart(axes.yaxis)
+        looks.group_thousands(axes.xaxis)
+        looks.group_thousands(axes.yaxis)
         figure.legend(loc="outside lower center", ncols=4)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return figure

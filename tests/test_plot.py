@@ -96,7 +96,7 @@ def test_hands_of_several_axes_say_with_which_they_turn():
     assert [label.split(" ", 2)[2] for label in labels(ax)] == [f"({names[i]})" for i in (0, 0, 1, 1, 1, 2)]
     assert ax.get_legend().get_title().get_text() == "pair: tokens per turn (axis)"
     assert [label.split(" ", 1)[1] for label in labels(plot.hands(((1.0, 0.5, 0.0), (0.5, 0.0, 0.0)), [1, 2]))] == [
-        f"{2 * math.pi / 1.5:.3g} (axis 0, axis 1)", "12.6 (axis 0)", "holds still"
+        f"{2 * math.pi / 1.5:.3g} (axis 0, axis 1)", "12.6 (axis 0)", "frequency 0"
     ]  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_hands_are_named_and_told_apart():
     ax = plot.hands(ra.frequencies(128), 5)
     pairs = [0, 9, 18, 27, 36, 45, 54, 63]
     assert labels(ax)[:2] == ["0: 6.28", f"9: {2 * math.pi * 10_000 ** (18 / 128):.3g}"]
-    assert labels(plot.hands((1.0, 0.0), 5)) == ["0: 6.28", "1: holds still"]
+    assert labels(plot.hands((1.0, 0.0), 5)) == ["0: 6.28", "1: frequency 0"]
     assert [int(label.split(":")[0]) for label in labels(ax)] == pairs
     assert ax.get_legend().get_title().get_text() == "pair: tokens per turn"
     assert "radians" in ax.get_xlabel()
@@ -420,7 +420,7 @@ def as_it_turns(rope, head_dim, names):
         alone = tuple(float(i == pair) for i in range(len(rows[0])))
         x = np.ones((1, head_dim))
         moved = ra.Rope(alone, pairing=rope.pairing, start=rope.start, blocks=rope.blocks).apply(x, 1) != x
-        found |= {feature: [pair, turns or ["holds still"]] for feature in np.flatnonzero(moved).tolist()}
+        found |= {feature: [pair, turns or ["frequency 0"]] for feature in np.flatnonzero(moved).tolist()}
     return found
 
 
@@ -439,7 +439,7 @@ ROPES = {
 def test_cells_are_as_the_rotation_turns(kind):
     rope, head_dim = ROPES[kind]
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
-    names = ["turns"] if axes == 1 else [f"turns with {name}" for name in "xyz"[:axes]]
+    names = ["rotated"] if axes == 1 else [f"rotated by {name}" for name in "xyz"[:axes]]
     ax = plot.pairs(rope, head_dim=head_dim, axes=[*"xyz"][:axes])
     want = as_it_turns(rope, head_dim, names)
     assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
@@ -452,12 +452,12 @@ def test_recipes_stand_one_below_the_other_with_the_last_names():
     two = ra.Rope(ra.axes.axial(F[:8], F[:8]), pairing="half")
     ax = plot.pairs(THREE, two, labels=["three", "two"], axes=["time", "row", "column"])
     assert [text.get_text() for text in ax.get_yticklabels()] == ["three", "two"]
-    assert cells(ax)[1, 0] == [0, ["turns with row"]] and cells(ax)[1, 8] == [8, ["turns with column"]]
-    assert cells(ax)[0, 0] == [0, ["turns with time"]]
+    assert cells(ax)[1, 0] == [0, ["rotated by row"]] and cells(ax)[1, 8] == [8, ["rotated by column"]]
+    assert cells(ax)[0, 0] == [0, ["rotated by time"]]
     top, first, last = ax.get_ylim()[1], *ax.get_yticks()
     assert top < first < last < ax.get_ylim()[0]
     _, names = ax.get_legend_handles_labels()
-    assert names == ["turns with time", "turns with row", "turns with column"]
+    assert names == ["rotated by time", "rotated by row", "rotated by column"]
 
 
 @pytest.mark.parametrize("head_dim", [128, 256, 512])
@@ -509,7 +509,7 @@ def test_names_are_written_as_they_are():
         *odd,
         "_a $b$ 64",
         *odd,
-        *(f"turns with {name}" for name in ("_t", "$h$", "w")),
+        *(f"rotated by {name}" for name in ("_t", "$h$", "w")),
     ]
     assert not any(text.get_parse_math() for text in texts)
 
@@ -597,7 +597,11 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.wavelengths(*[F] * 6), ValueError, r"ropes must be from 1 to 5.*; got 6"),
         (lambda: plot.wavelengths(F, labels=["a", "b"]), ValueError, r"labels must be 1 names.*got \['a', 'b'\]"),
         (lambda: plot.wavelengths(F, lengths={"trained": 0}), ValueError, r"lengths must be positive.*got 0"),
-        (lambda: plot.wavelengths(F, (0.0, 1e-300)), ValueError, r"ropes must each have a pair that turns; got one"),
+        (
+            lambda: plot.wavelengths(F, (0.0, 1e-300)),
+            ValueError,
+            r"ropes must each have a frequency other than 0; got one",
+        ),
         (lambda: plot.hands(F, 1, legend=0), TypeError, r"legend must be True or False; got int 0"),
         (lambda: plot.decay(F, length=0), ValueError, r"length must be from 1 to 2147483647; got 0"),
         (
@@ -614,7 +618,7 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (lambda: plot.table(F, range(0)), ValueError, r"table must have a position and a pair; got shape \(0, 16\)"),
         (lambda: plot.table(F, np.zeros((2, 2))), ValueError, r"positions must be one number.*got shape \(2, 2\)"),
         (lambda: plot.errors(F, longest=2**31), ValueError, r"longest must be from 1 to 2147483647; got 2147483648"),
-        (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which say which features pair up; got tuple"),
+        (lambda: plot.pairs(F), TypeError, r"ropes must be Ropes, which have a pairing; got tuple"),
         (lambda: plot.pairs(THREE, axes=["x"]), ValueError, r"axes must be 3 names or more.*; got \['x'\]"),
         (
             lambda: plot.pairs(THREE, axes=["x", "y", "x"]),
@@ -870,7 +874,7 @@ def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
 
 def test_axes_of_a_video_have_their_names(models, monkeypatch, capsys):
     here(monkeypatch, capsys, models, f"{[*NAMED][-1]}.json", "pairs", "-o", "p.png")
-    assert plt.gca().get_legend_handles_labels()[1] == [f"turns with {name}" for name in ("time", "height", "width")]
+    assert plt.gca().get_legend_handles_labels()[1] == [f"rotated by {name}" for name in ("time", "height", "width")]
 
 
 @pytest.mark.parametrize(

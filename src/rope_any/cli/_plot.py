@@ -29,7 +29,7 @@ from rope_any.cli._configs import (
     title,
 )
 from rope_any.config import Explanation
-from rope_any.plot.looks import tokens
+from rope_any.plot.looks import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,11 +137,11 @@ def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
 def _for_length(one: Explanation) -> str | None:
     """Return for which length a rotation is, where each has its own."""
     length = one.facts.get("length")
-    return length and f"for {tokens(length.value)} tokens"
+    return length and f"for {format_number(length.value)} tokens"
 
 
 def _with_lengths(name: str, told: dict[str, float]) -> str:
-    said = ", ".join(f"{kind} {tokens(length)}" for kind, length in told.items())
+    said = ", ".join(f"{kind} {format_number(length)}" for kind, length in told.items())
     return f"{name}: {said or 'no length given'}"
 
 

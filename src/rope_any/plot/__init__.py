@@ -1,11 +1,11 @@
 """
 Draw the properties of a rotation with matplotlib.
 
-Each function draws on the `ax` that it is given and returns it. Without one it makes a figure by pyplot, because that
-is where notebooks, ``pyplot.show`` and galleries look for what they are to show. Frequencies may be an array of any
-library, and where they do, it makes no difference which features pair up. Axes that are given keep the looks that they
-were made with; those of the figures made here are ``looks.LOOKS``, for ``pyplot.rc_context``. Where matplotlib is
-missing, which the extra ``plot`` brings, a ModuleNotFoundError says so.
+Each function draws on `ax` and returns it. Without `ax` it creates a figure by pyplot, so that notebooks,
+``pyplot.show`` and galleries find it. Functions that take frequencies instead of a `Rope` accept an array of any
+library; the pairing makes no difference there. Axes given by the caller keep their style; new figures use
+``looks.LOOKS``, which you can pass to ``pyplot.rc_context``. Without matplotlib (the extra ``plot`` installs it), a
+ModuleNotFoundError is raised.
 """
 
 import math
@@ -34,16 +34,16 @@ from rope_any.plot.looks import (
     STYLES,
     THIN,
     add_legend,
-    apart,
-    drawing_on,
-    in_full,
-    ink,
-    inked,
-    marked,
-    several,
+    as_sequence,
+    axes_or_new,
+    draw_lengths,
+    format_number,
+    format_position,
+    group_thousands,
+    line_styles,
+    set_text_color,
     shades,
-    styles,
-    tokens,
+    text_color,
 )
 from rope_any.testing._check import TABLE_BOUND
 from rope_any.testing._exact import Sample, exact
@@ -57,10 +57,15 @@ __all__ = ["decay", "errors", "hands", "pairs", "table", "wavelengths"]
 Recipe: TypeAlias = Rope | Frequencies | Array
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
-FACES = [(BLUE, "white"), (ORANGE, BLACK), (BLACK, "white"), (PURPLE, "white")]  # of cells, and what is written on them
-STILL, PASSING = "holds still", "passes through"
-LINE = 32  # features
-ROWS = 512  # of an image
+FACES = [
+    (BLUE, "white"),
+    (ORANGE, BLACK),
+    (BLACK, "white"),
+    (PURPLE, "white"),
+]  # colours of cells, and of the text on them
+STILL, PASSING = "frequency 0", "passes through"
+LINE = 32  # features in a row of cells
+ROWS = 512  # most rows of an image
 
 
 # --- one function for each picture ------------------------------------------------------------------------------------
@@ -82,31 +87,30 @@ def hands(
     Parameters
     ----------
     rope : Rope or frequencies
-        What turns.
+        The rotation to draw.
     position : float, sequence or array
         In tokens: one number, or one for each axis of the positions.
     pairs : sequence or array of int, optional
         Which pairs to draw. By default eight, evenly from the first to the last.
     axes : sequence of str, optional
-        The names of the axes of positions, where there are several: the legend says with which of them a hand turns. Of
-        more names than axes, the last ones. By default "axis 0", ...
+        The names of the position axes, if there are several: the legend gives those that rotate a hand. If there are
+        more names than axes, the last ones are used. By default "axis 0", ...
     legend : bool, optional
-        Whether to say beside the clock which hand is which, of up to twelve; of several clocks side by side one will
-        do.
+        Whether to add a legend of up to twelve hands beside the clock.
     ax : matplotlib.axes.Axes, optional
-        Polar axes to draw on. The legend stands at their right, where ``layout="constrained"`` makes room for it.
+        Polar axes to draw on. The legend is at their right, where ``layout="constrained"`` reserves space.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each hand, at ``position · frequency`` radians, modulo one turn. They are counted from the right
-        and anticlockwise, so that a hand of length 1 would end at (cosine, sine).
+        With a line for each hand, at ``position · frequency`` radians, modulo 2π. The angle 0 is at the right and
+        angles grow anticlockwise, so a hand of length 1 would end at (cosine, sine).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are not as many positions as axes, fewer names than axes, no pairs or
-        one that isn't there, or `ax` is not polar.
+        If an argument is of another kind, the number of positions is not that of the axes, there are fewer names than
+        axes, `pairs` is empty or has a pair out of range, or `ax` is not polar.
 
     Examples
     --------
@@ -118,7 +122,7 @@ def hands(
     rope = _rope(rope)
     lengths = config.wavelengths(rope)
     last = len(lengths) - 1
-    chosen = _spread(len(lengths), 8) if pairs is None else _host("pairs", pairs).tolist()
+    chosen = _evenly(len(lengths), 8) if pairs is None else _host("pairs", pairs).tolist()
     if not isinstance(chosen, list):
         raise ArgumentTypeError("pairs", "be a sequence of integers", pairs)
     if not chosen:
@@ -130,24 +134,24 @@ def hands(
     place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
     count = len(as_rows(rope.frequencies))
     names = _axis_names(axes, count)
-    turning = _turning(rope, names)
+    axes_of = _axes_of_pairs(rope, names)
     if place.ndim > 1 or place.size not in {1, count}:
         each = f", or one for each of {count} axes" if count > 1 else ""
         raise ArgumentValueError("position", f"be one number{each}", Text(f"shape {place.shape}"))
     cos, sin = (part[0] for part in _table(rope, place if place.size == 1 else place[None]))
-    with drawing_on(ax, height=4.2, projection="polar") as clock:
+    with axes_or_new(ax, height=4.2, projection="polar") as clock:
         drawn: list[Line2D] = []
         for share, color, pair in zip(np.linspace(0, 1, len(chosen)), shades(len(chosen), clock), chosen, strict=True):
             angle, radius = math.atan2(sin[pair], cos[pair]) % (2 * math.pi), 1 - 0.65 * share
-            name = f"{pair}: {tokens(lengths[pair]) if lengths[pair] < math.inf else STILL}"
-            name += f" ({', '.join(turning[pair])})" if turning[pair] and len(names) > 1 else ""
+            name = f"{pair}: {format_number(lengths[pair]) if lengths[pair] < math.inf else STILL}"
+            name += f" ({', '.join(axes_of[pair])})" if axes_of[pair] and len(names) > 1 else ""
             look: dict[str, Any] = {"linewidth": 1.5 + 4 * share, "marker": "o", "markersize": 5 + 4 * share}
             drawn += clock.plot([angle, angle], [0, radius], color=color, label=name, markevery=[1], **look)
         clock.set(xticks=np.arange(4) * math.pi / 2, xticklabels=["0", "π/2", "π", "3π/2"], yticks=[])
         clock.set(xlabel="angle (radians)", ylim=(0, 1.08))
-        clock.set_title(f"Position {', '.join(map(in_full, place.tolist()))}")
+        clock.set_title(f"Position {', '.join(map(format_position, place.tolist()))}")
         if legend:
-            some = [drawn[i] for i in _spread(len(drawn), 12)]
+            some = [drawn[i] for i in _evenly(len(drawn), 12)]
             title = "pair: tokens per turn" + (" (axis)" if len(names) > 1 else "")
             add_legend(clock, some, title=title, loc="center left", bbox_to_anchor=(1.12, 0.5))
     return clock
@@ -160,30 +164,30 @@ def wavelengths(
     ax: "Axes | None" = None,
 ) -> "Axes":
     """
-    Draw how many tokens each pair takes for a whole turn, of one recipe or of several.
+    Draw the wavelength of each pair (tokens per full turn), for one recipe or several.
 
     Parameters
     ----------
     *ropes : Rope or frequencies
-        Of several, the first is drawn wide and pale, so that what runs along it is seen.
+        The recipes. If there are several, the first is drawn wide and pale, so that lines on top of it stay visible.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
     lengths : mapping of str to float or sequence of float, optional
-        Lengths in tokens to be drawn across, by their names: the trained one, or those of several, the extended one.
+        Lengths in tokens to draw as horizontal lines, by name, such as the trained and the extended length.
     ax : matplotlib.axes.Axes, optional
-        Where to draw, with the legend inside; in a figure of its own, that of several recipes stands below.
+        Where to draw, with the legend inside; in a new figure, the legend of several recipes is below.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each recipe, 2π / frequency by pair. Of several axes of positions, all advance together. Pairs
-        that hold still have no point.
+        With a line for each recipe, 2π / frequency by pair. With several position axes, all advance together. Pairs of
+        frequency 0 have no point.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are no recipes, more than five, or not as many labels, all pairs of a
-        recipe hold still, or a length is not positive.
+        If an argument is of another kind, there are no recipes or more than five, another number of labels, a recipe
+        whose frequencies are all 0, or a length is not positive.
 
     Examples
     --------
@@ -195,19 +199,19 @@ def wavelengths(
     >>> ax.get_ylabel()
     'wavelength (tokens per turn)'
     """
-    # what takes more than 1e100 tokens holds still, and would be more than an axis can show
+    # a wavelength above 1e100 counts as infinite: an axis could not show it
     rows = [[w if w < 1e100 else math.inf for w in config.wavelengths(_rope(rope))] for rope in ropes]
     names = _labels(labels, len(rows))
     if not isinstance(lengths, Mapping | None):
         raise ArgumentTypeError("lengths", "be a mapping of names to tokens", lengths)
-    marks = {name: [positive("lengths", length) for length in several(of)] for name, of in (lengths or {}).items()}
+    marks = {name: [positive("lengths", length) for length in as_sequence(of)] for name, of in (lengths or {}).items()}
     _texts("the names of lengths", [*marks])
-    looks = styles(len(rows))
+    looks = line_styles(len(rows))
     if any(min(row) == math.inf for row in rows):
-        raise ArgumentValueError("ropes", "each have a pair that turns", Text("one of which all hold still"))
+        raise ArgumentValueError("ropes", "each have a frequency other than 0", Text("one with zeros only"))
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 3.6}
-    alone = ax is None and len(rows) > 1  # several may leave no corner free
-    with drawing_on(ax, height=4.2 + 0.2 * len(rows) if alone else 4.0) as axes:
+    legend_below = ax is None and len(rows) > 1  # several lines may leave no corner free
+    with axes_or_new(ax, height=4.2 + 0.2 * len(rows) if legend_below else 4.0) as axes:
         from matplotlib.ticker import MaxNLocator
 
         drawn: list[Line2D] = []
@@ -216,21 +220,21 @@ def wavelengths(
         axes.set(xlabel="pair", ylabel="wavelength (tokens per turn)")
         axes.set(yscale="log", xlim=(-0.5, max(map(len, rows)) - 0.5))
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-        marked(axes, marks)
-        apart(axes.yaxis)
+        draw_lengths(axes, marks)
+        group_thousands(axes.yaxis)
         if len(rows) > 1 or labels is not None:
-            add_legend(axes, drawn, wide=60, **(below if alone else {"loc": "lower right"}))
+            add_legend(axes, drawn, wide=60, **(below if legend_below else {"loc": "lower right"}))
     return axes
 
 
 def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "Axes":
     """
-    Draw how the score of a query and a key that are alike decays with their distance, and the paper's bound.
+    Draw how the score of an equal query and key decays with their distance, and the paper's bound.
 
     Parameters
     ----------
     rope : Rope or frequencies
-        What turns.
+        The rotation to draw.
     length : int, optional
         The largest distance, in tokens.
     ax : matplotlib.axes.Axes, optional
@@ -239,11 +243,11 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     Returns
     -------
     matplotlib.axes.Axes
-        With two lines by distance. The score, of queries and keys whose features are all equal, relative to that at
-        distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, of which
-        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. It has an axis of its own at the
-        right, in a unit with which it touches the size of the score at one distance. Where waves are shorter than a
-        line can show, the range of either is filled.
+        With two lines by distance. The score of a query and a key whose features are all equal, relative to that at
+        distance 0: the mean of ``cos(distance · frequency)`` over pairs. The bound, ``Σ |Sⱼ| / pairs``, where
+        Sⱼ is the sum of ``exp(i · distance · frequency)`` over the first j pairs. Its axis is at the right, scaled so
+        that the bound touches the magnitude of the score at one distance. If waves are too short to show, the area
+        between their minimum and maximum is filled.
 
     Raises
     ------
@@ -252,9 +256,9 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
 
     Notes
     -----
-    The bound is that of Su et al., *RoFormer*, arXiv:2104.09864, section 3.4.3, where the sum over pairs is summed by
-    parts (Abel): a score is at most ``max |hᵢ₊₁ − hᵢ| · Σ |Sⱼ|``, hᵢ being what pair i adds at distance 0, and 0 behind
-    the last. Here each adds 1 / pairs. Of several axes of positions, the distance is the same along all.
+    The bound is that of Su et al., *RoFormer*, arXiv:2104.09864, section 3.4.3, by Abel's summation by parts over the
+    pairs: a score is at most ``max |hᵢ₊₁ − hᵢ| · Σ |Sⱼ|``, where hᵢ is the contribution of pair i at distance 0, and 0
+    after the last pair. Here each contributes 1 / pairs. With several position axes, the distance is equal on all.
 
     Examples
     --------
@@ -269,9 +273,9 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
     cos, sin = (part.reshape(*some.shape, -1) for part in _table(rope, some.ravel()))
     scores = cos.mean(axis=-1)
     bounds = np.abs(np.cumsum(cos + 1j * sin, axis=-1)).mean(axis=-1)
-    # so that the bound's line is nowhere drawn below that of the score
+    # the largest scale at which the line of the bound is nowhere below that of the score
     unit = float((bounds / np.maximum(np.abs(scores), 1e-9))[:, 0].min())
-    with drawing_on(ax) as axes:
+    with axes_or_new(ax) as axes:
         from matplotlib.ticker import AutoLocator
         from matplotlib.transforms import Affine2D
 
@@ -282,17 +286,19 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
         }
         drawn: list[Line2D] = []
         for name, (values, color, style, place) in ways_of.items():
-            # the score, drawn last, lets the bound be seen through it
+            # the score, drawn last, is transparent, so that the bound stays visible
             look: dict[str, Any] = {"color": color, "transform": place, "alpha": 0.75 if name == "score" else 1.0}
             axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
             drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
-        axes.set(xlabel=_in_tokens("distance of query and key", rope), ylabel="score, relative to that at distance 0")
+        axes.set(
+            xlabel=_position_label("distance of query and key", rope), ylabel="score, relative to that at distance 0"
+        )
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
-        apart(axes.xaxis)
+        group_thousands(axes.xaxis)
         ways: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (lambda y: y * unit), (lambda y: y / unit)
         right = axes.secondary_yaxis("right", functions=ways)
-        inked(right, axes)
+        set_text_color(right, axes)
         right.set_ylabel("bound of the paper", color=RED)
         highest = axes.get_ylim()[1] * unit
         right.set_yticks([tick for tick in AutoLocator().tick_values(0, highest) if tick <= highest])
@@ -302,17 +308,17 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
 
 def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" = None) -> "Axes":
     """
-    Draw a table as an image: a row for each position, a column for each pair, cosines beside sines.
+    Draw a table as an image: a row for each position, a column for each pair, cosines at the left, sines at the right.
 
     Parameters
     ----------
     table : Table, Rope or frequencies
-        A table ``(positions, pairs)`` of any library, or of what to make one.
+        A table ``(positions, pairs)`` of any library, or the rotation to make one for.
     positions : array, range or sequence of numbers, optional
-        In tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default those from 0 on,
-        as many as the table has, else 256. Of more than 512 every n-th is drawn.
+        In tokens, ``(positions,)``, or with frequencies of n rows also ``(positions, n)``. By default positions from 0
+        on, as many as the table has, else 256. Of more than 512, every n-th is drawn.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; beside it there must be room for the bar of colours.
+        Where to draw; the colour bar needs space beside it.
 
     Returns
     -------
@@ -322,7 +328,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, or the table has more axes, or other positions.
+        If an argument is of another kind, the table has more axes, or another number of positions.
 
     Examples
     --------
@@ -331,7 +337,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     >>> ax.images[0].get_array().shape
     (100, 128)
     """
-    given = _listed(range(256) if positions is None else positions)
+    given = _as_positions(range(256) if positions is None else positions)
     if isinstance(table, Table):
         check_table(library(cos=table.cos, sin=table.sin), *table)
         cos, sin = (_host("table", part) for part in table)
@@ -339,20 +345,20 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         if cos.ndim != 2 or len(places) != len(cos):
             wanted = f"be (positions, pairs), for {len(places)} positions"
             raise ArgumentValueError("table", wanted, Text(f"shape {cos.shape}"))
-        every = _every(len(places))
+        every = _row_step(len(places))
         cos, sin = cos[every], sin[every]
     else:
         rope = _rope(table)
-        places, axis = given, _in_tokens("position", rope)
-        every = _every(len(places))
+        places, axis = given, _position_label("position", rope)
+        every = _row_step(len(places))
         cos, sin = _table(rope, np.asarray(places[every]))
     image, pairs = np.concatenate([cos, sin], axis=-1), cos.shape[-1]
     if not image.size:
         raise ArgumentValueError("table", "have a position and a pair", Text(f"shape {cos.shape}"))
     most = max(1.0, float(np.abs(image).max()))
-    with drawing_on(ax, height=4.6) as axes:
+    with axes_or_new(ax, height=4.6) as axes:
         looks: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
-        # other interpolations mix colours: of red and blue purple
+        # other interpolations mix colours: red and blue to purple
         drawn = axes.imshow(image, aspect="auto", interpolation="nearest", **looks)
         axes.axvline(pairs - 0.5, color=BLACK, linewidth=1.5)
         step = max(1, pairs // 4)
@@ -360,49 +366,53 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
         each = isinstance(places, range) or places.ndim == 1
         names = np.asarray((places if each else range(len(places)))[every])
-        axes.yaxis.set_major_formatter(lambda y, _: in_full(names[int(y)].item()) if y in range(len(names)) else "")
+        axes.yaxis.set_major_formatter(
+            lambda y, _: format_position(names[int(y)].item()) if y in range(len(names)) else ""
+        )
         for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
-            axes.text(middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", color=ink(axes))
-        some = f", one of {tokens(every.step)} drawn" if every.step > 1 else ""
+            axes.text(
+                middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", color=text_color(axes)
+            )
+        some = f", one of {format_number(every.step)} drawn" if every.step > 1 else ""
         axes.set(xlabel="pair", ylabel=(axis if each else "token") + some)
         axes.grid(visible=False)
         bar = axes.figure.colorbar(drawn, ax=axes, label="cosine or sine (no unit)")
-        inked(bar.ax, axes)
+        set_text_color(bar.ax, axes)
     return axes
 
 
 def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = None, ax: "Axes | None" = None) -> "Axes":
     """
-    Draw the largest error of cosines and sines by position: of this library's table, and of the float32 way.
+    Draw the largest error of cosines and sines by position: of this library's table and of float32 angles.
 
     Parameters
     ----------
     rope : Rope or frequencies
-        What turns.
+        The rotation to draw.
     longest : int, optional
         The largest position, in tokens, below 2³¹.
     like : array, optional
-        Names the library and device on which the table is made, NumPy's by default, and float64 by being float64.
+        An array with the library and device to make the table on, by default NumPy; float64 asks for a float64 table.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a line for each way and one for the bound, that of `cos_sin`. A point is the largest error, against 60
-        digits, over all pairs and up to eight positions above half of its own and up to it.
+        With a line for each method and one for the bound of `cos_sin`. A point at position p is the largest error,
+        against 60 digits, over all pairs and up to eight positions from p / 2 to p.
 
     Raises
     ------
     ModuleNotFoundError
-        If mpmath is missing, which the extra ``testing`` brings.
+        If mpmath is missing (the extra ``testing`` installs it).
     TypeError, ValueError
         If an argument is of another kind, or `longest` is not positive or beyond 2³¹.
 
     Notes
     -----
-    The float32 way rounds position, frequency, product and cosine to float32, as most code of models does. The
-    attention factor is left out. Of several axes of positions, all have the same.
+    The float32 method rounds position, frequency, product and cosine to float32, as most model code does. The
+    attention factor is left out. With several position axes, positions are equal on all.
 
     Examples
     --------
@@ -421,22 +431,22 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     lib = require_array("like", like)
     ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]
     rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
-    bound, said = np.full(len(ends), TABLE_BOUND), tokens(TABLE_BOUND)
+    bound, label = np.full(len(ends), TABLE_BOUND), format_number(TABLE_BOUND)
     if lib.dtype_name(like.dtype) == "float64":
-        bound, said = 1e-15 * (1 + np.asarray(ends) * np.abs(rows).sum(axis=0).max()), "1e−15 (1 + largest angle)"
+        bound, label = 1e-15 * (1 + np.asarray(ends) * np.abs(rows).sum(axis=0).max()), "1e−15 (1 + largest angle)"
     angle = (places.reshape(len(places), -1, 1).astype(np.float32) * rows).sum(axis=1)
     lines = {
-        "float32 product": _largest([np.cos(angle), np.sin(angle)], truth, groups),
-        "rope_any": _largest(ours, truth, groups),
+        "float32 product": _largest_errors([np.cos(angle), np.sin(angle)], truth, groups),
+        "rope_any": _largest_errors(ours, truth, groups),
     }
-    with drawing_on(ax) as axes:
+    with axes_or_new(ax) as axes:
         drawn: list[Line2D] = []
         for (name, line), (color, style), marker in zip(lines.items(), STYLES[1::-1], "s.", strict=True):
             drawn += axes.plot(ends, line, color=color, linestyle=style, marker=marker, markersize=4, label=name)
-        drawn += axes.plot(ends, bound, **THIN, color=ink(axes), label=f"bound {said}")
-        axes.set(xscale="log", yscale="log", xlabel=_in_tokens("position", rope))
+        drawn += axes.plot(ends, bound, **THIN, color=text_color(axes), label=f"bound {label}")
+        axes.set(xscale="log", yscale="log", xlabel=_position_label("position", rope))
         axes.set_ylabel("largest error of cosine and sine (no unit)")
-        apart(axes.xaxis)
+        group_thousands(axes.xaxis)
         add_legend(axes, drawn, loc="upper left")
     return axes
 
@@ -449,32 +459,32 @@ def pairs(
     ax: "Axes | None" = None,
 ) -> "Axes":
     """
-    Draw which features of a head form a pair, and with which axis of the positions each pair turns.
+    Draw which features of a head form a pair, and by which position axis each pair is rotated.
 
     Parameters
     ----------
     *ropes : Rope
-        One below the other.
+        The rotations, drawn one below the other.
     labels : sequence of str, optional
         Their names, by default "recipe 1", ...
     axes : sequence of str, optional
-        The names of the axes of positions; of a rope that has fewer, the last ones. By default "axis 0", ...
+        The names of the position axes; a rope with fewer axes has the last ones. By default "axis 0", ...
     head_dim : int, optional
-        How many features a head has; by default those up to the last that turns.
+        How many features a head has; by default those up to the end of the rotary slice.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. The legend stands above them, where ``layout="constrained"`` makes room for it.
+        Where to draw. The legend is above them, where ``layout="constrained"`` reserves space.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a cell for each feature, 32 to a line, and in it the number of its pair, where it has one. A cell of a pair
-        that turns with several axes is divided among them.
+        With a cell for each feature, 32 in a row, with the number of its pair, if it has one. The cell of a pair that
+        is rotated by several axes is divided among them.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, there are no ropes, not as many labels, fewer names than axes or more than
-        four, or `head_dim` is less than what turns.
+        If an argument is of another kind, there are no ropes, another number of labels, fewer names than axes or more
+        than four, or `head_dim` is too small for the rotary slice.
 
     Examples
     --------
@@ -485,19 +495,19 @@ def pairs(
     """
     for rope in ropes:
         if not isinstance(rope, Rope):
-            raise ArgumentTypeError("ropes", "be Ropes, which say which features pair up", rope)
+            raise ArgumentTypeError("ropes", "be Ropes, which have a pairing", rope)
     titles = _labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
     names = _axis_names(axes, most, at_most=len(FACES))
-    turns = ["turns"] if len(names) == 1 else [f"turns with {name}" for name in names]
-    looks = dict(zip(turns, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
+    rotated_by = ["rotated"] if len(names) == 1 else [f"rotated by {name}" for name in names]
+    looks = dict(zip(rotated_by, FACES, strict=False)) | {STILL: ("#dddddd", BLACK), PASSING: ("white", BLACK)}
     lines: list[str] = []
     cells: list[tuple[int, int, int | None, list[str]]] = []
     for rope, title in zip(ropes, titles, strict=True):
-        features = _features(rope, turns, head_dim)
+        features = _feature_cells(rope, rotated_by, head_dim)
         cells += [(i % LINE, len(lines) + i // LINE, *feature) for i, feature in enumerate(features)]
-        lines += _ranges(title, len(features))
-    with drawing_on(ax, height=1.2 + 0.32 * len(lines)) as strip:
+        lines += _row_labels(title, len(features))
+    with axes_or_new(ax, height=1.2 + 0.32 * len(lines)) as strip:
         edge: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.4}
         size = 8 if max(pair or 0 for *_, pair, _ in cells) < 100 else 6.5  # three digits in a cell
         for column, line, pair, kinds in cells:
@@ -522,38 +532,38 @@ def pairs(
     return strip
 
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# --- shared functions -------------------------------------------------------------------------------------------------
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """Return which to take of so many, evenly from the first to the last."""
+def _evenly(count: int, most: int) -> list[int]:
+    """Return at most `most` indices below `count`, evenly spaced from the first to the last."""
     return sorted({*np.linspace(0, count - 1, most).round().astype(int).tolist()})
 
 
 def _rope(recipe: Recipe) -> Rope:
-    """Return what turns as a Rope: which features pair up frequencies don't say, and who takes them doesn't ask."""
+    """Return a Rope, or frequencies as a Rope of any pairing, which the callers don't use."""
     if isinstance(recipe, Rope):
         return recipe
     given = _host("frequencies", recipe).tolist() if is_array(recipe) else recipe
     if not isinstance(given, tuple | list):
         raise ArgumentTypeError("rope", "be a Rope or frequencies", recipe)
-    return Rope(given, pairing="half")  # type: ignore[arg-type]  # it says what is wrong
+    return Rope(given, pairing="half")  # type: ignore[arg-type]  # `Rope` checks them
 
 
 def _host(name: str, numbers: Any) -> Numbers:
-    """Return finite real numbers, of the host or an array of any library, as NumPy data, or say what is wrong."""
+    """Return finite real numbers, given as Python numbers or as an array of any library, as NumPy data."""
     given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
         data: Numbers = host(given)
     except (RuntimeError, TypeError, ValueError) as error:  # as of a tracer, or of torch's device "meta"
-        raise ArgumentTypeError(name, "be an array that holds its numbers", Text(type(given).__name__)) from error
+        raise ArgumentTypeError(name, "be an array whose values can be read", Text(type(given).__name__)) from error
     if not np.isfinite(data).all():
         raise ArgumentValueError(name, "be finite", float(data[~np.isfinite(data)][0]))
     return data
 
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
-    """Return positions ``(n,)``, or on each axis ``(n, axes)``, as the recipe wants them."""
+    """Return positions ``(n,)``, or ``(n, axes)`` if the recipe has several axes; a missing axis is repeated."""
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
@@ -563,13 +573,13 @@ def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
     return positions
 
 
-def _in_tokens(what: str, rope: Rope) -> str:
-    """Return what an axis says that counts tokens, the same along all axes of the positions."""
-    return f"{what} (tokens{', the same on all axes' if isinstance(rope.frequencies[0], tuple) else ''})"
+def _position_label(quantity: str, rope: Rope) -> str:
+    """Return the label of a plot axis that counts tokens."""
+    return f"{quantity} (tokens{', the same on all axes' if isinstance(rope.frequencies[0], tuple) else ''})"
 
 
-def _listed(positions: Any) -> range | Numbers:
-    """Return positions one after the other; a range as it is, which may be longer than memory."""
+def _as_positions(positions: Any) -> range | Numbers:
+    """Return the argument `positions` as NumPy data; a range unchanged, because it may not fit in memory."""
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
             _host("positions", end)
@@ -581,8 +591,8 @@ def _listed(positions: Any) -> range | Numbers:
     return numbers
 
 
-def _every(count: int) -> slice:
-    """Return which rows of so many an image shows: no more than it has dots for."""
+def _row_step(count: int) -> slice:
+    """Return the slice of the rows that an image shows: at most `ROWS`."""
     return slice(None, None, max(1, -(-count // ROWS)))
 
 
@@ -592,7 +602,7 @@ def _table(rope: Rope, positions: Numbers) -> Table:
 
 
 def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
-    """Return the names of recipes, or say that there are not as many."""
+    """Return the names of `count` recipes; raise if the number of `labels` differs."""
     if not count:
         raise ArgumentValueError("ropes", "be at least one", Text("none"))
     if labels is None:
@@ -603,14 +613,14 @@ def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _texts(name: str, texts: object) -> list[str]:
-    """Return names, or say that they are none."""
+    """Return a sequence of strings as a list; raise if it is something else."""
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ArgumentTypeError(name, "be a sequence of str", texts)
     return [*texts]
 
 
 def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None = None) -> list[str]:
-    """Return the names of so many axes of positions, or more, or say what is wrong with them."""
+    """Return the names of at least `count` position axes; raise if they are too few, too many or not unique."""
     names = [f"axis {axis}" for axis in range(count)] if axes is None else _texts("axes", axes)
     if not count <= len(names) <= (at_most or len(names)) or len(set(names)) < len(names):
         most = f", at most {at_most}" if at_most else ""
@@ -618,16 +628,16 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
     return names
 
 
-def _turning(rope: Rope, names: Sequence[str]) -> list[list[str]]:
-    """Return of each pair the names of the axes with which it turns."""
+def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
+    """Return for each pair the names of the axes that rotate it."""
     rows = as_rows(rope.frequencies)
     names = names[-len(rows) :]
     return [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
 
 
-def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
-    """Return of each feature of a head its pair, if it has one, and with which axes that turns, or what it does."""
-    kinds = _turning(rope, turns)
+def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
+    """Return for each feature of a head its pair, if it has one, and its kinds: see the legend of `pairs`."""
+    kinds = _axes_of_pairs(rope, names)
     owners: dict[int, int] = {}
     each = len(kinds) // rope.blocks
     for first in range(0, len(kinds), each):
@@ -638,21 +648,21 @@ def _features(rope: Rope, turns: Sequence[str], head_dim: int | None) -> list[tu
     return [(owners[i], kinds[owners[i]] or [STILL]) if i in owners else (None, [PASSING]) for i in range(features)]
 
 
-def _ranges(title: str, features: int) -> list[str]:
-    """Return the names of the lines that the features of one recipe take."""
+def _row_labels(title: str, features: int) -> list[str]:
+    """Return the labels of the rows of cells of one recipe."""
     if features <= LINE:
         return [title]
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
 
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
-    """Return distances to draw, and of each the same and some between it and the next, in no step with any wave."""
+    """Return distances to draw, and for each several up to the next one, irregularly spaced against aliasing."""
     first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
     return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)
 
 
-def _largest(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """Return the largest error of a table in each group of its positions."""
+def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
+    """Return the largest error of a table in each group of positions."""
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

@@ -1,8 +1,8 @@
 """
-Define how pictures look: figures, colours, styles of lines, names and numbers.
+Define the style of pictures: figure settings, colours, line styles, labels and number formats.
 
-Colour-blind eyes can tell the colours apart, which differ in lightness or come with a style of line. What is drawn on
-axes that are given keeps the looks that they were made with; figures made here have ``LOOKS``.
+The colours differ in lightness or line style, so colour-blind readers can distinguish them. Axes given by the caller
+keep their own style; figures made here use ``LOOKS``.
 """
 
 import math
@@ -42,13 +42,13 @@ LOOKS: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "lines.linewidth": 1.9,
 }
-"""The settings of matplotlib under which the functions make their figures."""
+"""matplotlib's rcParams for the figures that the functions create."""
 WIDTH = 7.6  # inches, as wide as the text of a page
 
 
 @contextmanager
-def drawing_on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """Give the axes that are given, or those of a new figure, to be drawn on in the looks of the house."""
+def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
+    """Yield `ax`, or the axes of a new figure in the style `LOOKS`."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -65,86 +65,88 @@ def drawing_on(ax: "Axes | None", *, height: float = 4.0, projection: str = "rec
         yield ax or plt.figure(figsize=(WIDTH, height), layout="constrained").add_subplot(projection=projection)
 
 
-def styles(count: int) -> list[dict[str, Any]]:
-    """Return what lines look like: one alone, or the first wide and pale and the others each in a style of its own."""
+def line_styles(count: int) -> list[dict[str, Any]]:
+    """Return the styles of `count` lines; of several, the first is wide and pale."""
     if not 1 <= count <= 1 + len(STYLES):
-        raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, to be told apart", count)
+        raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, so that they can be distinguished", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]
     first: dict[str, Any] = {"color": GREY, "linewidth": 3.4, "alpha": 0.6}
     return [first, *others][:count] if count > 1 else others[:1]
 
 
-def ink(ax: "Axes") -> Any:
-    """Return the colour in which axes are written on, of whatever style: it is seen on their ground."""
+def text_color(ax: "Axes") -> Any:
+    """Return the text colour of axes of any style; it contrasts with their background."""
     return ax.xaxis.label.get_color()
 
 
-def inked(ax: "_AxesBase", like: "Axes") -> None:
-    """Write on axes that stand beside others in the ink of these."""
-    ax.tick_params(colors=ink(like))
-    ax.yaxis.label.set_color(ink(like))
+def set_text_color(ax: "_AxesBase", like: "Axes") -> None:
+    """Give secondary axes the text colour of the axes `like`."""
+    ax.tick_params(colors=text_color(like))
+    ax.yaxis.label.set_color(text_color(like))
 
 
 def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
-    """Return colours from that which is nearest to the ink to one that is seen on its ground."""
+    """Return colours from one close to the text colour to one that still contrasts with the background."""
     import matplotlib as mpl
 
-    ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(ink(ax))) < 0.5 else (1.0, 0.3)
+    ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(text_color(ax))) < 0.5 else (1.0, 0.3)
     return np.asarray(mpl.colormaps["cividis"](np.linspace(*ends, count)))
 
 
-def tokens(number: float) -> str:
-    """Return a number as it is read: its thousands apart, or with three digits."""
-    return spaced(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
+def format_number(number: float) -> str:
+    """Return a number as text, with grouped thousands or three digits."""
+    return typeset(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
 
 
-def in_full(position: float) -> str:
-    """Return a position as it is read, with its fraction."""
-    return spaced(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
+def format_position(position: float) -> str:
+    """Return a position as text, with its fraction."""
+    return typeset(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
 
 
-def spaced(text: str) -> str:
-    """Return a number in print: thin spaces between thousands, a minus, and no zeros before an exponent."""
+def typeset(text: str) -> str:
+    """Typeset a number: thin spaces between thousands, a minus sign, and no zeros before an exponent."""
     return text.replace(",", "\u202f").replace("e-0", "e-").replace("e+", "e").replace("-", "−")
 
 
-def apart(axis: "Axis") -> None:
-    """Write the numbers of an axis with their thousands apart."""
-    axis.set_major_formatter(lambda number, _: tokens(number))
+def group_thousands(axis: "Axis") -> None:
+    """Format the tick labels of an axis with grouped thousands."""
+    axis.set_major_formatter(lambda number, _: format_number(number))
     axis.minorticks_off()
 
 
-def named(ax: "Axes", name: str, height: float, above: float = 0) -> None:
-    """Write a name at the right end, at the height of what it names, or some points above it."""
+def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
+    """Write a label at the right end of the axes, at a data height, or `above` points higher."""
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False, color=ink(ax))
+    ax.annotate(
+        name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False, color=text_color(ax)
+    )
 
 
-def marked(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
-    """Draw lengths of contexts across, each once, and name them at the right end, one above the other."""
+def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:
+    """Draw context lengths as horizontal lines, and label them at the right end without overlap."""
     names: dict[float, list[str]] = {}
     for name, each in lengths.items():
-        for length in dict.fromkeys(several(each)):
+        for length in dict.fromkeys(as_sequence(each)):
             names.setdefault(length, []).append(name)
-    for length, alike in names.items():
-        ax.axhline(length, **THIN, color=ink(ax), gid=", ".join(alike))  # without a label: not in the legend
-    ax.get_ylim()  # all are in sight now
+    for length, equal in names.items():
+        ax.axhline(length, **THIN, color=text_color(ax), gid=", ".join(equal))  # no label: not in the legend
+    ax.get_ylim()  # update the limits, so that they include all lines
     heights = {length: ax.transData.transform((0, length))[1] * 72 / ax.figure.dpi for length in names}  # points
     free = -math.inf
     for length, height in sorted(heights.items(), key=itemgetter(1)):
         free = max(free, height)
-        named(ax, f"{', '.join(names[length])} {tokens(length)}", length, free - height)
+        label_right(ax, f"{', '.join(names[length])} {format_number(length)}", length, free - height)
         free += 13
 
 
-def several(lengths: float | Sequence[float]) -> Sequence[float]:
-    """Return lengths that may be one."""
+def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
+    """Return one length, or several, as a sequence."""
     return lengths if isinstance(lengths, Sequence) else [lengths]
 
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
-    """Name what is drawn as it is called: matplotlib hides what begins with ``_``, and reads formulas between ``$``."""
-    legend = ax.legend(drawn, [""] * len(drawn), labelcolor=ink(ax), facecolor=ax.get_facecolor(), **options)
-    legend.get_title().set_color(ink(ax))
+    """Add a legend with literal labels: matplotlib hides labels that begin with ``_`` and parses ``$`` as formulas."""
+    legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
+    legend.get_title().set_color(text_color(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):
         text.set(text=fill(one.get_label(), wide), parse_math=False)
