@@ -761,7 +761,8 @@ def test_the_command_line_draws_configs_side_by_side(configs):
     before = (configs / "w.svg").read_bytes()
     assert before.startswith(b"<?xml") and b"</svg>" in before
     again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", cwd=configs)
-    assert again.returncode == 2 and "w.svg exists" in again.stderr and (configs / "w.svg").read_bytes() == before
+    assert again.returncode == 2 and "w.svg must not exist" in again.stderr
+    assert (configs / "w.svg").read_bytes() == before
     again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", "--overwrite", cwd=configs)
     assert (again.returncode, again.stdout) == (0, "w.svg: wavelengths of plain.json\n")
     assert (configs / "w.svg").read_bytes() != before

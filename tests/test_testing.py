@@ -521,7 +521,7 @@ FLAWED = {
     "an offset": (changed(lambda y, *_: y + 1e-2), "is the identity at position 0"),
     "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "preserves lengths"),
     "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend only on the distance"),
-    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n compose to m + n"),
+    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n add up to m + n"),
     "tokens mix": (changed(leaking), "tokens, heads, rows are independent"),
     "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "tokens, heads, rows are independent"),
 }

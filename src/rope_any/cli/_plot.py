@@ -13,7 +13,7 @@ import typer
 
 from rope_any import _files
 from rope_any import plot as pictures
-from rope_any._checks import ArgumentValueError, Text, int32, shown
+from rope_any._checks import ArgumentValueError, Text, int32
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json
 from rope_any.cli._configs import (
@@ -103,8 +103,8 @@ def plot(
 def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
     """Say what is wrong with the words of a command."""
     if kind not in KINDS:
-        got = "none" if Path(kind).exists() or not files else shown(kind)
-        raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", Text(got))
+        got = Text("none") if Path(kind).exists() or not files else kind
+        raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", got)
     if not files:
         raise ArgumentValueError("CONFIG", f"be given before {kind}", Text("none"))
     for name in options:

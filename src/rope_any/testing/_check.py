@@ -491,7 +491,7 @@ _PROPERTIES: dict[str, Callable[[_Task, _Subject], float]] = {
     "is the identity at position 0": _identity_error,
     "preserves lengths": _length_error,
     "scores depend only on the distance": _distance_error,
-    "rotations by m and n compose to m + n": _composition_error,
+    "rotations by m and n add up to m + n": _composition_error,
     "tokens, heads, rows are independent": _independence_error,
     "one large call equals its parts": _batching_error,
 }
