@@ -27,7 +27,9 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
-        raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got)
+        hints = {0: "", 1: f"write {name}[None, :] if it is one token", 2: "write -2 for (seq, head_dim)"}
+        hint = hints.get(x.ndim, "write -2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)")
+        raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got, hint)
     if isinstance(count := x.shape[seq_axis], float):
         require_known(name, x.shape)
     return Tokens(lib, name, x, seq_axis % int(x.ndim), count)
@@ -103,17 +105,24 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
     """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
-    (_, name, x, seq, _), last = tokens, len(given) - 1
-    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
-    fits = 0 <= last < x.ndim - 1 and all(n in (x.shape[axis], 1) for n, axis in zip(given, axes, strict=True))
-    if not fits:
+    (_, name, x, seq, _) = tokens
+    axes = _axes_if_fits(x.shape, seq, given)
+    if axes is None:
         require_known(positions, given)
         wanted = (
-            f"be (seq,) or (batch, seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along axis {seq}, "
-            f"or have more of its other axes before seq; each length 1 or that of {name}"
+            f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along axis {seq}; "
+            f"each length 1 or that of {name}"
         )
-        raise ArgumentValueError(positions, wanted, given)
+        raise ArgumentValueError(positions, wanted, given, _positions_hint(tokens, given))
     return axes
+
+
+def _axes_if_fits(shape: tuple[Any, ...], seq: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the same for an array of a shape whose tokens stand along axis `seq`; None if the positions don't fit."""
+    last = len(given) - 1
+    axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
+    fits = 0 <= last < len(shape) - 1 and all(n in (shape[axis], 1) for n, axis in zip(given, axes, strict=True))
+    return axes if fits else None
 
 
 def query_tail(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
@@ -121,3 +130,34 @@ def query_tail(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Arra
     if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
         return of_keys
     return _sharding.last_tokens("positions", of_keys, queries, axis=axis)
+
+
+# --- hints: what to write instead, composed after a check has failed --------------------------------------------------
+
+
+def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
+    """Return what to write instead of positions of a shape that doesn't fit; nothing if that is unknown."""
+    (_, name, x, seq, count), ndim = tokens, tokens.x.ndim
+    fitting = [
+        axis
+        for axis in range(ndim - 2, -1, -1)
+        if axis != seq and given and given[-1] == x.shape[axis] != 1 and _axes_if_fits(x.shape, axis, given)
+    ]
+    hints = [f"`seq_axis`={axis - ndim} if the tokens stand along axis {axis}" for axis in fitting[:1]]
+    if len(given) == 1 and seq > 0 and given[0] == x.shape[0]:
+        starts = f"positions.from_starts(starts, {count}) if each of {given[0]} rows begins at its own"
+        hints.insert(0 if ndim > 3 else 1, starts)
+    if hints:
+        return "give " + ", or ".join(hints)
+    if given and isinstance(count, int) and isinstance(given[-1], int) and given[-1] > count > 0:
+        return f"give only those of the tokens in {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
+    return ""
+
+
+def seq_axis_hint(q: Tokens, k: Tokens) -> str:
+    """Return what to write if q is longer than k: another `seq_axis`, or each array by itself."""
+    apart = "rotate each by apply() if they are of two sequences"
+    near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
+    if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:
+        return apart
+    return f"give `seq_axis`={near - q.x.ndim} if the tokens stand along axis {near}, or {apart}"

@@ -53,7 +53,10 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     def make_cacheable() -> list[Array]:
         """Create the arrays for later calls, in any mode."""
         if lib.is_capturing(like):
-            msg = "frequencies must be on the device before a graph is captured: call once before, with the same Rope"
+            msg = (
+                "frequencies must be on the device before a graph is captured: "
+                "call once before, outside of the capture, with the same Rope and arrays like these"
+            )
             raise RuntimeError(msg)
         with lib.constant_context():
             return make()

@@ -1,7 +1,7 @@
 """Checks of arguments, and the exceptions for wrong ones: they carry the argument, what it must be, what it got."""
 
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 from numbers import Integral, Real
 from typing import Any
 
@@ -86,7 +86,7 @@ def integer(name: str, value: object) -> int:
     if type(value) is int and -(2**63) <= value < 2**63:
         return value  # as nearly all are
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(name, "be an integer", value)
+        raise ArgumentTypeError(name, "be an integer", value, _written_as(value, int))
     number = int(value)
     if not -(2**63) <= number < 2**63:
         raise ArgumentValueError(name, "be an integer that 64 bits hold", Text("one beyond them"))
@@ -110,22 +110,24 @@ def flag(name: str, value: object) -> bool:
     """Return `value` as a bool, or say that `name` must be one."""
     if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
         return bool(value)
-    raise ArgumentTypeError(name, "be True or False", value)
+    raise ArgumentTypeError(name, "be True or False", value, _written_as(value, bool))
 
 
-def choice(name: str, value: object, known: Container[str], wanted: str) -> str:
-    """Return `value` if it is one of the known words, or say that `name` must do what is wanted."""
+def choice(
+    name: str, value: object, known: Container[str], wanted: str, hint: Callable[[object], str] = lambda _: ""
+) -> str:
+    """Return `value` if it is one of the known words, or say that `name` must do what is wanted; `hint` of others."""
     if not isinstance(value, str):
-        raise ArgumentTypeError(name, wanted, value)
+        raise ArgumentTypeError(name, wanted, value, hint(value))
     if value not in known:
-        raise ArgumentValueError(name, wanted, value)
+        raise ArgumentValueError(name, wanted, value, hint(value))
     return value
 
 
 def real(name: str, value: object) -> float:
     """Return `value` as a float, or say that `name` must be a real number."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ArgumentTypeError(name, "be a real number", value)
+        raise ArgumentTypeError(name, "be a real number", value, _written_as(value, float))
     try:
         return float(value)
     except OverflowError:
@@ -148,6 +150,31 @@ def attention_factor(value: object) -> float:
     if not 1e-4 <= factor <= 1e4:
         raise ArgumentValueError("attention_factor", "be from 1e-4 to 1e4", factor)
     return factor
+
+
+def _written_as(value: object, kind: type) -> str:
+    """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; nothing if unknown."""
+    if hasattr(type(value), "shape"):  # an array, perhaps one that is traced
+        return f"take {kind.__name__}() of it; what a compiler traces can't be it: make it a static argument"
+    if not isinstance(value, str | int | float):
+        return ""
+    if kind is bool:
+        return f"write {bool(value)}" if value in (0, 1) else ""
+    if isinstance(value, bool):
+        return ""
+    try:
+        number = float(value[:40] if isinstance(value, str) else value)
+    except ValueError:
+        return ""
+    if not abs(number) < 2**53 or (kind is int and number != int(number)):
+        return ""
+    return f"write {int(number) if kind is int else number!r}" + (" without quotes" if isinstance(value, str) else "")
+
+
+def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    """Return the error of a `user` whose import failed with another one: it names the extra to install."""
+    text = f'{user} needs {error.name}, which is missing; install it by: pip install "rope-any[{extra}]"'
+    return ModuleNotFoundError(text, name=error.name)
 
 
 def shown(value: object) -> str:

@@ -75,9 +75,13 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     >>> frequencies(8)
     (1.0, 0.1, 0.01, 0.001)
     """
+    if isinstance(rotary_dim, float) and isinstance(base, int):
+        hint = f"the dimension comes first: frequencies({base}, base={rotary_dim!r})"
+        raise ArgumentTypeError("rotary_dim", "be an integer", rotary_dim, hint)
     dim = integer("rotary_dim", rotary_dim)
     if not 2 <= dim <= MAX_FEATURES or dim % 2:
-        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {MAX_FEATURES}", dim)
+        hint = f"{dim - 1} leaves the last feature unrotated" if 2 < dim <= MAX_FEATURES else ""
+        raise ArgumentValueError("rotary_dim", f"be even and from 2 to {MAX_FEATURES}", dim, hint)
     b = positive("base", base)
     # fᵢ = base^(−2i/d),  i = 0 … d/2 − 1
     return as_row(tuple(b ** (-2 * i / dim) for i in range(dim // 2)))
@@ -120,9 +124,24 @@ def _sequence(values: object) -> Sequence[object]:
     """Return `values`; raise unless they are a tuple or a list."""
     if not isinstance(values, tuple | list):
         wanted = "be a tuple of floats, or of one such row per axis"
-        hint = "learned frequencies, an array, go through cos_sin and rotate"
-        raise ArgumentTypeError("frequencies", wanted, values, hint)
+        raise ArgumentTypeError("frequencies", wanted, values, _instead_of(values))
     return values
+
+
+def _instead_of(values: object) -> str:
+    """Return what to write if frequencies are no tuple, as the hint of an error; nothing if that is unknown."""
+    if hasattr(values, "shape"):
+        return LEARNED
+    if isinstance(values, int) and not isinstance(values, bool):
+        return f"frequencies({values}) makes those of {values} features"
+    return "cos_sin takes the positions before the frequencies" if isinstance(values, range) else ""
+
+
+LEARNED = (
+    "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "
+    "rotate(x, *cos_sin(positions, frequencies), pairing=...) without a Rope"
+)
+"""What to write if frequencies are an array, as the hint of an error."""
 
 
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:

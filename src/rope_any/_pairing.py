@@ -12,10 +12,27 @@ Pairing: TypeAlias = Literal["half", "interleaved"]
 _MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
 
+_OTHER_NAMES = {
+    "half": "half neox gptneox isneoxstyle rotatehalf halves splithalf halfsplit llamahf huggingface hf transformers",
+    "interleaved": "interleaved interleave gptj rotateeverytwo adjacent meta llamameta traditional complex roformer",
+}
+"""What other libraries call a pairing, in small letters alone."""
+
+
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
     """Return `value` if it is a pairing; raise an error that names both if not."""
     known = 'be "half" or "interleaved"'
-    return choice(name, value, _MEMBER_AXIS, known)  # type: ignore[return-value]  # a key of _MEMBER_AXIS is a Pairing
+    return choice(name, value, _MEMBER_AXIS, known, _own_name)  # type: ignore[return-value]  # a key is a Pairing
+
+
+def _own_name(value: object) -> str:
+    """Return which pairing another library's name stands for, as the hint of an error; nothing if it is unknown."""
+    if isinstance(value, bool):
+        return 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
+    letters = "".join(c for c in str(value).lower() if c.isalpha()) if isinstance(value, str) else ""
+    if letters == "llama":
+        return 'Llama is "half" in a checkpoint of transformers, "interleaved" as Meta published it'
+    return next((f'write "{own}"' for own, names in _OTHER_NAMES.items() if letters in names.split()), "")
 
 
 def are_adjacent(pairing: Pairing) -> bool:

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import FLOATING, Array, Library, _sharding, is_array, library
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, integer, require_known
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Where tokens stand: an array, or numbers on the host."""
@@ -34,7 +34,7 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
         if array is not None:
             return array
     wanted, got = "be an array, or come with `like`, an array", Text(type(positions).__name__)
-    raise ArgumentTypeError("positions", wanted, got)
+    raise ArgumentTypeError("positions", wanted, got, "give like=q, the array that is to be rotated")
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
@@ -44,7 +44,10 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
     shape = tuple(positions.shape)
     if not shape or shape[-1] != axes:
         wanted = f"end in an axis of length {axes}, one for each row of frequencies"
-        raise ArgumentValueError(name, wanted, Text(f"shape {shape}"))
+        hint = f"stack([p] * {axes}, axis=-1) gives each of p to all of them"
+        if shape and shape[0] == axes:
+            hint = f"moveaxis(p, 0, -1) puts the axis of {axes} last"
+        raise ArgumentValueError(name, wanted, Text(f"shape {shape}"), hint)
     return [positions[..., axis] for axis in range(axes)]
 
 
@@ -62,7 +65,8 @@ def consecutive(
         return xp.arange(first, first + length, dtype=dtype, **place)
     if not lib.is_integer(start):
         got = Text(lib.dtype_name(start.dtype))
-        raise ArgumentTypeError(name, "be an integer if they are one number", got)
+        hint = "cast it to an integer, or give a position for each token"
+        raise ArgumentTypeError(name, "be an integer if they are one number", got, hint)
     along = _sharding.replicated(xp.arange(length, dtype=dtype, **place), like=start)
     return lib.cast(start, dtype) + along
 
@@ -138,7 +142,10 @@ def read_positions(
         return _from_host(lib, home, positions, wide=wide, name=name)
     kind = lib.dtype_name(positions.dtype)
     if not lib.is_integer(positions) and kind not in FLOATING:
-        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {kind}"))
+        hints = {"bool": "positions.padded(mask) counts the tokens of a mask"}
+        if kind.startswith("complex"):  # Llama's freqs_cis
+            hints[kind] = "give Table(z.real, z.imag) for cosines and sines in complex numbers"
+        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {kind}"), hints.get(kind, ""))
     return positions, None
 
 
@@ -152,7 +159,7 @@ def _from_host(
         require_fit(*positions[:1], *positions[-1:], wide=wide, name=name)
         return xp.arange(positions.start, positions.stop, positions.step, dtype=whole, **place), None
     if not isinstance(positions, Integral | Sequence):
-        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__))
+        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
     numbers, shape = _leaves(positions, name)
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
@@ -181,11 +188,20 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
             raise ArgumentValueError(name, _WANTED, Text("rows of different lengths"))
         return [number for numbers, _ in parts for number in numbers], (len(parts), *(shapes.pop() if shapes else ()))
     if isinstance(positions, bool) or not isinstance(positions, Real):
-        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__))
+        raise ArgumentTypeError(name, _WANTED, Text(type(positions).__name__), _number_hint(positions))
     number = int(positions) if isinstance(positions, Integral) else float(positions)
     if not _is_plain(number):
         raise ArgumentValueError(name, _WANTED, number)
     return [number], ()
+
+
+def _number_hint(position: object) -> str:
+    """Return what to write instead of something that is no position, as the hint of an error; nothing if unknown."""
+    if is_array(position):
+        return "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
+    if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
+        return f"write int({brief(position)}) for a start, [{brief(position)}] for one token"
+    return f"write {brief(position)} without quotes" if isinstance(position, str) and position.isdecimal() else ""
 
 
 def _is_plain(number: object) -> bool:

@@ -11,12 +11,13 @@ from rope_any._align import (
     own_positions,
     positions_by_axis,
     query_tail,
+    seq_axis_hint,
     tokens_of,
 )
 from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer
-from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
+from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
@@ -27,6 +28,7 @@ from rope_any._table import (
     can_add_angles,
     check_table,
     consecutive_table,
+    doubled_table_hint,
     is_consecutive_table,
     table,
 )
@@ -103,8 +105,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
-            got, hint = Text(f"an array of {lib.name}"), "learned frequencies go through cos_sin and rotate"
-            raise ArgumentTypeError("frequencies", "be a tuple of floats", got, hint)
+            raise ArgumentTypeError("frequencies", "be a tuple of floats", Text(f"an array of {lib.name}"), LEARNED)
         start = integer("start", self.start)
         if start < 0:
             raise ArgumentValueError("start", "not be negative", start)
@@ -459,7 +460,7 @@ class Rope:
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-        shorter = len(tokens) == 2 and _are_fewer(*(each.count for each in tokens))
+        shorter = len(tokens) == 2 and _are_fewer(*tokens)
         like = _like_of_table(lib, xs)
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
         adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
@@ -467,6 +468,8 @@ class Rope:
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
+        if shorter:  # then positions are those of the keys, by which an error must call them
+            broadcaster(tokens[-1], tuple(each_table[-1].cos.shape[:-1]))
         broadcasters = []
         for each, given, out in zip(tokens, each_table, outs, strict=True):
             if isinstance(positions, tuple):
@@ -481,7 +484,8 @@ class Rope:
         check_table(lib, *given)
         if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
             wanted = f"be of shape (..., {pairs}) if they are a table"
-            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape))
+            hint = doubled_table_hint(given, pairs) or "make it by the table() of this Rope"
+            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape), hint)
 
     def _tables(
         self,
@@ -593,11 +597,14 @@ def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tup
     return (*arrays, positions), kind
 
 
-def _are_fewer(queries: Any, keys: Any) -> bool:
+def _are_fewer(q: Tokens, k: Tokens) -> bool:
     """Whether there are fewer queries than keys; of lengths that are open, both None, the same is assumed."""
+    queries, keys = q.count, k.count
     fewer = queries != keys
     if fewer and (queries is None or keys is None or queries > keys):
-        raise ArgumentValueError("q", "not be longer than k", Text(f"{queries} queries for {keys} keys"))
+        raise ArgumentValueError(
+            "q", "not be longer than k", Text(f"{queries} queries for {keys} keys"), seq_axis_hint(q, k)
+        )
     return bool(fewer)
 
 
@@ -637,5 +644,6 @@ _NO_OUTS = None, None
 def _pair(out: Any) -> tuple[Array, Array]:
     """Return the arrays for q and for k; raise unless there are two."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
-        raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", Text(type(out).__name__))
+        got, hint = Text(type(out).__name__), "write out=(q, k) to rotate in place"
+        raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", got, hint)
     return out[0], out[1]

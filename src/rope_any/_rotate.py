@@ -1,6 +1,7 @@
 """`rotate`: checks, and plans, which hold what was decided for arrays like some."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 from rope_any._arrays import Array, Library, X, library, signature
@@ -9,7 +10,7 @@ from rope_any._caches import PLANS, keep_plan
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, integer
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._schedules import Plan, Rotation, plan_schedule
-from rope_any._table import Table, check_table
+from rope_any._table import Table, check_table, doubled_table_hint
 
 
 def rotate(
@@ -86,18 +87,24 @@ def rotate(
     lib = library(x=x, cos=cos, sin=sin, **({} if out is None else {"out": out}))
     check_table(lib, cos, sin)
     rotation, table = Rotation(lib, *how), Table(cos, sin)
-    require_rotatable(rotation, x, table, out)
+    require_rotatable(rotation, x, table, out, is_given=True)
     batch, given = tuple(x.shape[:-1]), tuple(cos.shape[:-1])
     if not _broadcasts(given, batch):
         wanted = f"broadcast to {batch}, the shape of x without its features"
-        raise ArgumentValueError("cos and sin", wanted, given)
+        raise ArgumentValueError("cos and sin", wanted, given, _reshape_hint(tuple(cos.shape), batch))
     plan = plan_of(rotation, {"x": x}, (table,), (out,))
     keep_plan(key, plan)
     return plan((x,), table, (out,))[0]  # type: ignore[no-any-return]  # as x
 
 
-def require_rotatable(rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x") -> None:
-    """Raise unless a table fits x, which errors call `name`, and `out` is like x with no gradient recorded."""
+def require_rotatable(
+    rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x", is_given: bool = False
+) -> None:
+    """
+    Raise unless a table fits x, which errors call `name`, and `out` is like x with no gradient recorded.
+
+    `is_given` says that the caller made the table, of a width that no `Rope` has checked.
+    """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
     if x.ndim == 0:
@@ -105,7 +112,9 @@ def require_rotatable(rotation: Rotation, x: Array, table: Table, out: Array | N
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
         wanted = f"hold the {2 * pairs} features that {pairs} pairs turn from `start`={start} on"
-        raise ArgumentValueError(name, wanted, Text(f"{features} features"))
+        hint = doubled_table_hint(table, (features - start) // 2) if is_given else ""
+        hint = hint or _fewer_pairs_hint(features - start)
+        raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):
         wanted, got = "be sharded if its positions or its table are", Text("a plain array")
         raise ArgumentTypeError(name, wanted, got, "see DTensor.from_local")
@@ -122,6 +131,21 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     """Whether an array of `shape` broadcasts to `to`, which does not grow."""
     last = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
+
+
+def _fewer_pairs_hint(features: int) -> str:
+    """Return which frequencies fit some features, as the hint of an error."""
+    return f"frequencies({features // 2 * 2}) turn so many" if features > 1 else ""
+
+
+def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:
+    """Return the shape in which a table would broadcast to the axes of x before its features; nothing if in none."""
+    *given, pairs = shape
+    for axes in combinations(range(len(batch)), len(given)):
+        if all(batch[axis] == n for axis, n in zip(axes, given, strict=True)):
+            wide = (*(n if axis in axes else 1 for axis, n in enumerate(batch)), pairs)
+            return f"reshape both to {wide}, or let Rope.apply do it"
+    return ""
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

@@ -59,6 +59,13 @@ class BentTable(Table):
     __slots__ = ()
 
 
+def doubled_table_hint(table: Table, pairs: int) -> str:
+    """Return what to write if a table has each angle twice, as transformers makes it; nothing if it has not."""
+    if table.cos.shape[-1] != 2 * pairs:
+        return ""
+    return f"if each angle stands there twice, as in transformers, give cos[..., :{pairs}] and sin[..., :{pairs}]"
+
+
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
     """Raise unless cos and sin are floating-point arrays of one shape ``(..., pairs)``."""
     lib.require_floating("cos", cos)

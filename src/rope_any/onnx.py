@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32, missing_package
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 
@@ -110,8 +110,7 @@ def _spox() -> Any:
         import ndonnx  # noqa: F401  # test whether it is installed
         import spox
     except ModuleNotFoundError as error:
-        msg = f'export needs {error.name}, which is missing; install it by: pip install "rope-any[onnx]"'
-        raise ModuleNotFoundError(msg, name=error.name) from None
+        raise missing_package("export", error, "onnx") from None
     return spox
 
 

@@ -107,7 +107,8 @@ def require_array(name: str, x: object) -> Library:
     """Return the record of the library of `x`; raise unless the argument `name` is a supported array."""
     record = find(x) if is_array(x) else None
     if record is None:
-        raise ArgumentTypeError(name, "be an array (NumPy, CuPy, PyTorch, JAX, ...)", Text(type(x).__name__))
+        wanted = "be an array (NumPy, CuPy, PyTorch, JAX, ...)"
+        raise ArgumentTypeError(name, wanted, Text(type(x).__name__), _array_hint(name, x))
     if (refusal := record.refusal(x)) is not None:
         wanted, got = refusal
         raise ArgumentTypeError(name, f"be {wanted}", Text(got))
@@ -129,9 +130,30 @@ def library(**arrays: Array) -> Library:
     record, *others = records.values()
     if any(other is not record for other in others):
         found = Text(", ".join(f"{name} of {record.name}" for name, record in records.items()))
-        raise ArgumentTypeError(" and ".join(arrays), "come from one array library", found)
+        raise ArgumentTypeError(" and ".join(arrays), "come from one array library", found, _library_hint(records))
     _require_same_placement(record, arrays)
     return record
+
+
+def _array_hint(name: str, x: object) -> str:
+    """Return what to write instead of something that is no array, as the hint of an error; nothing if unknown."""
+    if name == "like":
+        return "give like=q, an array of the library and on the device that are wanted"
+    if isinstance(x, int | float | list | tuple):
+        return "make an array of it, as by asarray()"
+    return ""
+
+
+def _library_hint(records: dict[str, Library]) -> str:
+    """Return what to write if arrays come from several libraries, as the hint of an error."""
+    (first, record), *others = records.items()
+    strangers = [name for name, other in others if other is not record]
+    return f"convert {' and '.join(strangers)} to {record.name}{_or_made_like(first, strangers)}"
+
+
+def _or_made_like(first: str, names: list[str]) -> str:
+    """Return the other way out if arrays with these names are those of a table; nothing if they are not."""
+    return f", or make the table with like={first}" if names[0].startswith(("cos", "sin")) else ""
 
 
 def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
@@ -143,7 +165,8 @@ def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
             first, place = name, here
         elif here is not None and here != place:
             got = Text(f"{_device_text(place)} and {_device_text(here)}")
-            raise ArgumentValueError(f"{first} and {name}", "be on one device", got)
+            hint = f"move {name} to that of {first}{_or_made_like(first, [name])}"
+            raise ArgumentValueError(f"{first} and {name}", "be on one device", got, hint)
     record.check_placement(arrays)
 
 

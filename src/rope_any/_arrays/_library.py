@@ -21,6 +21,8 @@ X = TypeVar("X", bound=Any)
 """Type variable: the result has the array type of the argument."""
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
+_SHORT_NAMES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+_SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
 
 
 class Compiler(NamedTuple):
@@ -264,7 +266,8 @@ class Library:
         if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
             return dtype  # for libraries that use dtypes of NumPy and ml_dtypes without exporting them
         got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
-        raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got)
+        hint = f"write {_SHORT_NAMES[name]}" if name in _SHORT_NAMES else ""
+        raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got, hint)
 
     def compute_dtype(self, x: Array) -> Any:
         """Return the dtype that `x` is rotated in: float64 if it is float64, else float32."""
@@ -277,7 +280,9 @@ class Library:
     def require_floating(self, name: str, x: Array) -> None:
         """Raise unless `x`, called `name`, is a floating-point array."""
         if (dtype := self.dtype_name(x.dtype)) not in FLOATING:
-            raise ArgumentTypeError(name, f"be floating-point ({', '.join(FLOATING)})", Text(dtype))
+            narrow = dtype.startswith(("float8", "float4", "int8", "uint8"))
+            hint = "quantise after the rotation" if narrow else "cast it to one of these" if "int" in dtype else ""
+            raise ArgumentTypeError(name, f"be floating-point ({', '.join(FLOATING)})", Text(dtype), hint)
 
     def require_integer(self, name: str, x: Array) -> None:
         """Raise unless `x`, called `name`, holds integers."""

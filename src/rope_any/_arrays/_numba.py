@@ -31,7 +31,7 @@ def _why_not_imported() -> str | None:
     try:
         import numba  # noqa: F401  # test whether it can be imported
     except ModuleNotFoundError:
-        return "which is not installed (the extra numba brings it)"
+        return 'which is not installed (the extra numba brings it: pip install "rope-any[numba]")'
     except ImportError as error:
         return f"which cannot be imported: {error}"
     return None

@@ -102,7 +102,9 @@ def _like(library: str, dtype: str) -> Array:
     lib = installed(TITLES[library])
     devices = {} if lib is None else lib.devices()
     if lib is None or not devices:
-        raise ArgumentValueError("library", "be one that is installed, with its device", library)
+        extra = INSTALLABLE[TITLES[library]][1].split()
+        hint = f'pip install "rope-any[{extra[0]}]" installs it' if lib is None and extra else ""
+        raise ArgumentValueError("library", "be one that is installed, with its device", library, hint)
     like = lib.put(np.zeros(1, dtype=np.float32), next(iter(devices.values())))
     return lib.xp.astype(like, lib.floating_dtype(dtype))
 

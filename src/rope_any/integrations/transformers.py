@@ -18,10 +18,14 @@ from itertools import product
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias, get_args
 
-import torch
-from torch import Tensor, nn
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32, missing_package
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    raise missing_package("rope_any.integrations.transformers", error, "transformers") from None
+
 from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, missing_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,8 +54,7 @@ def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "re
         from matplotlib import pyplot as plt
         from matplotlib.axes import Axes
     except ModuleNotFoundError as error:
-        msg = f'rope_any.plot needs {error.name}, which is missing; install it by: pip install "rope-any[plot]"'
-        raise ModuleNotFoundError(msg, name=error.name) from None
+        raise missing_package("rope_any.plot", error, "plot") from None
     if ax is not None and not isinstance(ax, Axes):
         raise ArgumentTypeError("ax", "be an Axes of matplotlib", ax)
     if ax is not None and ax.name != projection:

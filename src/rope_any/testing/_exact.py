@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from rope_any._checks import missing_package
 from rope_any._pairing import Pairing, members, split
 
 Data: TypeAlias = np.ndarray[Any, Any]
@@ -47,9 +48,8 @@ def mpmath() -> Any:
     """Return an mpmath context of 60 digits; raise an error that names the extra if mpmath is missing."""
     try:
         import mpmath as mp
-    except ModuleNotFoundError:
-        msg = 'rope_any.testing needs mpmath: pip install "rope-any[testing]"'
-        raise ModuleNotFoundError(msg) from None
+    except ModuleNotFoundError as error:
+        raise missing_package("rope_any.testing", error, "testing") from None
     return _context(mp)
 
 
