@@ -1,11 +1,16 @@
 """The two exceptions for wrong arguments: their parts, their text, and where they are raised."""
 
 import pickle
+import subprocess
+import sys
 import threading
 
+import numpy as np
 import pytest
 
 import rope_any as ra
+from rope_any import positions as at
+from rope_any._arrays import find
 from rope_any._checks import NOTHING, ArgumentError, Text, inside
 
 
@@ -21,7 +26,7 @@ def test_they_carry_the_argument_what_is_wanted_and_what_it_got():
         "rotary_dim",
         "be an integer",
         "float 8.0",
-        "",
+        "write 8",
         "",
     )
     assert isinstance(error, TypeError) and not isinstance(error, ValueError)
@@ -92,3 +97,419 @@ def test_torch_compile_raises_them_too():
     with pytest.raises(ra.ArgumentValueError) as caught:
         compiled(x)
     assert str(caught.value) == str(plain.value)
+
+
+# --- common mistakes: the answer says what to write instead -----------------------------------------------------------
+
+F = ra.frequencies(8)
+ROPE = ra.Rope(F, pairing="half")
+AXES = ra.Rope((F, F, F), pairing="half")
+Q, K = np.ones((2, 8, 10, 8), "f4"), np.ones((2, 2, 10, 8), "f4")  # (batch, heads, seq, head_dim)
+BY_TOKEN, KEYS_BY_TOKEN = np.ones((2, 10, 8, 8), "f4"), np.ones((2, 10, 2, 8), "f4")  # (batch, seq, heads, head_dim)
+COS = SIN = np.ones((10, 4), "f4")
+TWICE = np.ones((10, 8), "f4")
+"""Cosines or sines as transformers has them, each angle twice."""
+SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, whose tokens stand along axis {}; each length 1 or that of {}"
+HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
+TABLE = "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
+LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array that is to be rotated"
+NO_LIKE = (
+    "like must be an array (NumPy, CuPy, PyTorch, JAX, ...); got NoneType; "
+    "give like=q, an array of the library and on the device that are wanted"
+)
+TUPLE = "frequencies must be a tuple of floats, or of one such row per axis; got {}; {}"
+PAIRING = 'pairing must be "half" or "interleaved"; got {}; {}'
+DTYPES = "{} must be floating-point (float16, bfloat16, float32, float64); got {}; {}"
+LEARNED = (
+    "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "
+    "rotate(x, *cos_sin(positions, frequencies), pairing=...) without a Rope"
+)
+DTYPE = "dtype must be one of float16, bfloat16, float32, float64, and one that the library has; got {}; write {}"
+AXIS = "seq_axis must be an axis of {} other than its last; got {} for shape {}; write {}"
+HEADS = "-2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)"
+STATIC = "take {}() of it, or make it a static argument of what is compiled"
+
+
+def shapes(name, shape, axis, got, hint):
+    return f"{SHAPES.format(f'{name} of shape {shape}', axis, name)}; got {got}; {hint}"
+
+
+def pairing(name):
+    return ra.Rope(F, pairing=name)
+
+
+MISTAKES = {
+    # tokens on another axis
+    "(batch, seq, heads, dim)": (
+        lambda: ROPE(BY_TOKEN, KEYS_BY_TOKEN),
+        (
+            "q must not be longer than k; got 8 queries for 2 keys; "
+            "give `seq_axis`=-3 if the tokens stand along axis 1, or rotate each by apply() if they are of two sequences"
+        ),
+    ),
+    "(batch, heads, seq, dim) with seq_axis=-3": (
+        lambda: ROPE(Q, K, seq_axis=-3),
+        (
+            "q must not be longer than k; got 8 queries for 2 keys; "
+            "give `seq_axis`=-2 if the tokens stand along axis 2, or rotate each by apply() if they are of two sequences"
+        ),
+    ),
+    "cross-attention": (
+        lambda: ROPE(Q, K[:, :, :4]),
+        "q must not be longer than k; got 10 queries for 4 keys; rotate each by apply() if they are of two sequences",
+    ),
+    "positions along another axis": (
+        lambda: ROPE(BY_TOKEN, BY_TOKEN, np.arange(10)),
+        shapes("q", (2, 10, 8, 8), 2, (10,), "give `seq_axis`=-3 if the tokens stand along axis 1"),
+    ),
+    "positions (batch, seq) along another axis": (
+        lambda: ROPE.apply(BY_TOKEN, np.zeros((2, 10), int)),
+        shapes("x", (2, 10, 8, 8), 2, (2, 10), "give `seq_axis`=-3 if the tokens stand along axis 1"),
+    ),
+    "positions along the first axis": (
+        lambda: ROPE.apply(Q[0, :7], np.arange(7)),
+        shapes(
+            "x",
+            (7, 10, 8),
+            1,
+            (7,),
+            "give `seq_axis`=-3 if the tokens stand along axis 0, "
+            "or positions.from_starts(starts, 10) if each of 7 rows begins at its own",
+        ),
+    ),
+    # positions
+    "offsets (batch,)": (
+        lambda: ROPE(Q, K, np.array([5, 9])),
+        shapes(
+            "q",
+            (2, 8, 10, 8),
+            2,
+            (2,),
+            "give positions.from_starts(starts, 10) if each of 2 rows begins at its own, "
+            "or `seq_axis`=-4 if the tokens stand along axis 0",
+        ),
+    ),
+    "offsets (batch,) of the keys": (
+        lambda: ROPE(Q[:, :, -1:], Q, np.array([5, 9])),
+        shapes(
+            "k",
+            (2, 8, 10, 8),
+            2,
+            (2,),
+            "give positions.from_starts(starts, 10) if each of 2 rows begins at its own, "
+            "or `seq_axis`=-4 if the tokens stand along axis 0",
+        ),
+    ),
+    "a table of all positions": (
+        lambda: ROPE.apply(Q, ROPE.table(range(4096), like=Q)),
+        shapes(
+            "x",
+            (2, 8, 10, 8),
+            2,
+            (4096,),
+            "give only those of the tokens in x: positions[a:b], or cos[a:b] and sin[a:b] of a table",
+        ),
+    ),
+    "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), HOST.format("ndarray", TABLE)),
+    "a list [cos, sin]": (lambda: ROPE.apply(Q, [COS, SIN]), HOST.format("ndarray", TABLE)),
+    "freqs_cis": (
+        lambda: ROPE(Q, K, np.ones((10, 4), "c8")),
+        (
+            "positions must be integers or real numbers; got an array of complex64; "
+            "give Table(z.real, z.imag) for cosines and sines in complex numbers"
+        ),
+    ),
+    "an attention mask": (
+        lambda: ROPE(Q, K, np.ones((2, 10), bool)),
+        (
+            "positions must be integers or real numbers; got an array of bool; "
+            "positions.padded(mask) counts the tokens of a mask"
+        ),
+    ),
+    "a start that is a float": (
+        lambda: ROPE(Q, K, 3.0),
+        HOST.format("float", "write int(3.0) for a start, [3.0] for one token"),
+    ),
+    "a start that is infinite": (lambda: ROPE(Q, K, float("inf")), HOST.format("float", "")[:-2]),
+    "a start that is a real array": (
+        lambda: ROPE(Q, K, np.asarray(3.0)),
+        (
+            "positions must be an integer if they are one number; got float64; "
+            "cast it to an integer, or give a position for each token"
+        ),
+    ),
+    "a start in quotes": (lambda: ROPE(Q, K, "0"), HOST.format("str", "write '0' without quotes")),
+    "three axes before all others": (
+        lambda: AXES.apply(Q, np.zeros((3, 2, 10), int)),
+        (
+            "positions must end in an axis of length 3, one for each row of frequencies; got shape (3, 2, 10); "
+            "moveaxis(p, 0, -1) puts the axis of 3 last"
+        ),
+    ),
+    "one axis for three": (
+        lambda: AXES.apply(Q, np.zeros((2, 10), int)),
+        (
+            "positions must end in an axis of length 3, one for each row of frequencies; got shape (2, 10); "
+            "stack([p] * 3, axis=-1) gives each of p to all of them"
+        ),
+    ),
+    # no `like`
+    "table without like": (lambda: ROPE.table(range(4)), LIKE.format("range")),
+    "cos_sin without like": (lambda: ra.cos_sin([1, 2], F), LIKE.format("list")),
+    "unrotated without like": (lambda: at.unrotated([1], before=1), LIKE.format("list")),
+    "from_starts without like": (lambda: at.from_starts([3, 4], 2), NO_LIKE),
+    "packed without like": (lambda: at.packed([0, 3]), NO_LIKE),
+    "grid without like": (lambda: at.grid(2, 3), NO_LIKE),
+    # other libraries' names
+    "neox": (lambda: pairing("neox"), PAIRING.format("'neox'", 'write "half"')),
+    "GPT-NeoX": (lambda: pairing("GPT-NeoX"), PAIRING.format("'GPT-NeoX'", 'write "half"')),
+    "rotate_half": (lambda: pairing("rotate_half"), PAIRING.format("'rotate_half'", 'write "half"')),
+    "gptj": (lambda: pairing("gptj"), PAIRING.format("'gptj'", 'write "interleaved"')),
+    "gpt-j": (lambda: pairing("gpt-j"), PAIRING.format("'gpt-j'", 'write "interleaved"')),
+    "rotate_every_two": (
+        lambda: pairing("rotate_every_two"),
+        PAIRING.format("'rotate_every_two'", 'write "interleaved"'),
+    ),
+    "meta": (lambda: pairing("meta"), PAIRING.format("'meta'", 'write "interleaved"')),
+    "llama": (
+        lambda: pairing("llama"),
+        PAIRING.format(
+            "'llama'", 'Llama is "half" in a checkpoint of transformers, "interleaved" as Meta published it'
+        ),
+    ),
+    "is_neox_style": (
+        lambda: pairing(True),
+        PAIRING.format(
+            "bool True", 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
+        ),
+    ),
+    "a pairing that nobody knows": (lambda: pairing("zigzag"), PAIRING.format("'zigzag'", "")[:-2]),
+    "fp16": (lambda: ra.cos_sin(np.arange(3), F, dtype="fp16"), DTYPE.format("fp16", "float16")),
+    "bf16": (lambda: ra.cos_sin(np.arange(3), F, dtype="bf16"), DTYPE.format("bf16", "bfloat16")),
+    # frequencies
+    "an array of frequencies": (
+        lambda: ra.Rope(np.ones(4), pairing="half"),
+        f"frequencies must be a tuple of floats; got an array of numpy; {LEARNED}",
+    ),
+    "a scheme of an array": (
+        lambda: ra.scaling.linear(np.ones(4), 2.0),
+        TUPLE.format("ndarray array([1., 1., 1., 1.])", LEARNED),
+    ),
+    "head_dim for frequencies": (
+        lambda: ra.Rope(64, pairing="half"),
+        TUPLE.format("int 64", "frequencies(64) makes those of 64 features"),
+    ),
+    "cos_sin the wrong way round": (
+        lambda: ra.cos_sin(F, range(4)),
+        TUPLE.format("range range(0, 4)", "cos_sin takes the positions before the frequencies"),
+    ),
+    "base before head_dim": (
+        lambda: ra.frequencies(10_000.0, base=128),
+        "rotary_dim must be an integer; got float 10000.0; the dimension comes first: frequencies(128, base=10000.0)",
+    ),
+    "head_dim a float": (lambda: ra.frequencies(128 / 2), "rotary_dim must be an integer; got float 64.0; write 64"),
+    "head_dim half a number": (lambda: ra.frequencies(6.5), "rotary_dim must be an integer; got float 6.5"),
+    "head_dim odd": (
+        lambda: ra.frequencies(7),
+        "rotary_dim must be even and from 2 to 1048576; got 7; 6 leaves the last feature unrotated",
+    ),
+    "base 0": (lambda: ra.frequencies(8, base=0), "base must be positive and finite; got 0.0"),
+    "base in quotes": (
+        lambda: ra.frequencies(8, base="1e4"),
+        "base must be a real number; got str '1e4'; write 10000.0 without quotes",
+    ),
+    "base a word": (lambda: ra.frequencies(8, base="llama"), "base must be a real number; got str 'llama'"),
+    "base not a number": (lambda: ra.frequencies(8, base="nan"), "base must be a real number; got str 'nan'"),
+    # tables of another width
+    "rotary_dim beyond head_dim": (
+        lambda: ra.Rope(ra.frequencies(16), pairing="half")(Q, K),
+        "q must hold the 16 features that 8 pairs turn from `start`=0 on; got 8 features; frequencies(8) would fit",
+    ),
+    "tables of transformers": (
+        lambda: ra.rotate(Q, TWICE, TWICE, pairing="half"),
+        (
+            "x must hold the 16 features that 8 pairs turn from `start`=0 on; got 8 features; "
+            "if each angle stands there twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+        ),
+    ),
+    "a Table of transformers": (
+        lambda: ROPE(Q, K, ra.Table(TWICE, TWICE)),
+        (
+            "positions must be of shape (..., 4) if they are a table; got (10, 8); "
+            "if each angle stands there twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+        ),
+    ),
+    "a table of another Rope": (
+        lambda: ROPE(Q, K, ra.Rope(ra.frequencies(4), pairing="half").table(range(10), like=Q)),
+        "positions must be of shape (..., 4) if they are a table; got (10, 2); make it by the table() of this Rope",
+    ),
+    "a table for (batch, seq, heads, dim)": (
+        lambda: ra.rotate(BY_TOKEN, COS, SIN, pairing="half"),
+        (
+            "cos and sin must broadcast to (2, 10, 8), the shape of x without its features; got (10,); "
+            "reshape both to (1, 10, 1, 4), or let Rope.apply do it"
+        ),
+    ),
+    "a table (batch, seq)": (
+        lambda: ra.rotate(Q, *ROPE.table(np.zeros((2, 10), int)), pairing="half"),
+        (
+            "cos and sin must broadcast to (2, 8, 10), the shape of x without its features; got (2, 10); "
+            "reshape both to (2, 1, 10, 4), or let Rope.apply do it"
+        ),
+    ),
+    # what is rotated
+    "integers": (lambda: ROPE(Q.astype(int), K), DTYPES.format("q", "int64", "cast it to one of these")),
+    "quantised": (lambda: ROPE.apply(Q.astype("i1")), DTYPES.format("x", "int8", "quantise after the rotation")),
+    "a list for q": (
+        lambda: ROPE(Q.tolist(), K),
+        "q must be an array (NumPy, CuPy, PyTorch, JAX, ...); got list; make an array of it, as by asarray()",
+    ),
+    "seq_axis out of range": (lambda: ROPE(Q, K, seq_axis=-5), AXIS.format("q", -5, Q.shape, HEADS)),
+    "seq_axis the features": (lambda: ROPE(Q, K, seq_axis=-1), AXIS.format("q", -1, Q.shape, HEADS)),
+    "one token without its axis": (
+        lambda: ROPE.apply(Q[0, 0, 0]),
+        AXIS.format("x", -2, (8,), "x[None, :] if it is one token"),
+    ),
+    "seq_axis of two axes": (
+        lambda: ROPE.apply(Q[0, 0], seq_axis=1),
+        AXIS.format("x", 1, (10, 8), "-2 for (seq, head_dim)"),
+    ),
+    "seq_axis in quotes": (
+        lambda: ROPE(Q, K, seq_axis="-3"),
+        "seq_axis must be an integer; got str '-3'; write -3 without quotes",
+    ),
+    "seq_axis an array": (
+        lambda: ROPE(Q, K, seq_axis=np.asarray([1])),
+        f"seq_axis must be an integer; got ndarray array([1]); {STATIC.format('int')}",
+    ),
+    "inverse 1": (lambda: ROPE.apply(Q, inverse=1), "inverse must be True or False; got int 1; write True"),
+    "one array for out": (
+        lambda: ROPE(Q, K, out=Q),
+        "out must be a pair of arrays, for q and for k; got ndarray; write out=(q, k) to rotate in place",
+    ),
+    "out that overlaps": (
+        lambda: ROPE(Q, K, out=(Q[:, ::-1], K)),
+        "out must be q itself or not overlap it; got a view that overlaps it in part",
+    ),
+    "length of an array": (
+        lambda: at.packed(np.array([0, 3])),
+        (
+            "length must be given if `cumulative_lengths` is an array, whose values are not read; "
+            "it is the number of tokens, such as q.shape[-2]"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_common_mistake_is_told_what_to_write(name):
+    call, sentence = MISTAKES[name]
+    assert str(refusal(call, ArgumentError)) == sentence
+    assert len(sentence) < 300
+
+
+def test_what_torch_mixes_up():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    q = torch.ones(Q.shape)
+    for call, sentence in (
+        (
+            lambda: ROPE(q, q, np.arange(10)),
+            (
+                "q and k and positions must come from one array library; got q of torch, k of torch, positions of numpy; "
+                "convert positions to torch"
+            ),
+        ),
+        (
+            lambda: ROPE(q, q, ROPE.table(range(10), like=Q)),
+            (
+                "q and k and cos and sin must come from one array library; got q of torch, k of torch, cos of numpy, "
+                "sin of numpy; convert cos and sin to torch, or make the table with like=q"
+            ),
+        ),
+        (
+            lambda: ROPE.apply(q, torch.arange(10, device="meta")),
+            "x and positions must be on one device; got cpu and meta; move positions to the device of x",
+        ),
+        (
+            lambda: ROPE.apply(q, ROPE.table(torch.arange(10, device="meta"))),
+            (
+                "x and cos must be on one device; got cpu and meta; move cos to the device of x, "
+                "or make the table with like=x"
+            ),
+        ),
+        (
+            lambda: ra.Rope(torch.nn.Parameter(torch.ones(4)), pairing="half"),
+            f"frequencies must be a tuple of floats; got an array of torch; {LEARNED}",
+        ),
+        (
+            lambda: ra.Rope([torch.tensor(1.0)], pairing="half"),
+            f"frequencies must be a real number; got Tensor tensor(1.); {STATIC.format('float')}",
+        ),
+        (
+            lambda: ROPE.apply(q.to(torch.float8_e4m3fn)),
+            DTYPES.format("x", "float8_e4m3fn", "quantise after the rotation"),
+        ),
+    ):
+        assert str(refusal(call, ArgumentError)) == sentence
+
+
+def test_the_answers_stand_under_torch_compile_too():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    q = torch.ones(BY_TOKEN.shape)
+    for call in (
+        lambda x: ROPE(x, x[:, :, :2]),
+        lambda x: ROPE.apply(x, torch.arange(10)),
+        lambda x: ROPE.apply(x, torch.arange(2)),
+        lambda x: ROPE.apply(x, (x, x)),
+        lambda x: ROPE.apply(x, ROPE.table(range(10))),
+        lambda x: ra.Rope(F, pairing="neox").apply(x),
+        lambda x: ra.rotate(x, x[0, :, 0], x[0, :, 0], pairing="half"),
+    ):
+        plain = refusal(lambda call=call: call(q), ArgumentError)
+        torch._dynamo.reset()
+        compiled = torch.compile(call, backend="eager")
+        assert str(refusal(lambda compiled=compiled: compiled(q), ArgumentError)) == str(plain)
+
+
+def test_what_jax_traces_is_told_to_be_static():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.ones((3, 8))
+    for call, argument, kind in (
+        (lambda n: ROPE.apply(x, seq_axis=n), "seq_axis", "int"),
+        (lambda n: at.from_starts(x[:, 0].astype(int), n), "length", "int"),
+        (lambda n: ra.Rope(F, pairing="half", attention_factor=n), "attention_factor", "float"),
+        (lambda n: ROPE.apply(x, inverse=n), "inverse", "bool"),
+    ):
+        error = refusal(lambda call=call: jax.jit(call)(1), ra.ArgumentTypeError)
+        assert (error.argument, error.hint) == (argument, STATIC.format(kind))
+
+
+def test_a_capture_without_constants_says_what_to_do(monkeypatch):
+    x, rope = np.ones((3, 8), "f4"), ra.Rope(F, pairing="half")
+    monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
+    sentence = (
+        "frequencies must be on the device before a graph is captured: "
+        "call once before, outside of the capture, with the same Rope and arrays like these"
+    )
+    assert str(refusal(lambda: rope.apply(x, np.arange(3)), RuntimeError)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("call", "user", "package", "extra"),
+    [
+        ("ra.plot.wavelengths(ra.Rope(ra.frequencies(8), pairing='half'))", "rope_any.plot", "matplotlib", "plot"),
+        ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "ndonnx", "onnx"),
+        ("ra.testing.check_rotary(print, ra.Rope(ra.frequencies(8), pairing='half'), like=np.ones(1))", "rope_any.testing", "mpmath", "testing"),
+        (
+            "import rope_any.integrations.transformers",
+            "rope_any.integrations.transformers",
+            "torch",
+            "transformers",
+        ),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(call, user, package, extra):
+    program = f"import sys; sys.modules[{package!r}] = None; import numpy as np; import rope_any as ra; {call}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    sentence = f'{user} needs {package}, which is missing; install it by: pip install "rope-any[{extra}]"'
+    assert done.stderr.strip().endswith(f"ModuleNotFoundError: {sentence}"), done.stderr

@@ -110,8 +110,8 @@ def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple
     if axes is None:
         require_known(positions, given)
         wanted = (
-            f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, whose tokens stand along axis {seq}; "
-            f"each length 1 or that of {name}"
+            f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, "
+            f"whose tokens stand along axis {seq}; each length 1 or that of {name}"
         )
         raise ArgumentValueError(positions, wanted, given, _positions_hint(tokens, given))
     return axes

@@ -155,20 +155,24 @@ def attention_factor(value: object) -> float:
 def _written_as(value: object, kind: type) -> str:
     """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; nothing if unknown."""
     if hasattr(type(value), "shape"):  # an array, perhaps one that is traced
-        return f"take {kind.__name__}() of it; what a compiler traces can't be it: make it a static argument"
-    if not isinstance(value, str | int | float):
-        return ""
+        return f"take {kind.__name__}() of it, or make it a static argument of what is compiled"
     if kind is bool:
-        return f"write {bool(value)}" if value in (0, 1) else ""
-    if isinstance(value, bool):
+        return f"write {bool(value)}" if isinstance(value, int | float) and value in (0, 1) else ""
+    if isinstance(value, bool) or not isinstance(value, str | float):
         return ""
-    try:
-        number = float(value[:40] if isinstance(value, str) else value)
-    except ValueError:
-        return ""
-    if not abs(number) < 2**53 or (kind is int and number != int(number)):
+    number = _number_in(value)
+    if number is None or (kind is int and number != int(number)):
         return ""
     return f"write {int(number) if kind is int else number!r}" + (" without quotes" if isinstance(value, str) else "")
+
+
+def _number_in(value: str | float) -> float | None:
+    """Return the number that a short text or a float holds; None if there is none, or one beyond 2⁵³."""
+    try:
+        number = math.nan if isinstance(value, str) and len(value) > 40 else float(value)
+    except ValueError:
+        return None
+    return number if abs(number) < 2**53 else None
 
 
 def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:

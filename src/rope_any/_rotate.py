@@ -135,7 +135,7 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 def _fewer_pairs_hint(features: int) -> str:
     """Return which frequencies fit some features, as the hint of an error."""
-    return f"frequencies({features // 2 * 2}) turn so many" if features > 1 else ""
+    return f"frequencies({features // 2 * 2}) would fit" if features > 1 else ""
 
 
 def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, is_array, library, require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, positive
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, int32, positive
 from rope_any._positions import Positions, as_position_array, consecutive
 
 __all__ = [
@@ -90,7 +90,8 @@ def packed(
     if not is_array(cumulative_lengths):
         length = _total(cumulative_lengths, length)
     elif length is None:
-        raise ArgumentTypeError("length", "be given if `cumulative_lengths` is an array, whose values are not read")
+        wanted = "be given if `cumulative_lengths` is an array, whose values are not read"
+        raise ArgumentTypeError("length", wanted, NOTHING, "it is the number of tokens, such as q.shape[-2]")
     lib, i = library(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
     # position = i − the start of its sequence, the last one at or below i
     return i - lib.xp.take(starts, lib.count_at_or_below(starts, i) - 1)

@@ -165,7 +165,7 @@ def _require_same_placement(record: Library, arrays: dict[str, Array]) -> None:
             first, place = name, here
         elif here is not None and here != place:
             got = Text(f"{_device_text(place)} and {_device_text(here)}")
-            hint = f"move {name} to that of {first}{_or_made_like(first, [name])}"
+            hint = f"move {name} to the device of {first}{_or_made_like(first, [name])}"
             raise ArgumentValueError(f"{first} and {name}", "be on one device", got, hint)
     record.check_placement(arrays)
 
