@@ -109,7 +109,12 @@ BY_TOKEN, KEYS_BY_TOKEN = np.ones((2, 10, 8, 8), "f4"), np.ones((2, 10, 2, 8), "
 COS = SIN = np.ones((10, 4), "f4")
 TWICE = np.ones((10, 8), "f4")
 """Cosines or sines as transformers has them, each angle twice."""
-SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, whose tokens stand along axis {}; each length 1 or that of {}"
+SHAPES = (
+    "positions must be (seq,) or (batch, ..., seq) for {}, whose tokens stand along axis {}; "
+    "each length 1 or that of {}"
+)
+LONGER = "q must not be longer than k; got {} queries for {} keys; {}"
+APART = "rotate each by apply() if they are of two sequences"
 HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
 TABLE = "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
 LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array that is to be rotated"
@@ -142,21 +147,15 @@ MISTAKES = {
     # tokens on another axis
     "(batch, seq, heads, dim)": (
         lambda: ROPE(BY_TOKEN, KEYS_BY_TOKEN),
-        (
-            "q must not be longer than k; got 8 queries for 2 keys; "
-            "give `seq_axis`=-3 if the tokens stand along axis 1, or rotate each by apply() if they are of two sequences"
-        ),
+        LONGER.format(8, 2, f"give `seq_axis`=-3 if the tokens stand along axis 1, or {APART}"),
     ),
     "(batch, heads, seq, dim) with seq_axis=-3": (
         lambda: ROPE(Q, K, seq_axis=-3),
-        (
-            "q must not be longer than k; got 8 queries for 2 keys; "
-            "give `seq_axis`=-2 if the tokens stand along axis 2, or rotate each by apply() if they are of two sequences"
-        ),
+        LONGER.format(8, 2, f"give `seq_axis`=-2 if the tokens stand along axis 2, or {APART}"),
     ),
     "cross-attention": (
         lambda: ROPE(Q, K[:, :, :4]),
-        "q must not be longer than k; got 10 queries for 4 keys; rotate each by apply() if they are of two sequences",
+        LONGER.format(10, 4, APART),
     ),
     "positions along another axis": (
         lambda: ROPE(BY_TOKEN, BY_TOKEN, np.arange(10)),
@@ -415,8 +414,8 @@ def test_what_torch_mixes_up():
         (
             lambda: ROPE(q, q, np.arange(10)),
             (
-                "q and k and positions must come from one array library; got q of torch, k of torch, positions of numpy; "
-                "convert positions to torch"
+                "q and k and positions must come from one array library; "
+                "got q of torch, k of torch, positions of numpy; convert positions to torch"
             ),
         ),
         (
@@ -499,7 +498,12 @@ def test_a_capture_without_constants_says_what_to_do(monkeypatch):
     [
         ("ra.plot.wavelengths(ra.Rope(ra.frequencies(8), pairing='half'))", "rope_any.plot", "matplotlib", "plot"),
         ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "ndonnx", "onnx"),
-        ("ra.testing.check_rotary(print, ra.Rope(ra.frequencies(8), pairing='half'), like=np.ones(1))", "rope_any.testing", "mpmath", "testing"),
+        (
+            "ra.testing.check_rotary(print, ra.Rope(ra.frequencies(8), pairing='half'), like=np.ones(1))",
+            "rope_any.testing",
+            "mpmath",
+            "testing",
+        ),
         (
             "import rope_any.integrations.transformers",
             "rope_any.integrations.transformers",
