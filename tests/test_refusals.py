@@ -499,7 +499,7 @@ def test_a_capture_without_constants_says_what_to_do(monkeypatch):
         ("ra.plot.wavelengths(ra.Rope(ra.frequencies(8), pairing='half'))", "rope_any.plot", "matplotlib", "plot"),
         ("ra.onnx.export(ra.Rope(ra.frequencies(8), pairing='half'))", "export", "ndonnx", "onnx"),
         (
-            "ra.testing.check_rotary(print, ra.Rope(ra.frequencies(8), pairing='half'), like=np.ones(1))",
+            "ra.testing.check_rotary(print, pairing='half', head_dim=8)",
             "rope_any.testing",
             "mpmath",
             "testing",
