@@ -85,8 +85,8 @@ class Rope:
 
     - tokens on another axis than `seq_axis`: for q and k of shape ``(batch, seq, heads, head_dim)`` with equal numbers
       of heads, and no positions or one start, the default rotates by head. Give ``seq_axis=-3``.
-    - an offset for each row, ``(batch,)``, if there are as many rows as tokens: positions with one axis are always those
-      of the tokens. Give ``positions.from_starts(offsets, seq)``.
+    - an offset for each row, ``(batch,)``, if there are as many rows as tokens: positions with one axis are always
+      those of the tokens. Give ``positions.from_starts(offsets, seq)``.
     - heads that are not split, ``(batch, seq, heads * head_dim)``: the first features of the first head alone rotate.
 
     Examples
