@@ -225,6 +225,18 @@ MISTAKES = {
             "positions.padded(mask) counts the tokens of a mask"
         ),
     ),
+    "a pair (cos, sin) to be bent": (
+        lambda: ra.bending.xpos((COS, SIN), np.arange(10), centre=0),
+        "table must be a Table, as cos_sin and Rope.table return it; got tuple; give Table(cos, sin)",
+    ),
+    "positions (seq, 1)": (
+        lambda: ROPE(Q, K, np.arange(10)[:, None]),
+        shapes("q", (2, 8, 10, 8), 2, (10, 1), "give p[..., 0], without the last axis"),
+    ),
+    "one start for from_starts": (
+        lambda: at.from_starts(3, 2, like=Q),
+        "starts must be a sequence of integers; got int 3; write [3]",
+    ),
     "a start that is a float": (
         lambda: ROPE(Q, K, 3.0),
         HOST.format("float", "write int(3.0) for a start, [3.0] for one token"),
@@ -298,6 +310,10 @@ MISTAKES = {
         lambda: ra.Rope(64, pairing="half"),
         TUPLE.format("int 64", "frequencies(64) makes those of 64 features"),
     ),
+    "cos_sin of a Rope": (
+        lambda: ra.cos_sin(np.arange(3), ROPE),
+        TUPLE.format("Rope", "give its table() of the positions, or its .frequencies"),
+    ),
     "cos_sin the wrong way round": (
         lambda: ra.cos_sin(F, range(4)),
         TUPLE.format("range range(0, 4)", "cos_sin takes the positions before the frequencies"),
@@ -358,6 +374,10 @@ MISTAKES = {
     ),
     # what is rotated
     "integers": (lambda: ROPE(Q.astype(int), K), DTYPES.format("q", "int64", "cast it to one of these")),
+    "long double": (
+        lambda: ROPE.apply(Q.astype(np.longdouble)),
+        DTYPES.format("x", np.dtype(np.longdouble).name, "cast it to one of these"),
+    ),
     "quantised": (lambda: ROPE.apply(Q.astype("i1")), DTYPES.format("x", "int8", "quantise after the rotation")),
     "a list for q": (
         lambda: ROPE(Q.tolist(), K),
@@ -423,6 +443,13 @@ def test_what_torch_mixes_up():
             (
                 "q and k and cos and sin must come from one array library; got q of torch, k of torch, cos of numpy, "
                 "sin of numpy; convert cos and sin to torch, or make the table with like=q"
+            ),
+        ),
+        (
+            lambda: ROPE.table(np.arange(10), like=q),
+            (
+                "positions and like must come from one array library; got positions of numpy, like of torch; "
+                "convert positions to torch"
             ),
         ),
         (

@@ -149,6 +149,8 @@ def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
+    if len(given) > 1 and given[-1] == 1 and _axes_if_fits(x.shape, seq, given[:-1]):
+        return "give p[..., 0], without the last axis"
     if given and isinstance(count, int) and isinstance(given[-1], int) and given[-1] > count > 0:
         return f"give only those of the tokens in {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
     return ""

@@ -132,6 +132,8 @@ def _instead_of(values: object) -> str:
     """Return what to write if frequencies are no tuple, as the hint of an error; nothing if that is unknown."""
     if hasattr(values, "shape"):
         return LEARNED
+    if type(values).__name__ == "Rope":  # which this module can't import
+        return "give its table() of the positions, or its .frequencies"
     if isinstance(values, int) and not isinstance(values, bool):
         return f"frequencies({values}) makes those of {values} features"
     return "cos_sin takes the positions before the frequencies" if isinstance(values, range) else ""

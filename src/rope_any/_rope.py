@@ -81,12 +81,13 @@ class Rope:
     more of the other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are made in float64 for
     float64 arrays, else in float32.
 
-    Three mistakes fit the shapes, so that no error tells of them:
+    Some mistakes fit the shapes, so that no error tells of them:
 
     - tokens on another axis than `seq_axis`: for q and k of shape ``(batch, seq, heads, head_dim)`` with equal numbers
       of heads, and no positions or one start, the default rotates by head. Give ``seq_axis=-3``.
-    - an offset for each row, ``(batch,)``, if there are as many rows as tokens: positions with one axis are always
-      those of the tokens. Give ``positions.from_starts(offsets, seq)``.
+    - an offset for each row, ``(batch,)`` if there are as many rows as tokens, or ``(batch, 1)``: positions with one
+      axis are always those of the tokens, and one position in a row is that of all its tokens. Give
+      ``positions.from_starts(offsets, seq)``.
     - heads that are not split, ``(batch, seq, heads * head_dim)``: the first features of the first head alone rotate.
 
     Examples

@@ -263,7 +263,8 @@ def temperature(
 def _require_table(table: object) -> None:
     """Raise unless the argument `table` is a `Table`."""
     if not isinstance(table, Table):
-        raise ArgumentTypeError("table", "be a Table, as cos_sin and Rope.table return it", Text(type(table).__name__))
+        wanted, hint = "be a Table, as cos_sin and Rope.table return it", "give Table(cos, sin)"
+        raise ArgumentTypeError("table", wanted, Text(type(table).__name__), hint)
 
 
 def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:

@@ -1074,5 +1074,6 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return the integers of a host sequence, or say that `name` must be one."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        raise ArgumentTypeError(name, "be a sequence of integers", values)
+        hint = f"write [{values}]" if isinstance(values, int) and not isinstance(values, bool) else ""
+        raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
     return [int32(name, value, least=least) for value in values]

@@ -146,8 +146,9 @@ def _array_hint(name: str, x: object) -> str:
 
 def _library_hint(records: dict[str, Library]) -> str:
     """Return what to write if arrays come from several libraries, as the hint of an error."""
-    (first, record), *others = records.items()
-    strangers = [name for name, other in others if other is not record]
+    first = "like" if "like" in records else next(iter(records))  # what all are to be like
+    record = records[first]
+    strangers = [name for name, other in records.items() if other is not record]
     return f"convert {' and '.join(strangers)} to {record.name}{_or_made_like(first, strangers)}"
 
 

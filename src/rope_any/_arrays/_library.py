@@ -281,7 +281,7 @@ class Library:
         """Raise unless `x`, called `name`, is a floating-point array."""
         if (dtype := self.dtype_name(x.dtype)) not in FLOATING:
             narrow = dtype.startswith(("float8", "float4", "int8", "uint8"))
-            hint = "quantise after the rotation" if narrow else "cast it to one of these" if "int" in dtype else ""
+            hint = "quantise after the rotation" if narrow else "" if "complex" in dtype else "cast it to one of these"
             raise ArgumentTypeError(name, f"be floating-point ({', '.join(FLOATING)})", Text(dtype), hint)
 
     def require_integer(self, name: str, x: Array) -> None:
