@@ -477,14 +477,15 @@ class Rope:
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
-        if shorter:  # then positions are those of the keys, by which an error must call them
-            broadcaster(tokens[-1], tuple(each_table[-1].cos.shape[:-1]))
         broadcasters = []
-        for each, given, out in zip(tokens, each_table, outs, strict=True):
+        calls = list(zip(tokens, each_table, outs, strict=True))
+        for each, given, out in calls[::-1] if shorter else calls:  # an error about positions names those of the keys
             if isinstance(positions, tuple):
                 self._check_given(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
             require_rotatable(rotation, each.x, given, out, name=each.name)
+        if shorter:
+            broadcasters.reverse()
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return decided._replace(run=plan), tables
 
