@@ -134,7 +134,7 @@ def _instead_of(values: object) -> str:
         return LEARNED
     if type(values).__name__ == "Rope":  # which this module can't import
         return "give its table() of the positions, or its .frequencies"
-    if isinstance(values, int) and not isinstance(values, bool):
+    if isinstance(values, int) and 2 <= values <= MAX_FEATURES:
         return f"frequencies({values}) makes those of {values} features"
     return "cos_sin takes the positions before the frequencies" if isinstance(values, range) else ""
 

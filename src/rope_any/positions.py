@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, is_array, library, require_array
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag, int32, positive
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive
 from rope_any._positions import Positions, as_position_array, consecutive
 
 __all__ = [
@@ -1074,6 +1074,6 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return the integers of a host sequence, or say that `name` must be one."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        hint = f"write [{values}]" if isinstance(values, int) and not isinstance(values, bool) else ""
+        hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
     return [int32(name, value, least=least) for value in values]
