@@ -217,6 +217,7 @@ def shown(results):
     """Return the figures as a table in Markdown."""
     facts, runs = results["about"], results["runs"]
     corpus, training = facts["corpus"], facts["training"]
+    batch = f"{training['batch']} × {training['length']}"
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     cpu, wall = (mean(run[key] for run in runs) / 60 for key in ("cpu_s", "wall_s"))
     lines = [
@@ -226,8 +227,7 @@ def shown(results):
         f"and {format_number(corpus['held_out'])} in {corpus['held_out_files']} held-out files,",
         f"of which {facts['testing']['windows']} windows were read.",
         f"Each model has {format_number(facts['model']['parameters'])} parameters",
-        f"and was trained on {format_number(training['steps'])} batches",
-        f"of {training['batch']} × {training['length']} bytes.",
+        f"and was trained on {format_number(training['steps'])} batches of {batch} bytes.",
         f"Seeds: {len(runs)}. One took {cpu:.1f} minutes of CPU time, {cpu / facts['threads']:.1f} on each thread,",
         f"and {wall:.1f} by the clock.\n",
         f"| positions | {' | '.join(map(format_number, LENGTHS))} |",

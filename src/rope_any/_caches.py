@@ -46,7 +46,6 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     """
 
     def make() -> list[Array]:
-        """Create the arrays."""
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 

@@ -93,13 +93,7 @@ def read_entries(file: Path, /) -> dict[str, Entry]:
 
 
 def copy(
-    source: Path,
-    target: Path,
-    /,
-    *,
-    axes: Mapping[str, int],
-    order: tuple[int, ...],
-    step: Callable[[str, int], None],
+    source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
 ) -> None:
     """Copy a file with the features of the tensors in `axes` reordered; call ``step(name, bytes)`` after each chunk."""
     found = read_entries(source)

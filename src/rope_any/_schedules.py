@@ -408,14 +408,7 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None
         out[...] = rotated(x, *factors)
 
     return _rotate_by_tiles(
-        rotation,
-        x,
-        table,
-        out,
-        make_factors=lambda *factors: factors,
-        rotate_tile=rotate_tile,
-        buffer_count=0,
-        larger=8,
+        rotation, x, table, out, make_factors=lambda *factors: factors, rotate_tile=rotate_tile, larger=8
     )
 
 
@@ -428,8 +421,8 @@ def _rotate_by_tiles(
     *,
     make_factors: Any,
     rotate_tile: Any,
-    buffer_count: int,
     larger: int,
+    buffer_count: int = 0,
 ) -> X:
     """
     Rotate a CPU array tile by tile, into `out` or a new array.

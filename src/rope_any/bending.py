@@ -17,13 +17,7 @@ __all__ = ["fope", "temperature", "xpos"]
 
 
 def xpos(
-    table: Table,
-    positions: Positions,
-    /,
-    *,
-    centre: int,
-    scale_base: float = 512.0,
-    gamma: float = 0.4,
+    table: Table, positions: Positions, /, *, centre: int, scale_base: float = 512.0, gamma: float = 0.4
 ) -> tuple[BentTable, BentTable]:
     """
     Make scores decay with distance, fastest for fast pairs: xPos.
@@ -88,13 +82,7 @@ def xpos(
 
 
 def fope(
-    table: Table,
-    cos_coefficients: Array,
-    sin_coefficients: Array,
-    /,
-    *,
-    pairs: int,
-    sine_padding: float,
+    table: Table, cos_coefficients: Array, sin_coefficients: Array, /, *, pairs: int, sine_padding: float
 ) -> BentTable:
     """
     Give each pair a mixture of the cosines and sines of several frequencies: FoPE, Fourier position embedding.
@@ -131,9 +119,8 @@ def fope(
     The authors' code, SGLang 0.5.23 and vLLM 0.33 pad the sine with 1, which adds the other feature of the pair;
     another revision of vLLM pads with 0, and the pair passes through. Use the padding of the checkpoint's training. If
     the coefficients should be divided by their sum over the kept frequencies (``fourier_norm`` of the authors' code,
-    off by default), divide them before the call.
-    vLLM and SGLang have coefficients for each key head: repeat them for the queries of grouped heads, and pass the
-    tables of queries and of keys to a `Rope` as a pair.
+    off by default), divide them before the call. vLLM and SGLang have coefficients for each key head: repeat them for
+    the queries of grouped heads, and pass the tables of queries and of keys to a `Rope` as a pair.
 
     Examples
     --------
@@ -185,13 +172,7 @@ def fope(
 
 
 def temperature(
-    table: Table,
-    positions: Positions,
-    /,
-    *,
-    beta: float,
-    original_length: int,
-    offset: int = 0,
+    table: Table, positions: Positions, /, *, beta: float, original_length: int, offset: int = 0
 ) -> BentTable:
     """
     Scale queries by a factor that grows with the position, in steps: the temperature of Llama 4 and Ministral 3.

@@ -8,6 +8,7 @@ the scaled and the unscaled frequencies.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, positive, real
 from rope_any._frequencies import Row, as_row
@@ -133,13 +134,7 @@ def dynamic_ntk(frequencies: Sequence[float], factor: float, /, *, length: float
 
 
 def ntk_by_parts(
-    frequencies: Sequence[float],
-    factor: float,
-    /,
-    *,
-    original_length: float,
-    alpha: float = 1.0,
-    beta: float = 32.0,
+    frequencies: Sequence[float], factor: float, /, *, original_length: float, alpha: float = 1.0, beta: float = 32.0
 ) -> Row:
     """
     Interpolate the pairs that never complete a full turn within the trained length, keep those that complete many.
@@ -295,15 +290,8 @@ def dynamic_yarn(
     factor = positive("length", length) / positive("original_length", original_length)
     if factor <= 1:
         return as_row(frequencies)
-    return yarn(
-        frequencies,
-        factor,
-        base=base,
-        original_length=original_length,
-        beta_fast=beta_fast,
-        beta_slow=beta_slow,
-        truncate=truncate,
-    )
+    ramp: dict[str, Any] = {"beta_fast": beta_fast, "beta_slow": beta_slow, "truncate": truncate}
+    return yarn(frequencies, factor, base=base, original_length=original_length, **ramp)
 
 
 def longrope(

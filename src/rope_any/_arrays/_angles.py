@@ -46,10 +46,8 @@ class Angles(NamedTuple):
 
         def fill(begin: int, end: int) -> None:
             """Write the rows of blocks `begin` to `end`."""
-            coarse, products = (
-                _unit_circle(row, np.arange(begin, end) * _BLOCK),
-                np.empty((_TILE, *within_block.shape), complex),
-            )
+            coarse = _unit_circle(row, np.arange(begin, end) * _BLOCK)
+            products = np.empty((_TILE, *within_block.shape), complex)
             for i in range(0, len(coarse), _TILE):
                 some, start = coarse[i : i + _TILE, None, :], (begin + i) * _BLOCK - first
                 rows = np.multiply(some, within_block, out=products[: len(some)]).reshape(-1, len(row))

@@ -59,7 +59,6 @@ class HostMemory(NamedTuple):
     """By pairing: ``(c, s)`` → a function that rotates all features of a small array, in few operations."""
     contiguous: Callable[[Array, Any], Array]
     """``(x, dtype)`` → x itself if it is C-contiguous and of the dtype; else a copy that is."""
-
     allocator: Callable[[Array], Callable[[Array], Array]]
     """x → a fast `empty_like` for arrays of the shape and strides of x."""
     wrap_host_data: Callable[[Any], Array]

@@ -80,11 +80,8 @@ def _rotate_units(
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)
     offset, job = int64_at(layout, _layout.FEATURE_OFFSET), layout + 8 * _layout.JOBS
     for _ in range(int64_at(layout, _layout.JOB_COUNT)):
-        which, before, tile = (
-            int64_at(job, _layout.ARRAY),
-            int64_at(job, _layout.FIRST_UNIT),
-            int64_at(job, _layout.TILE),
-        )
+        which, before = int64_at(job, _layout.ARRAY), int64_at(job, _layout.FIRST_UNIT)
+        tile = int64_at(job, _layout.TILE)
         axis, axis_count = job + 8 * _layout.AXES, int64_at(job, _layout.AXIS_COUNT)
         rows, x_row, out_row, cos_row, sin_row = _axis(axis)
         middle, x_middle, out_middle, cos_middle, sin_middle = _axis(axis + 8 * _layout.AXIS_LENGTH)
@@ -117,10 +114,8 @@ def _rotate_units(
 @njit(forceinline=True)
 def _address(layout: int, packed: int, i: int) -> int:
     """Return the data address of the i-th array of a packed object."""
-    slot, data_offset = (
-        int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i),
-        int64_at(layout, _layout.DATA_OFFSET),
-    )
+    slot = int64_at(packed + int64_at(layout, _layout.ITEMS_OFFSET), i)
+    data_offset = int64_at(layout, _layout.DATA_OFFSET)
     address: int = int64_at(slot + data_offset, 0) if data_offset else slot
     return address
 

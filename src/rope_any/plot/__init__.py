@@ -290,9 +290,8 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
             look: dict[str, Any] = {"color": color, "transform": place, "alpha": 0.75 if name == "score" else 1.0}
             axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
             drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
-        axes.set(
-            xlabel=_position_label("distance of query and key", rope), ylabel="score, relative to that at distance 0"
-        )
+        axes.set(xlabel=_position_label("distance of query and key", rope))
+        axes.set(ylabel="score, relative to that at distance 0")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
         group_thousands(axes.xaxis)
@@ -366,13 +365,10 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
         axes.set_xticks(ticks, [str(tick % pairs) for tick in ticks])
         each = isinstance(places, range) or places.ndim == 1
         names = np.asarray((places if each else range(len(places)))[every])
-        axes.yaxis.set_major_formatter(
-            lambda y, _: format_position(names[int(y)].item()) if y in range(len(names)) else ""
-        )
-        for name, middle in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
-            axes.text(
-                middle - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", color=text_color(axes)
-            )
+        shown = [format_position(name.item()) for name in names]
+        axes.yaxis.set_major_formatter(lambda y, _: shown[int(y)] if y in range(len(shown)) else "")
+        for name, mid in {"cosine": pairs / 2, "sine": 1.5 * pairs}.items():
+            axes.text(mid - 0.5, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", color=text_color(axes))
         some = f", one of {format_number(every.step)} drawn" if every.step > 1 else ""
         axes.set(xlabel="pair", ylabel=(axis if each else "token") + some)
         axes.grid(visible=False)

@@ -115,10 +115,8 @@ def group_thousands(axis: "Axis") -> None:
 
 def label_right(ax: "Axes", name: str, height: float, above: float = 0) -> None:
     """Write a label at the right end of the axes, at a data height, or `above` points higher."""
-    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(
-        name, (1, height), (4, above), **where, va="center", fontsize=8.5, parse_math=False, color=text_color(ax)
-    )
+    look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    ax.annotate(name, (1, height), (4, above), **look, fontsize=8.5, parse_math=False, color=text_color(ax))
 
 
 def draw_lengths(ax: "Axes", lengths: Mapping[str, float | Sequence[float]]) -> None:

@@ -58,8 +58,7 @@ class Report(NamedTuple):
     passed : bool
         Whether all errors are within the bound, all properties hold and nothing was raised.
     errors : dict
-        The largest error of a rotated pair, relative to its length, by the first position of a run of tokens; for a
-        case, by position.
+        The largest relative error of a rotated pair, by the first position of a run of tokens; for a case, by position.
     bound : float
         The largest accepted error: that of float32 tables and one rounding to the dtype.
     properties : dict of str to Property
@@ -367,10 +366,9 @@ def _report(task: _Task, subject: _Subject) -> Report:
         guess = find_causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ANGLE_NOISE))
         guess = guess or _correct_range(task.runs, errors, bound)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
-    where = (
-        "" if 2 * pairs == task.head_dim else f", features {right.start} to {right.start + 2 * pairs - 1} are rotated"
-    )
-    about = f"{right.pairing}, head_dim {task.head_dim}{where}, {dtype} of {subject.lib.name}"
+    last = right.start + 2 * pairs - 1
+    features = "" if 2 * pairs == task.head_dim else f", features {right.start} to {last} are rotated"
+    about = f"{right.pairing}, head_dim {task.head_dim}{features}, {dtype} of {subject.lib.name}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
 
 
@@ -417,7 +415,7 @@ def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
         yield subject(_inputs(task, subject), _consecutive(task, begin))
 
 
-def _largest_relative(difference: Data, of: Data) -> float:
+def _relative_error(difference: Data, of: Data) -> float:
     """Return the largest length of a vector of `difference`, relative to that of `of`."""
     lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, of)]
     return float(np.max(lengths[0] / lengths[1]))
@@ -427,7 +425,7 @@ def _identity_error(task: _Task, subject: _Subject) -> float:
     """Return how much position 0 changes x, except by the attention factor."""
     given = _inputs(task, subject)
     x, y = _rotary_slice(task, given), _rotary_slice(task, subject(given, _consecutive(task, 0)))
-    return _largest_relative((y / task.right.factor - x)[..., :1, :], x[..., :1, :])
+    return _relative_error((y / task.right.factor - x)[..., :1, :], x[..., :1, :])
 
 
 def _rotary_slice(task: _Task, x: Data) -> Data:
@@ -439,9 +437,8 @@ def _rotary_slice(task: _Task, x: Data) -> Data:
 def _length_error(task: _Task, subject: _Subject) -> float:
     """Return how much lengths change, except by the attention factor."""
     of = np.sqrt((_rotary_slice(task, _inputs(task, subject)) ** 2).sum(axis=-1)) * task.right.factor
-    return float(
-        np.max([np.abs(np.sqrt((_rotary_slice(task, y) ** 2).sum(axis=-1)) / of - 1) for y in _outputs(task, subject)])
-    )
+    slices = (_rotary_slice(task, y) for y in _outputs(task, subject))
+    return float(np.max([np.abs(np.sqrt((y**2).sum(axis=-1)) / of - 1) for y in slices]))
 
 
 def _distance_error(task: _Task, subject: _Subject) -> float:
@@ -456,7 +453,7 @@ def _composition_error(task: _Task, subject: _Subject) -> float:
     x = _inputs(task, subject, 1)
     twice = subject(subject(x, _consecutive(task, 10, 1)), _consecutive(task, 100, 1)) / task.right.factor
     once = subject(x, _consecutive(task, 110, 1))
-    return _largest_relative(_rotary_slice(task, twice - once), _rotary_slice(task, once))
+    return _relative_error(_rotary_slice(task, twice - once), _rotary_slice(task, once))
 
 
 def _independence_error(task: _Task, subject: _Subject) -> float:
@@ -465,9 +462,7 @@ def _independence_error(task: _Task, subject: _Subject) -> float:
     y = subject(x, where)
     others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1))
     alone, last = subject(x[:, :, -1:], where[-1:]), y[:, :, -1:]
-    return float(
-        np.max([_largest_relative(others - y, y), _largest_relative(alone - last, last)])
-    )  # np.max keeps a nan
+    return float(np.max([_relative_error(others - y, y), _relative_error(alone - last, last)]))  # np.max keeps a nan
 
 
 def _batching_error(task: _Task, subject: _Subject) -> float:
@@ -477,14 +472,8 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
     x, where = subject.features(rows, heads, length, task.head_dim), _consecutive(task, 0, length)
     whole = subject(x, where)
     cuts = ((slice(n // 2), slice(n // 2, n)) for n in x.shape[:3])
-    return float(
-        np.max(
-            [
-                _largest_relative(subject(x[b, h, s], where[s]) - whole[b, h, s], x[b, h, s])
-                for b, h, s in product(*cuts)
-            ]
-        )
-    )
+    parts = ((x[part], subject(x[part], where[part[2]]) - whole[part]) for part in product(*cuts))
+    return float(np.max([_relative_error(difference, of) for of, difference in parts]))
 
 
 _PROPERTIES: dict[str, Callable[[_Task, _Subject], float]] = {

@@ -150,14 +150,13 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
     pairs, head_dim = right.frequencies.shape[-1], x.shape[-1]
     other = _other(right.pairing)
     yield _change(f"the other pairing: {other}", pairing=other)
-    for fault, fields in FIELD_CHANGES.items():
+    for fault, fields in FIELDS.items():
         yield _change(fault, **fields)
     if {*_changed_features(x, y)} <= {*_rotary_features(right)}:
         yield _change("nothing is rotated, as if all positions were 0", map_positions=np.zeros_like)
-    yield from (
-        _change(fault, map_positions=at) for fault, at in POSITION_CHANGES.items() if (at(positions) != positions).any()
-    )
-    yield from (_change_frequencies(fault, of) for fault, of in FREQUENCY_CHANGES.items())
+    others = {fault: at for fault, at in POSITIONS.items() if (at(positions) != positions).any()}
+    yield from (_change(fault, map_positions=at) for fault, at in others.items())
+    yield from (_change_frequencies(fault, of) for fault, of in FREQUENCIES.items())
     if right.factor != 1:
         yield _change("the attention factor left out", factor=1.0)
         yield _change("the attention factor counted twice", factor=right.factor**2)
@@ -200,19 +199,19 @@ def _first_of_call(positions: Data) -> Data:
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
 
-FIELD_CHANGES: dict[str, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, Any]] = {
     "the opposite sign: pairs rotate backwards": {"sign": -1},
     "positions one too large": {"shift": 1},
     "positions one too small": {"shift": -1},
     "cosines and sines exchanged": {"exchanged": True},
     "the minus left out: a·c + b·s": {"minus": False},
 }
-POSITION_CHANGES: dict[str, Callable[[Data], Data]] = {
+POSITIONS: dict[str, Callable[[Data], Data]] = {
     "positions ignored: all tokens are rotated as at 1": np.ones_like,
     "positions ignored: each call counts from 0": _index_in_call,
     "all tokens of a call are rotated as its first": _first_of_call,
 }
-FREQUENCY_CHANGES: dict[str, Callable[[Data], Data]] = {
+FREQUENCIES: dict[str, Callable[[Data], Data]] = {
     "all frequencies times π/180: angles treated as degrees": np.deg2rad,
     "all frequencies times 180/π: angles converted to degrees": np.rad2deg,
     "all frequencies times 2π: treated as turns": lambda f: 2 * np.pi * f,
@@ -269,9 +268,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     factor = float(np.median(after / before))
     if not 1e-3 < factor < 1e3 or abs(factor / r.factor - 1) < 1e-6:
         return None
-    return r._replace(
-        factor=factor, faults=(*r.faults, f"an attention factor of {factor:.6g} rather than {r.factor:.6g}")
-    )
+    return _change(f"an attention factor of {factor:.6g} rather than {r.factor:.6g}", factor=factor)(r)
 
 
 def _measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
