@@ -1,11 +1,11 @@
 """
-Causal attention with grouped queries, in plain NumPy: where the rotation goes, and what it does.
+Causal attention with grouped queries in NumPy: where to rotate queries and keys, and the effect on scores.
 
-Eight heads of queries share two heads of keys and values. Queries and keys are turned before their product, values are
-not. So a score depends on how far a query stands from a key, and not on where the two stand: the same tokens a million
-positions further on attend to each other as before. Keys that alone stand one token further on don't.
+Eight query heads share two heads of keys and values. Queries and keys are rotated before their product, values are
+not. So a score depends only on the distance of a query and a key: the same tokens a million positions later have the
+same scores. If only the keys are shifted by one position, scores change.
 
-Needs NumPy alone. Run it: ``python examples/attention_numpy.py``
+Needs only NumPy. Run it: ``python examples/attention_numpy.py``
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def attention(q, k, v, at_q, at_k):
 
 
 def main(seed=0):
-    """Return by how much attention changes when all tokens are moved, and when the keys alone are, by tokens moved."""
+    """Return the change of attention if all positions are shifted, and if only those of keys are, by shift."""
     rng = np.random.default_rng(seed)
     heads = QUERY_HEADS, KEY_HEADS, KEY_HEADS
     q, k, v = (rng.standard_normal((n, TOKENS, HEAD_DIM), dtype=np.float32) for n in heads)

@@ -1,8 +1,8 @@
 """
-Context parallelism: one sequence over several processes, in zig-zag shards; attention passes keys round a ring.
+Context parallelism: one sequence in zig-zag shards over several processes, with ring attention.
 
-Each process turns its queries and keys by the positions of its own tokens, and nothing is sent for it. Then keys and
-values travel, and positions with them: who attends to whom depends on where tokens stand, not on who holds them.
+Each process rotates its queries and keys by the positions of its own tokens, without communication. Then keys, values
+and positions are sent round the ring: the causal mask depends on positions, not on the process that holds a token.
 
 Run it: ``python examples/context_parallel.py``
 """
@@ -26,12 +26,12 @@ ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
 
 
 def scores(q, k, at_q, at_k):
-    """Return q kᵀ / √d, −∞ where a key stands behind a query."""
+    """Return q kᵀ / √d, with −∞ for keys at later positions than the query."""
     return (q @ k.mT / HEAD_DIM**0.5).masked_fill(at_k > at_q[:, None], -torch.inf)
 
 
 def passed_on(*tensors):
-    """Give tensors to the next process of the ring; return those of the one before."""
+    """Send tensors to the next process of the ring; return those of the previous one."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     received = [torch.empty_like(x) for x in tensors]
     sends = [dist.P2POp(dist.isend, x.contiguous(), (rank + 1) % ranks, tag=i) for i, x in enumerate(tensors)]
@@ -42,7 +42,7 @@ def passed_on(*tensors):
 
 
 def ring_attention(q, k, v, at):
-    """Return attention over all tokens, of which a process sees as many at a time as it holds."""
+    """Return attention over all tokens, computed shard by shard."""
     total, weight = torch.zeros_like(q), torch.zeros(*q.shape[:-1], 1)
     highest = torch.full_like(weight, -torch.inf)
     at_q = at
@@ -57,13 +57,13 @@ def ring_attention(q, k, v, at):
 
 
 def work(rank, ranks, store, results):
-    """Be one of the processes; the first writes down how far all together are from one alone."""
+    """Run one of the processes; the first saves the difference from attention in a single process."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
     q, k, v = torch.randn(3, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(0))
-    held = positions.shard(TOKENS, ranks, rank, zigzag=True, like=q)  # where its tokens stand, and which they are
-    turned = ROPE(q[:, held], k[:, held], held)
-    own = ring_attention(*turned, v[:, held], held)
+    local = positions.shard(TOKENS, ranks, rank, zigzag=True, like=q)  # positions and indices of the local tokens
+    rotated = ROPE(q[:, local], k[:, local], local)
+    own = ring_attention(*rotated, v[:, local], local)
 
     parts = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(parts, own)
@@ -76,7 +76,7 @@ def work(rank, ranks, store, results):
 
 
 def main(ranks=4):
-    """Start processes; return the largest difference from one that has the whole sequence."""
+    """Start processes; return the largest difference from attention in one process."""
     with tempfile.TemporaryDirectory() as folder:
         store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
         torch.multiprocessing.spawn(work, (ranks, store, results), nprocs=ranks)

@@ -1,7 +1,7 @@
 """
-CuPy: queries turned on a GPU in place, by one kernel, and what that takes beside a copy of the same bytes.
+CuPy: rotate queries on a GPU by one kernel, and compare the time with a copy of the same bytes.
 
-A copy reads and writes each byte once, and so does a rotation at its best.
+A copy reads and writes each byte once; an ideal rotation does the same.
 
 Needs a CUDA GPU and CuPy (extra ``cupy-cuda12x`` or ``cupy-cuda13x``). Run it: ``python examples/cupy_rotate.py``
 """
@@ -16,7 +16,7 @@ ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
 
 
 def gpu():
-    """Return CuPy; without it, or without a GPU, end with one line that says so."""
+    """Return CuPy; exit with a message if it or a GPU is missing."""
     try:
         import cupy
     except ImportError:
@@ -27,7 +27,7 @@ def gpu():
 
 
 def main(heads=32, tokens=32_768, first=131_072):
-    """Turn queries; return the largest error against float64 on the host, and the milliseconds of a turn and a copy."""
+    """Rotate queries; return the largest error against float64 on the host, and the times of a rotation and a copy."""
     cupy = gpu()
     from cupyx.profiler import benchmark
 
@@ -41,12 +41,12 @@ def main(heads=32, tokens=32_768, first=131_072):
     def milliseconds(call):
         return 1e3 * float(np.median(benchmark(call, n_repeat=50, n_warmup=5).gpu_times))
 
-    turn = milliseconds(lambda: ROPE.apply(q, table, out=out, fused=True))
+    rotation = milliseconds(lambda: ROPE.apply(q, table, out=out, fused=True))
     copy = milliseconds(lambda: cupy.copyto(out, q))
-    return {"error": error, "turn": turn, "copy": copy, "GiB": q.nbytes / 2**30}
+    return {"error": error, "rotation": rotation, "copy": copy, "GiB": q.nbytes / 2**30}
 
 
 if __name__ == "__main__":
     found = main()
-    print(f"{found['GiB']:.2f} GiB of queries: turned in {found['turn']:.3f} ms, copied in {found['copy']:.3f} ms")
-    print(f"turned, they err by at most {found['error']:.1e}")
+    print(f"{found['GiB']:.2f} GiB of queries: rotated in {found['rotation']:.3f} ms, copied in {found['copy']:.3f} ms")
+    print(f"the rotated queries err by at most {found['error']:.1e}")

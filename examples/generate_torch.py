@@ -1,9 +1,8 @@
 """
-Generation with a cache of keys and values: a small Llama-like decoder at random, in plain torch.
+Generation with a KV cache: a small Llama-like decoder with random weights, in plain torch.
 
-Keys are cached as they were turned, and never turned again: a step makes one table, for its own tokens, which stand
-behind those of the cache, and every layer uses it. Without the cache all tokens go through the model again for each new
-one. Both write the same text.
+Keys are cached after they are rotated, and not rotated again: each step makes one table for its new tokens, and every
+layer uses it. Without the cache, all tokens go through the model again for each new one. Both generate the same text.
 
 Needs torch. Run it: ``python examples/generate_torch.py``
 """
@@ -24,7 +23,7 @@ ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
 
 
 def model_of(seed):
-    """Return the weights of a decoder at random, that of the embedding first and that of the logits last."""
+    """Return random weights of a decoder: the embedding first, the output projection last."""
     generator = torch.Generator().manual_seed(seed)
     attention = [(WIDTH, (QUERY_HEADS + 2 * KEY_HEADS) * HEAD_DIM), (QUERY_HEADS * HEAD_DIM, WIDTH)]
     layer = [torch.Size(shape) for shape in (*attention, (WIDTH, 4 * WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))]
@@ -33,7 +32,7 @@ def model_of(seed):
 
 
 def decoder(weights, tokens, cache):
-    """Return the logits behind the last of the tokens ``(seq,)``; their keys and values join the cache, by layer."""
+    """Return the logits after the last of the tokens ``(seq,)``; add keys and values to the cache of each layer."""
     embedding, *layers, head = weights
     past = cache[0][0].shape[1] if cache else 0
     x = embedding[tokens]
@@ -54,7 +53,7 @@ def decoder(weights, tokens, cache):
 
 
 def generate(weights, text, new, *, cached):
-    """Return text with the likeliest tokens added, the logits of each, and how many were added in a second."""
+    """Add the likeliest tokens to a text; return it, the logits of each step, and tokens per second."""
     cache, logits, start = {}, [], time.perf_counter()
     for _ in range(new):
         logits.append(decoder(weights, text[-1:] if cache else text, cache))
@@ -64,7 +63,7 @@ def generate(weights, text, new, *, cached):
 
 
 def main(new=200, seed=0):
-    """Generate with a cache and without; return tokens per second, whether the texts are one, and how logits differ."""
+    """Generate with and without a cache; return tokens per second, whether texts are equal, and how logits differ."""
     weights, prompt = model_of(seed), torch.arange(16)
     (text, logits, speed), (plain_text, plain, plain_speed) = (
         generate(weights, prompt, new, cached=cached) for cached in (True, False)

@@ -1,10 +1,10 @@
 """
-From the config of a model to the rotation of each of its layers, and where every number comes from.
+Read the rotation of each layer from the config of a model, with the source of each number.
 
-The config is that of Gemma 3 4B, cut down to what matters here: five of six layers attend to 1024 tokens and turn by
-the base 10 000; every sixth attends to all and turns by the base 1 000 000, with frequencies divided by 8.
+The config is that of Gemma 3 4B without unrelated keys: five of six layers attend to 1024 tokens and use the base
+10 000; every sixth attends to all tokens and uses the base 1 000 000, with frequencies divided by 8.
 
-Needs NumPy alone. Run it: ``python examples/load_config.py``, or with the path of a ``config.json`` of your own
+Needs only NumPy. Run it: ``python examples/load_config.py``, or with the path of your own ``config.json``
 """
 
 import sys
@@ -28,7 +28,7 @@ GEMMA = {
 
 
 def main(config=GEMMA):
-    """Return what a config says of each kind of its layers, and the rotation of each layer."""
+    """Return the explanation of each kind of layer in a config, and the rotation of each layer."""
     return explain(config), layers(config)
 
 

@@ -1,5 +1,5 @@
 """
-What positions are worth to a transformer, and how far they reach: a small model on a CPU, trained once with each.
+Compare position encodings by perplexity, within and beyond the trained length: a small model on a CPU, trained once each.
 
 It learns the source text of Python's own standard library, byte by byte, 128 bytes at a time: with no positions, with
 the sinusoids of "Attention is all you need" added, with learned vectors added, and with RoPE. Then it reads held-out
@@ -7,7 +7,7 @@ files with 128 to 1024 bytes of context, RoPE also with its frequencies scaled: 
 
     python examples/perplexity.py                         # one seed
     python examples/perplexity.py --seeds 3 --json out.json --markdown out.md --chart out.svg
-    python examples/perplexity.py --steps 20 --windows 4  # does it run?
+    python examples/perplexity.py --steps 20 --windows 4  # a quick test that it runs
 
 Every length is tested on the same bytes: the last 32 of each held-out window, with more or fewer bytes before them.
 
@@ -92,7 +92,7 @@ class Model(nn.Module):
         self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
     def forward(self, text, *, rope=None, first=0):
-        """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte stands at position `first`."""
+        """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte has position `first`."""
         positions = range(first, first + text.shape[-1])
         x = F.embedding(text, self.bytes) * WIDTH**0.5  # an index would add gradients in no fixed order
         if self.method == "sinusoidal":
@@ -100,7 +100,7 @@ class Model(nn.Module):
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
         if self.method == "learned":
             x = x + self.places[positions] * WIDTH**0.5
-        table = rope and rope.table(positions, like=x)  # once, for all layers
+        table = rope and rope.table(positions, like=x)  # once for all layers
         for layer in self.layers:
             x = x + attention(layer, norm(x), rope, table)
             x = x + layer["down"](F.gelu(layer["up"](norm(x))))
@@ -113,7 +113,7 @@ def norm(x):
 
 
 def attention(layer, x, rope, table):
-    """Return what each token gathers from itself and those before it."""
+    """Return causal attention."""
     q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1))
     if rope:
         q, k = rope(q, k, table)
@@ -121,7 +121,7 @@ def attention(layer, x, rope, table):
 
 
 def ropes(length):
-    """Return the recipes for a length: plain, and scaled by how many times longer it is than the trained one."""
+    """Return the recipes for a length: unscaled, and scaled by the ratio of the length to the trained one."""
     s = length / TRAINED
     rows = {"RoPE": PLAIN, "RoPE, linear": scaling.linear(PLAIN, s), "RoPE, NTK": scaling.ntk(PLAIN, s)}
     recipes = {name: ra.Rope(row, pairing="half") for name, row in rows.items()}
@@ -133,7 +133,7 @@ def ropes(length):
 
 
 def nats(logits, text):
-    """Return the mean of −ln p of the bytes that came."""
+    """Return the mean of −ln p of the correct bytes."""
     return F.cross_entropy(logits.flatten(0, -2), text.flatten())
 
 
@@ -160,20 +160,20 @@ def trained(name, text, *, seed, steps):
 
 @torch.no_grad()
 def measured(model, windows, length, rope):
-    """Return nats per byte over the last bytes of each window, of whose end the model sees as much as is asked for."""
+    """Return nats per byte over the last bytes of each window, with a context of `length` bytes."""
     parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
     logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
     return nats(logits, windows[:, -TARGETS:]).item()
 
 
 def run(seed, text, windows, *, steps):
-    """Return what one seed gives: nats per byte by method and length, where a method has such a length."""
+    """Train all methods with one seed; return nats per byte by method and length, if the method has that length."""
     wall, cpu = time.perf_counter(), time.process_time()
     found, last_losses = {}, {}
     for name in METHODS:
         model, losses = trained(name, text, seed=seed, steps=steps)
         last_losses[name] = mean(losses[-50:])
-        for length in LENGTHS if name != "learned" else [TRAINED]:  # there are no more vectors
+        for length in LENGTHS if name != "learned" else [TRAINED]:  # it has no vectors for longer ones
             for method, rope in (ropes(length) if name == "RoPE" else {name: None}).items():
                 found.setdefault(method, {})[str(length)] = measured(model, windows, length, rope)
         STDERR.print(f"{name}: perplexity {math.exp(found[name][str(TRAINED)]):.2f} with {TRAINED} bytes of context")
@@ -181,11 +181,11 @@ def run(seed, text, windows, *, steps):
     return {"seed": seed, "nats": found, "last_losses": last_losses, **times}
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- the results ------------------------------------------------------------------------------------------------------
 
 
 def about(text, files, windows, *, steps):
-    """Say on what, with what, of what and when."""
+    """Return facts on the run: system, versions, text, model and date."""
     parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
         "when": dt.datetime.now(dt.UTC).date().isoformat(),
@@ -267,7 +267,7 @@ def draw(results, path):
 
 
 def write(results, options):
-    """Write the files that were asked for."""
+    """Write the files given by the options."""
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
@@ -295,7 +295,7 @@ def main(arguments=None):
     results = {"about": about(text, files, windows, steps=options.steps), "runs": []}
     for seed in range(options.seeds):
         results["runs"].append(run(seed, as_tensor(text), windows, steps=options.steps))
-        write(results, options)  # what is done is kept if it is stopped
+        write(results, options)  # after each seed, so that an interrupt keeps the results
     print(shown(results))
 
 

@@ -1,9 +1,9 @@
 """
-A model of transformers with its rotary replaced: the same logits near, the right ones far away, and the way back.
+Replace the rotary of a transformers model: equal logits at small positions, exact ones at large positions; then undo.
 
-The model is a small Llama at random, of transformers' own code. Only distances count, so the right logits are those of
-the same weights in float64 at positions 0, 1, 2, ..., wherever the text stands. float32 angles are off by more the
-further away that is; exact ones are not.
+The model is a small Llama of transformers with random weights. Only distances matter, so the right logits at any
+position are those of the same weights in float64 at positions 0, 1, 2, .... The error of float32 angles grows with the
+position; that of exact angles does not.
 
 Needs torch and transformers (extra ``transformers``). Run it: ``python examples/replace_transformers.py``
 """
@@ -34,20 +34,20 @@ CONFIG = transformers.LlamaConfig(
 
 @torch.inference_mode()
 def logits(model, first=0):
-    """Return the logits of 64 tokens that stand from some position on."""
+    """Return the logits of 64 tokens at positions from `first` on."""
     ids = torch.arange(64)[None]
-    # without a mask, positions that don't begin at 0 would be taken for those of several texts
+    # without a mask, transformers treats positions that don't begin at 0 as those of several packed texts
     return model(ids, position_ids=ids + first, attention_mask=torch.ones_like(ids)).logits
 
 
 def main(seed=0):
-    """Return the errors of all logits, near and far, before, with and after a replacement, and what was replaced."""
+    """Return the errors of logits at small and large positions before, with and after replacement, and its changes."""
     torch.manual_seed(seed)
     model = transformers.LlamaForCausalLM(CONFIG).eval()
     right = logits(copy.deepcopy(model).double())
 
     def errors():
-        """Return the largest, in units of the spread."""
+        """Return the largest errors, relative to the standard deviation of the logits."""
         return [float((logits(model, first) - right).abs().max() / right.std()) for first in (0, FAR)]
 
     before = errors()

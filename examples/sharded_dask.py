@@ -1,7 +1,7 @@
 """
-An array larger than the memory of those who turn it: Dask, chunk by chunk, on a cluster of two workers.
+Rotate an array larger than the memory of the workers: Dask, chunk by chunk, on a cluster of two.
 
-The call computes nothing. It adds tasks to those that make the chunks, and whoever makes a chunk turns it.
+The call computes nothing. It adds tasks to the graph, and the worker that makes a chunk also rotates it.
 
 Run it: ``python examples/sharded_dask.py`` (pip install distributed)
 """
@@ -28,26 +28,26 @@ def keys(tokens, heads=8, chunk=4096):
 
 
 def main(tokens=524_288):
-    """Turn 2 GiB of keys there and back; return their size, the tasks for each chunk, and what is left of the turns."""
+    """Rotate 2 GiB of keys and rotate them back; return their size, the tasks per chunk, and the errors."""
     with dask.config.set({"distributed.worker.memory.terminate": 0.98}):
         cluster = LocalCluster(2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None)
     with cluster, Client(cluster):
         x = keys(tokens)
         positions = da.arange(tokens, chunks=x.chunks[1])
-        turned = ROPE.apply(x, positions)
-        if turned.chunks != x.chunks:
-            msg = f"chunks were {x.chunks} and are {turned.chunks}"
+        rotated = ROPE.apply(x, positions)
+        if rotated.chunks != x.chunks:
+            msg = f"chunks were {x.chunks} and are {rotated.chunks}"
             raise RuntimeError(msg)
-        # Lengths stay, a turn back brings the keys back, and the turn itself moves them.
-        back = ROPE.apply(turned, positions, inverse=True)
+        # The rotation preserves lengths and changes the keys; the inverse restores them.
+        back = ROPE.apply(rotated, positions, inverse=True)
         kept, error, moved = dask.compute(
-            abs((turned**2).sum(axis=-1) / (x**2).sum(axis=-1) - 1).max(), abs(back - x).max(), abs(turned - x).max()
+            abs((rotated**2).sum(axis=-1) / (x**2).sum(axis=-1) - 1).max(), abs(back - x).max(), abs(rotated - x).max()
         )
-        tasks = len(dict(turned.__dask_graph__())) / x.npartitions
+        tasks = len(dict(rotated.__dask_graph__())) / x.npartitions
         return {"GiB": x.nbytes / 2**30, "tasks": tasks, "moved": moved, "error": np.maximum(kept, error)}
 
 
 if __name__ == "__main__":
     found = main()
     print(f"{found['GiB']:.1f} GiB by two workers of {LIMIT}: {found['tasks']:.1f} tasks for each chunk,")
-    print(f"turned there (by up to {found['moved']:.1f}) and back, keys err by {found['error']:.1e}")
+    print(f"rotated (by up to {found['moved']:.1f}) and back, keys err by {found['error']:.1e}")

@@ -1,8 +1,8 @@
 """
-Queries that are sharded over the devices of a JAX mesh: the compiled program sends nothing.
+Rotate queries sharded over the devices of a JAX mesh: the compiled program has no communication.
 
-Eight devices are made of one CPU. Positions are sharded along with the tokens, so that each device makes the table of
-its own; the mesh may leave shardings to the compiler (Auto) or have them in the types (Explicit).
+One CPU acts as eight devices. Positions are sharded like the tokens, so each device makes the table of its own tokens.
+The mesh may leave shardings to the compiler (Auto) or have them in the types (Explicit).
 
 Run it: ``python examples/sharded_jax.py``
 """
@@ -35,27 +35,27 @@ SHARDED = {
 SENDS = re.compile("all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter")
 
 
-def turn(mesh, spec):
-    """Turn a sharded array; return the largest difference from one device, and what the program sends."""
+def rotate(mesh, spec):
+    """Rotate a sharded array; return the largest difference from one device, and the program's collectives."""
     whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
     x = jax.device_put(whole, NamedSharding(mesh, spec))
     positions = jax.device_put(np.arange(64), NamedSharding(mesh, P(spec[2])))
     program = jax.jit(ROPE.apply).lower(x, positions).compile()
-    turned = program(x, positions)
-    if not turned.sharding.is_equivalent_to(x.sharding, x.ndim):
-        msg = f"sharding was {x.sharding} and is {turned.sharding}"
+    rotated = program(x, positions)
+    if not rotated.sharding.is_equivalent_to(x.sharding, x.ndim):
+        msg = f"sharding was {x.sharding} and is {rotated.sharding}"
         raise RuntimeError(msg)
-    error = np.abs(np.asarray(turned) - np.asarray(ROPE.apply(jnp.asarray(whole)))).max()
+    error = np.abs(np.asarray(rotated) - np.asarray(ROPE.apply(jnp.asarray(whole)))).max()
     return float(error), SENDS.findall(program.as_text())
 
 
 def main():
-    """Return for each kind of mesh, and each way to shard, the largest difference and what is sent."""
+    """Return the largest difference and the collectives for each kind of mesh and each sharding."""
     found = {}
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
         with jax.set_mesh(mesh):
-            found |= {f"{kind} mesh, sharded over {name}": turn(mesh, spec) for name, spec in SHARDED.items()}
+            found |= {f"{kind} mesh, sharded over {name}": rotate(mesh, spec) for name, spec in SHARDED.items()}
     return found
 
 

@@ -1,11 +1,11 @@
 """
-Queries and keys that are sharded over processes (torch's DTensor): each process turns what it holds.
+Rotate queries and keys sharded over processes (torch's DTensor): each process rotates its own shard.
 
-The call is that of any tensor. Tables are made where the tokens are, the result is sharded as what came in, and a
-counter of torch finds that nothing is sent.
+The call is the same as for any tensor. Each process makes the table of its tokens, results are sharded like the inputs,
+and torch's CommDebugMode confirms that nothing is sent.
 
 Run it: ``python examples/sharded_torch.py`` (it starts four processes), or ``torchrun --nproc-per-node 4
-examples/sharded_torch.py``; with ``--measure`` for the time that 1, 2 and 4 processes take.
+examples/sharded_torch.py``; add ``--measure`` for the times of 1, 2 and 4 processes.
 """
 
 import os
@@ -30,22 +30,22 @@ SHARDED = {"batch": Shard(0), "heads": Shard(1), "seq": Shard(2)}
 
 
 def distributed(x, mesh, placement):
-    """Return a tensor that all processes have, sharded: each keeps its part."""
+    """Return a tensor that all processes have as a sharded one: each keeps its shard."""
     return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[placement])
 
 
-def turn(mesh, name):
-    """Turn uneven shards; return the largest difference from one process, and how often something was sent."""
+def rotate(mesh, name):
+    """Rotate uneven shards; return the largest difference from one process, and the number of collectives."""
     q, k = torch.randn(3, 6, 11, 128), torch.randn(3, 2, 11, 128)
     sharded = [distributed(x, mesh, SHARDED[name]) for x in (q, k)]
     with CommDebugMode() as sent:
-        turned = ROPE(*sharded, 131_072)
-    errors = [(x.full_tensor() - y).abs().max() for x, y in zip(turned, ROPE(q, k, 131_072), strict=True)]
+        rotated = ROPE(*sharded, 131_072)
+    errors = [(x.full_tensor() - y).abs().max() for x, y in zip(rotated, ROPE(q, k, 131_072), strict=True)]
     return float(max(errors)), sent.get_total_counts()
 
 
 def measure(mesh, tokens=8192, calls=20):
-    """Return the milliseconds of a call on a share of a sequence, the least of many: those passed, those worked."""
+    """Return the shortest wall time and thread time of a call on a share of a sequence, in milliseconds."""
     share = torch.randn(1, 32, tokens // mesh.size(), 128)
     q = DTensor.from_local(share, mesh, [Shard(2)], run_check=False)
     times = []
@@ -58,13 +58,13 @@ def measure(mesh, tokens=8192, calls=20):
 
 
 def work(rank, ranks, store, results, *, measuring):
-    """Be one of the processes; the first writes down what all have found."""
+    """Run one of the processes; the first saves the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     how = {"store": dist.FileStore(store, ranks), "rank": rank, "world_size": ranks} if store else {}
     dist.init_process_group("gloo", **how)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    found = measure(mesh) if measuring else {name: turn(mesh, name) for name in SHARDED}
+    found = measure(mesh) if measuring else {name: rotate(mesh, name) for name in SHARDED}
     if dist.get_rank() == 0:
         torch.save(found, results) if results else print(found)
     dist.destroy_process_group()
@@ -76,7 +76,7 @@ def work_of(rank, *arguments):
 
 
 def main(ranks=4, *, measuring=False):
-    """Start processes; return for each way to shard the largest difference and what was sent, or the seconds."""
+    """Start processes; return the largest difference and the collectives for each sharding, or the times."""
     with tempfile.TemporaryDirectory() as folder:
         store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
         torch.multiprocessing.spawn(work_of, (ranks, store, results, measuring), nprocs=ranks)

@@ -1,9 +1,9 @@
 """
-A sliding cache with attention sinks: text without end in memory that doesn't grow.
+A sliding KV cache with attention sinks: endless text in constant memory.
 
 StreamingLLM (Xiao et al., arXiv:2309.17453) keeps the first tokens, the sinks, and the last ones, and counts positions
-within the cache. So keys that were cached already turned must move when others are evicted: here all at once, a few at
-a time. Each step is held against attention that turns all its keys anew.
+within the cache. So cached keys, which are rotated, must be repositioned when others are evicted, here every 16 tokens.
+Each step is compared with attention that rotates all keys again.
 
 Run it: ``python examples/sliding_cache.py``
 """
@@ -13,7 +13,7 @@ import numpy as np
 import rope_any as ra
 
 HEADS, HEAD_DIM = 4, 64
-SINKS, LENGTH, EVICTED = 4, 64, 16  # of the cache: the tokens that stay, all of them, and how many leave at a time
+SINKS, LENGTH, EVICTED = 4, 64, 16  # of the cache: tokens that stay, all tokens, tokens evicted at a time
 
 
 def attention(q, k, v):
@@ -24,7 +24,7 @@ def attention(q, k, v):
 
 
 def evict(rope, keys, values):
-    """Drop the oldest tokens behind the sinks, and move the keys of those that followed into their place."""
+    """Drop the oldest tokens after the sinks, and reposition the keys of those that follow."""
     length = keys.shape[-2]
     recent = slice(SINKS + EVICTED, length)
     moved = rope.reposition(keys[:, recent], range(recent.start, length), range(SINKS, length - EVICTED))
@@ -35,11 +35,11 @@ def evict(rope, keys, values):
 
 
 def main(tokens=1000, seed=0):
-    """Stream random tokens through one layer; return the largest difference from attention with keys turned anew."""
+    """Stream random tokens through one layer; return the largest difference from attention with keys rotated again."""
     rng = np.random.default_rng(seed)
     rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")
     keys, values = np.empty((2, HEADS, 0, HEAD_DIM), np.float32)
-    plain, worst = keys, 0.0  # keys as they were before they were turned: what a sliding cache need not have
+    plain, worst = keys, 0.0  # unrotated keys, for the comparison only
     for _ in range(tokens):
         q, k, v = rng.standard_normal((3, HEADS, 1, HEAD_DIM), dtype=np.float32)
         if keys.shape[-2] == LENGTH:
@@ -54,4 +54,4 @@ def main(tokens=1000, seed=0):
 
 
 if __name__ == "__main__":
-    print(f"1000 tokens through a cache of {LENGTH}: differs from keys turned anew by at most {main():.1e}")
+    print(f"1000 tokens through a cache of {LENGTH}: differs from keys rotated again by at most {main():.1e}")

@@ -162,7 +162,7 @@ def test_cupy_rotate():
         pytest.skip("cupy is not installed, or finds no CUDA GPU")
     found = load("cupy_rotate").main(tokens=4096)
     assert found["error"] < 2e-6
-    assert found["turn"] > 0 < found["copy"]
+    assert found["rotation"] > 0 < found["copy"]
 
 
 def test_cupy_rotate_with_numpy_in_its_place(monkeypatch):
@@ -180,7 +180,7 @@ def test_cupy_rotate_with_numpy_in_its_place(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=benchmark))
     found = example.main(heads=2, tokens=64)
     assert found.pop("error") < 2e-6
-    assert found == {"turn": 2.0, "copy": 2.0, "GiB": 2 * 64 * 128 * 4 / 2**30}
+    assert found == {"rotation": 2.0, "copy": 2.0, "GiB": 2 * 64 * 128 * 4 / 2**30}
     assert len(calls) == 2
     names["arange"] = lambda *ends: np.arange(*ends) + 1
     assert example.main(heads=2, tokens=64)["error"] > 1

@@ -58,7 +58,6 @@ def _move(moves: list[tuple[Path, Path]]) -> None:
 
 
 def _move_back(old: Path, new: Path) -> None:
-    """Undo a move if it was done."""
     if not os.path.lexists(old):
         new.replace(old)
 

@@ -93,7 +93,6 @@ def _no(*_: Array) -> bool:
 
 def _none(*_: Array) -> None:
     """Return None for any arrays."""
-    return
 
 
 def _device(x: Array) -> Any:

@@ -4,8 +4,7 @@ Draw the properties of a rotation with matplotlib.
 Each function draws on `ax` and returns it. Without `ax` it creates a figure by pyplot, so that notebooks,
 ``pyplot.show`` and galleries find it. Functions that take frequencies instead of a `Rope` accept an array of any
 library; the pairing makes no difference there. Axes given by the caller keep their style; new figures use
-``looks.LOOKS``, which you can pass to ``pyplot.rc_context``. Without matplotlib (the extra ``plot`` installs it), a
-ModuleNotFoundError is raised.
+``looks.LOOKS``, an argument for ``pyplot.rc_context``. The extra ``plot`` installs matplotlib.
 """
 
 import math
@@ -290,8 +289,7 @@ def decay(rope: Recipe, /, *, length: int = 4096, ax: "Axes | None" = None) -> "
             look: dict[str, Any] = {"color": color, "transform": place, "alpha": 0.75 if name == "score" else 1.0}
             axes.fill_between(distances, values.min(axis=-1), values.max(axis=-1), linewidth=0, **look)
             drawn += axes.plot(distances, values[:, 0], linewidth=1.2, linestyle=style, label=name, **look)
-        axes.set(xlabel=_position_label("distance of query and key", rope))
-        axes.set(ylabel="score, relative to that at distance 0")
+        axes.set(xlabel=_position_label("distance of query and key", rope), ylabel="score, relative to distance 0")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, longest)
         group_thousands(axes.xaxis)

@@ -112,8 +112,7 @@ def check_rotary(
     ----------
     function : callable
         ``function(x, positions)`` returns x ``(batch, heads, seq, head_dim)``, rotated. Positions are consecutive
-        integers ``(seq,)``, so a function with an offset can use ``positions[0]``; ``(seq, axes)`` for a case of
-        several axes.
+        integers ``(seq,)``, so ``positions[0]`` is an offset; ``(seq, axes)`` for a case of several axes.
     pairing : {"half", "interleaved"}
         The features of a pair: i and i + pairs, or 2i and 2i + 1.
     head_dim : int, optional

@@ -88,8 +88,7 @@ def cases() -> dict[str, Case]:
     Notes
     -----
     ``tools/make_vectors.py`` of the repository computes them in 60-digit arithmetic from the formulas of the papers,
-    without the functions of this library. Other languages can read the file
-    ``rope_any/testing/vectors_1.npz``; the docstring of ``rope_any.testing.vectors`` describes it.
+    without this library. Other languages can read the file ``vectors_1.npz``: see ``rope_any.testing.vectors``.
 
     Examples
     --------
