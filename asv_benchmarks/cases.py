@@ -1,7 +1,7 @@
 """
-What compare.py measures: rows and their targets, the peers, and for each library the calls that do the same work.
+The cases of compare.py: rows and their targets, the peers, and for each library calls that do the same work.
 
-A group is a set of such calls, timed in turn. Its name and one of our schedules make the name of a row.
+A group is a set of such calls, timed alternately. Its name and one of our schedules form the name of a row.
 """
 
 import importlib.util
@@ -76,7 +76,7 @@ TARGETS: dict[str, dict[str, dict[str, float | tuple[float, float]]]] = {
     },
     "CuPy": {COPY: {f"float32, {pairing}, out=, fused": 0.8 for pairing in ("half", "interleaved")}},
 }
-"""By library, peer and row: the least ratio of the peer's time to ours; of a pair the second is with memory kept."""
+"""By library, peer and row: the least ratio of the peer's time to ours; of two, the second is for kept memory."""
 FIRST_CALL_TARGET = 1  # second, for the first call with fused=True when the disk has the compiled loop
 SOME_ROWS = {row + end for row in ("decode, half, new array", "float32, half, out=") for end in ("", ", fused")}
 BUSY_ROWS = {"NumPy": SOME_ROWS, "PyTorch": SOME_ROWS}
@@ -100,20 +100,20 @@ class Case(NamedTuple):
     rotary: int | None = None
     """How many features are rotated, if not all."""
     restart: int = 2**31
-    """Positions start again from 0 after so many tokens."""
+    """The length of a sequence, after which positions start again from 0."""
     schedules: tuple[str, ...] = NEW + OUT
     peers: bool = True
-    """Whether to measure the peers, or a copy alone."""
+    """Whether to measure the peers, or only a copy."""
     compiled: bool = False
-    """Whether to measure torch.compile, of the peer and of ours."""
+    """Whether to measure torch.compile, for the peer and for rope_any."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of q and of k."""
+        """The shapes of q and of k."""
         return tuple((self.batch, heads, self.seq, self.head_dim) for heads in (self.heads, max(self.heads // 4, 1)))
 
     def small(self) -> "Case":
-        """Return a case of the same kind that takes no time."""
+        """Return a small case of the same kind."""
         most = {"batch": min(self.batch, 2), "heads": min(self.heads, 4), "seq": min(self.seq, 128), "compiled": False}
         return self._replace(**most)
 
@@ -140,13 +140,13 @@ GROWTH = {f"{2**power} tokens, 2 heads": MILLION._replace(seq=2**power, schedule
 
 
 class Group(NamedTuple):
-    """Calls that do the same work: those of a group are timed in turn."""
+    """Calls that do the same work; they are timed alternately."""
 
     ours: dict[str, Callable[[], Any]]
     peers: dict[str, Callable[[], Any]]
-    """The first is compared with each of ours; of the others, one that has targets with those that have one."""
+    """Our calls are compared with the first peer; a call with a target also with the peer of that target."""
     copy: Callable[[], Any] | None = None
-    """A copy of the same numbers into arrays that are there."""
+    """A copy of the same numbers into existing arrays."""
 
 
 Groups = Iterator[tuple[str, Callable[[], Group]]]
@@ -155,7 +155,7 @@ Groups = Iterator[tuple[str, Callable[[], Group]]]
 
 
 def textbook(xp: Any, pairing: str) -> Callable[..., Any]:
-    """Return the rotation of q and k as most write it, by cosines and sines for every feature."""
+    """Return the rotation of q and k in its usual form, with cosines and sines for every feature."""
 
     def half(x, cos, sin):
         n = x.shape[-1] // 2
@@ -174,7 +174,7 @@ def widen(xp: Any, part: Any, pairing: str) -> Any:
 
 
 def on_slice(xp: Any, rotate: Callable[..., Any], rotary: int | None) -> Callable[..., Any]:
-    """Return a rotation of the first features by one of all, as models with partial rotary do it."""
+    """Apply `rotate` to the first features only, as models with partial rotary do."""
     if rotary is None:
         return rotate
 
@@ -194,7 +194,7 @@ def imported(module: str, name: str) -> Any:
 
 
 def torchtune() -> Any:
-    """Return torchtune's module, from its own file: the package imports much that a rotation does not need."""
+    """Load torchtune's module from its file: the package imports much that a rotation does not need."""
     spec = importlib.util.find_spec("torchtune")
     if spec is None or spec.origin is None:
         return None
@@ -209,7 +209,7 @@ def torchtune() -> Any:
 
 
 class NumPy:
-    """The groups of NumPy; also of libraries that have the same functions."""
+    """The groups of NumPy; base class for libraries with the same functions."""
 
     peer, table_peer, step_dtypes = TEXTBOOK, PRODUCT, ("float32",)
 
@@ -217,7 +217,7 @@ class NumPy:
         self.xp = xp
 
     def groups(self, cases: dict[str, Case], *, quick: bool) -> Groups:
-        """Yield the names of the groups of some cases, and what makes each."""
+        """Yield (name, function that returns the group) for some cases."""
         for name, case in cases.items():
             if self.has(case.dtype):
                 yield name, partial(self.rotation, case.small() if quick else case)
@@ -287,11 +287,11 @@ class NumPy:
             ours["array, fused"] = lambda: rope.table(array, **options)
         return Group(ours, {self.table_peer: theirs} if theirs else {})
 
-    # What follows differs from library to library.
+    # These methods differ between libraries.
 
     @property
     def apply(self) -> Callable[..., Any] | None:
-        """The peer's rotation of q and k by its own tables."""
+        """The peer's function that rotates q and k by its own tables, or None."""
         return textbook(self.xp, "half")
 
     def has(self, dtype: str) -> bool:
@@ -309,7 +309,7 @@ class NumPy:
         return self.xp.arange(start, stop)
 
     def copy(self, out: tuple[Any, ...], xs: tuple[Any, ...]) -> Callable[[], Any]:
-        """Return a copy into arrays that are there: by torch, which takes several threads, if it is installed."""
+        """Return a copy into existing arrays; by torch, in several threads, if it is installed."""
         if not importlib.util.find_spec("torch"):
             return lambda: [self.xp.copyto(to, x) for to, x in zip(out, xs, strict=True)]
         import torch
@@ -321,19 +321,19 @@ class NumPy:
         return lambda: [to.copy_(x) for to, x in tensors]
 
     def compiled(self, case: Case, rope: Any, qk: tuple[Any, ...], table: Any) -> dict[str, Callable[[], Any]]:
-        """Return what we do in a case under a compiler of whole programs, by its name."""
+        """Return our calls in a case under a compiler of whole programs, by name."""
         del case, rope, qk, table
         return {}
 
     def peers(self, case: Case, rope: Any, qk: tuple[Any, ...], table: Any) -> dict[str, Callable[[], Any]]:
-        """Return what the peers do in a case, by their names."""
+        """Return the calls of the peers in a case, by name."""
         del rope
         wide = [widen(self.xp, part, case.pairing).astype(case.dtype) for part in table]
         rotate = on_slice(self.xp, textbook(self.xp, case.pairing), case.rotary)
         return {TEXTBOOK: lambda: rotate(*qk, *wide)}
 
     def next_table(self, rope: Any, like: Any) -> Callable[[], Any]:
-        """Return what makes the peer's table of the next position, for all features."""
+        """Return a function that makes the peer's table of the next position, for all features."""
         del like
         xp, position = self.xp, cycle(NEXT)
         frequencies = xp.asarray(rope.frequencies, dtype=xp.float32)[None]
@@ -346,7 +346,7 @@ class NumPy:
         return make
 
     def their_table(self, rope: Any, tokens: int) -> Callable[[], Any] | None:
-        """Return what makes the peer's table of positions from 0 on: here, as large as ours, from float32 angles."""
+        """Return a function that makes the peer's table, here of the size of ours, from float32 angles."""
         xp = self.xp
         frequencies, positions = (xp.asarray(x, dtype=xp.float32) for x in (rope.frequencies, range(tokens)))
 
@@ -358,7 +358,7 @@ class NumPy:
 
 
 def fused_table(rope: Any) -> dict[str, Any]:
-    """Return the option by which `Rope.table` is compiled; none in revisions that do not have it."""
+    """Return the option that compiles `Rope.table`; empty for revisions without it."""
     return {"fused": True} if "fused" in inspect.signature(rope.table).parameters else {}
 
 
@@ -419,11 +419,11 @@ class PyTorch(NumPy):
         return self.xp.arange(start, stop, device=self.device)
 
     def copy(self, out: tuple[Any, ...], xs: tuple[Any, ...]) -> Callable[[], Any]:
-        """Return a copy into tensors that are there."""
+        """Return a copy into existing tensors."""
         return lambda: [to.copy_(x) for to, x in zip(out, xs, strict=True)]
 
     def peers(self, case: Case, rope: Any, qk: tuple[Any, ...], table: Any) -> dict[str, Callable[[], Any]]:
-        """Return what the peers do in a case, by their names."""
+        """Return the calls of the peers in a case, by name."""
         if case.pairing == "interleaved":
             return self.interleaved_peers(case, rope, qk)
         if (apply := self.apply) is None:
@@ -437,7 +437,7 @@ class PyTorch(NumPy):
         return found
 
     def interleaved_peers(self, case: Case, rope: Any, qk: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
-        """Return what two libraries of interleaved pairs do in a case."""
+        """Return the calls of two libraries with interleaved pairs."""
         found: dict[str, Callable[[], Any]] = {}
         if rotate := imported("rotary_embedding_torch", "apply_rotary_emb"):
             wide = self.xp.tensor(rope.frequencies, device=self.device).repeat_interleave(2)
@@ -445,12 +445,12 @@ class PyTorch(NumPy):
             found["rotary-embedding-torch"] = lambda: [rotate(angles, x) for x in qk]
         if tune := torchtune():
             module = tune(case.head_dim, max_seq_len=case.seq, base=BASE).to(self.device)
-            laid = [x.transpose(1, 2).contiguous() for x in qk]  # it wants tokens before heads
-            found["torchtune"] = lambda: [module(x) for x in laid]
+            tokens_first = [x.transpose(1, 2).contiguous() for x in qk]  # it takes tokens before heads
+            found["torchtune"] = lambda: [module(x) for x in tokens_first]
         return found
 
     def embedding(self) -> Any:
-        """Return the module by which transformers makes tables, or None."""
+        """Return transformers' module that makes tables, or None."""
         if not importlib.util.find_spec("transformers"):
             return None
         from transformers import LlamaConfig
@@ -461,13 +461,13 @@ class PyTorch(NumPy):
         return LlamaRotaryEmbedding(config).to(self.device)
 
     def next_table(self, rope: Any, like: Any) -> Callable[[], Any]:
-        """Return what makes transformers' table of the next position."""
+        """Return a function that makes transformers' table of the next position."""
         del rope
         embedding, position_ids = self.embedding(), self.arange(NEXT.start, NEXT.start + 1)[None]
         return lambda: embedding(like, position_ids.add_(1))
 
     def their_table(self, rope: Any, tokens: int) -> Callable[[], Any] | None:
-        """Return what makes transformers' table."""
+        """Return a function that makes transformers' table."""
         del rope
         embedding, like = self.embedding(), self.random((1,), "float32")
         position_ids = self.arange(0, tokens)[None]
@@ -501,7 +501,7 @@ def torch_groups(*, quick: bool, device: str = "cpu") -> Groups:
 
 
 def cuda_groups(*, quick: bool) -> Groups:
-    """Yield the groups of torch on CUDA: as on a CPU, and gigabytes against a copy and kernels written by hand."""
+    """Yield the groups of torch on CUDA: as on a CPU, and gigabytes against a copy and hand-written kernels."""
     yield from torch_groups(quick=quick, device="cuda")
     for pairing in ("half", "interleaved"):
         case = Case(batch=4, seq=32_768, dtype="bfloat16", pairing=pairing, schedules=OUT[1:], peers=False)
@@ -515,14 +515,14 @@ def gigabytes(case: Case) -> Group:
     library = PyTorch(torch, "cuda")
     group, peers = library.rotation(case), {}
     _, qk, table = library.ready(case)
-    laid = [x.transpose(1, 2).contiguous() for x in qk]  # tokens before heads
+    tokens_first = [x.transpose(1, 2).contiguous() for x in qk]  # tokens before heads
     if triton := imported("flash_attn.layers.rotary", "apply_rotary_emb"):
         narrow = [part.to(torch.bfloat16) for part in table]
         flags = {"interleaved": case.pairing == "interleaved", "inplace": True}
-        peers["flash-attention's kernel, in place"] = lambda: [triton(x, *narrow, **flags) for x in laid]
+        peers["flash-attention's kernel, in place"] = lambda: [triton(x, *narrow, **flags) for x in tokens_first]
     if case.pairing == "half" and (liger := imported("liger_kernel.transformers", "liger_rotary_pos_emb")):
         wide = [widen(torch, part, "half")[None].to(torch.bfloat16) for part in table]
-        views = [x.transpose(1, 2) for x in laid]  # it would copy others
+        views = [x.transpose(1, 2) for x in tokens_first]  # it would copy others
         peers["Liger's kernel, in place"] = lambda: liger(*views, *wide)
     return group._replace(peers=peers)
 
@@ -554,7 +554,7 @@ def jitted(case: Case) -> Group:
     table = rope.table(jnp.arange(FAR, FAR + case.seq))
     wide = [widen(jnp, part, case.pairing) for part in table]
     mine, theirs = jax.jit(rope), jax.jit(textbook(jnp, case.pairing))
-    copy = jax.jit(lambda q, k: (q + 1, k + 1))  # a jitted copy would be none
+    copy = jax.jit(lambda q, k: (q + 1, k + 1))  # XLA would remove a plain copy
     peers = {f"{TEXTBOOK}, jitted": lambda: theirs(*qk, *wide)}
     return Group({"jitted": lambda: mine(*qk, table)}, peers, lambda: copy(*qk))
 

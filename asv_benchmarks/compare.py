@@ -1,9 +1,9 @@
 """
-Compare rope_any with its peers: the same work, timed in turn in one process, as ratios of medians.
+Compare rope_any with its peers: the same work, timed alternately in one process, as ratios of medians.
 
     python asv_benchmarks/compare.py --busy               # everything, less than half an hour on two cores
-    python asv_benchmarks/compare.py --quick              # small sizes, one process: does it run?
-    python asv_benchmarks/compare.py --library NumPy --case decode     # one library, the cases of such names
+    python asv_benchmarks/compare.py --quick              # small sizes, one process: a quick test
+    python asv_benchmarks/compare.py --library NumPy --case decode     # one library, cases that match a name
     python asv_benchmarks/compare.py --json out.json --chart out.svg --markdown out.md
 
 Each library runs in processes of its own, under two conditions: with the default allocator, and with an allocator that
@@ -63,7 +63,7 @@ PACKAGES = (
 
 
 def waiter(library: str) -> Callable[[Any], Any]:
-    """Return what waits until a library has computed a result."""
+    """Return a function that waits until a library has computed a result."""
     if library == "JAX":
         import jax
 
@@ -97,13 +97,13 @@ def absent(library: str) -> str | None:
 
 def timed(calls: list[Callable[[], Any]], wait: Callable[[Any], Any], *, seconds: float) -> list[float]:
     """
-    Return the median time of each call, in seconds: in turn, each after an untimed one.
+    Return the median time of each call in seconds: calls alternate, each after an untimed one.
 
     Without that one a call would pay for the garbage of the call before it.
     """
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
-        wait(call())  # what is compiled is compiled now
+        wait(call())  # compiles, if the library does
     end = perf_counter() + seconds
     while perf_counter() < end or len(times[0]) < 3:
         for call, found in zip(calls, times, strict=True):
@@ -116,7 +116,9 @@ def timed(calls: list[Callable[[], Any]], wait: Callable[[Any], Any], *, seconds
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Time the groups of a library in this process, and yield their rows."""
-    warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)  # else another schedule would be timed
+    warnings.filterwarnings(
+        "error", "fused=True falls back", RuntimeWarning
+    )  # raise instead of timing another schedule
     for name, make in LIBRARIES[options.of](quick=options.quick):
         if is_wanted(name, options):
             yield from rows_of(*times_of(name, make(), options), options)
@@ -138,7 +140,7 @@ def times_of(name: str, group: Group, options: argparse.Namespace) -> tuple[dict
 
 
 def rows_of(ours: dict[str, float], peers: dict[str, float], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a group: of each of our calls beside the first peer, and beside others that have a target."""
+    """Yield the rows of a group: each of our calls with the first peer, and with other peers of a target."""
     targets = TARGETS.get(options.of, {})
     for (what, time), (peer, theirs) in product(ours.items(), peers.items()):
         target = targets.get(peer, {}).get(what)
@@ -154,14 +156,14 @@ def rows_of(ours: dict[str, float], peers: dict[str, float], options: argparse.N
 
 
 def is_wanted(name: str, options: argparse.Namespace) -> bool:
-    """Whether a group is to be measured, by the names that were asked for and by what is measured on busy cores."""
+    """Whether to measure a group, by the names in the options and whether cores are busy."""
     if options.regime == BUSY and not any(row.startswith(f"{name}, ") for row in BUSY_ROWS[options.of]):
         return False
     return not options.case or any(case in name for case in options.case)
 
 
 def runs(what: str, call: Callable[[], Any]) -> bool:
-    """Whether a call runs as it is meant to: it is left out if it would fall back to another schedule."""
+    """Whether a call runs without falling back to another schedule."""
     try:
         call()
     except RuntimeWarning as warning:
@@ -210,7 +212,7 @@ TASKS = {"rows": measure, "memory": memory_of_gradients, "first call": first_cal
 
 
 def in_process(*words: str, environment: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """Run a task of this script in a process of its own, with our own options, and return the objects it printed."""
+    """Run a task of this script in a new process with the same options, and return the objects that it prints."""
     run = subprocess.run(
         [sys.executable, __file__, *sys.argv[1:], *words],
         env={**os.environ, "OMP_NUM_THREADS": str(threads()), **(environment or {})},
@@ -221,7 +223,7 @@ def in_process(*words: str, environment: dict[str, str] | None = None) -> list[d
 
 @contextmanager
 def other_work() -> Iterator[None]:
-    """Keep all cores busy by other processes, which end with this one."""
+    """Keep all cores busy with other processes, which end with this one."""
     loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
     workers = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(cores())]
     try:
@@ -233,7 +235,7 @@ def other_work() -> Iterator[None]:
 
 
 def collected(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the libraries under each condition, and say what was measured on what."""
+    """Measure the libraries under each condition; return the rows and the facts on the machine."""
     processes = range(1 if options.quick else options.processes)
     results = {"about": about(), "rows": [], "absent": {}, "without_row": [], "memory": [], "first_call": []}
     libraries = options.library or list(LIBRARIES)
@@ -263,7 +265,7 @@ def collected(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def targets_without_row(libraries: list[str], rows: list[dict[str, Any]]) -> list[str]:
-    """Return the targets of libraries of which no row was measured, because a peer is not installed."""
+    """Return the targets that no row measured, because a peer is not installed."""
     measured = {(row["library"], row["peer"], row["what"]) for row in rows}
     asked = [
         (name, peer, what) for name in libraries for peer, whats in TARGETS.get(name, {}).items() for what in whats
@@ -272,7 +274,7 @@ def targets_without_row(libraries: list[str], rows: list[dict[str, Any]]) -> lis
 
 
 def first_calls(library: str, processes: range) -> dict[str, Any]:
-    """Measure a first call that compiles, and those that find the compiled loop on the disk."""
+    """Measure a first call that compiles, and first calls that load the compiled loop from disk."""
     with tempfile.TemporaryDirectory(prefix="rope-any-numba-") as folder:
         call = partial(in_process, "--task", "first call", "--of", library, environment={"NUMBA_CACHE_DIR": folder})
         (compiling,), *others = call(), *(call() for _ in processes)
@@ -286,7 +288,7 @@ def cores() -> int:
 
 
 def threads() -> int:
-    """Return how many threads a library takes: as many as torch would, if it is installed."""
+    """Return the number of threads of a library: torch's, if it is installed."""
     if importlib.util.find_spec("torch"):
         import torch
 
@@ -295,7 +297,7 @@ def threads() -> int:
 
 
 def about() -> dict[str, Any]:
-    """Say on what, with what and when."""
+    """Return facts on the machine, the versions and the date."""
     found = {}
     for package in PACKAGES:
         try:
@@ -317,7 +319,7 @@ def about() -> dict[str, Any]:
 
 
 def caches() -> dict[str, str]:
-    """Return the sizes of the caches of the first core, where Linux tells."""
+    """Return the cache sizes of the first core, on Linux."""
     found = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
@@ -401,7 +403,7 @@ def judged(row: dict[str, Any]) -> str:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the ratios of the rows that have a target, as bars from 1 on: to the right rope_any is faster."""
+    """Draw the ratios of the rows that have a target, as bars from 1: to the right, rope_any is faster."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -447,7 +449,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--chart", type=Path, help="write a chart here (.svg, .png)")
-    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # for a process of its own; so the next two
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # for subprocesses, like the next two
     parser.add_argument("--of", help=argparse.SUPPRESS)
     parser.add_argument("--regime", choices=REGIMES, help=argparse.SUPPRESS)
     options = parser.parse_args()

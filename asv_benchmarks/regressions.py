@@ -1,5 +1,5 @@
 """
-Compare two commits with asv, and say by the exit code whether the second one is worse.
+Compare two commits with asv; the exit code tells whether the second one is worse.
 
 0: no case is worse. 1: some are, or no longer run. 2: the arguments cannot be used. 3: nothing was measured.
 The benchmarks of the working tree measure both commits. Results are kept nowhere.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 FINE, WORSE, UNUSABLE, NOTHING = range(4)
 HOME = Path(__file__).resolve().parent
-SOME_CASE_FAILED = 2  # asv's exit code; whatever it has measured stands in the results
+SOME_CASE_FAILED = 2  # asv's exit code; the results contain the cases that were measured
 
 
 class Figure(NamedTuple):
@@ -33,7 +33,7 @@ class Figure(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the comparison of two commits says."""
+    """The result of the comparison of two commits."""
 
     compared: int
     worse: dict[str, tuple[Figure, Figure]]
@@ -112,7 +112,7 @@ def factor(text):
 
 
 def regex(text):
-    """Return what can be compiled."""
+    """Return a regular expression that compiles."""
     try:
         re.compile(text)
     except re.error as error:
@@ -125,7 +125,7 @@ def regex(text):
 
 
 def write_config(folder):
-    """Write asv's configuration with results of its own, so that none of an earlier day is taken for today's."""
+    """Write asv's configuration with a new results folder, so that earlier results are not used."""
     lines = (HOME / "asv.conf.json").read_text(encoding="utf-8").splitlines()
     config = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
     config |= {name: str((HOME / config[name]).resolve()) for name in ("repo", "benchmark_dir", "env_dir")}
@@ -136,18 +136,18 @@ def write_config(folder):
 
 
 def measure_in_environments(config, commits, bench):
-    """Let asv build both commits in its environments, and measure them in turns. Return whether it could."""
+    """Let asv build both commits in its environments and measure them alternately; return whether it could."""
     hashes = config.with_name("commits")
     hashes.write_text("\n".join(commits), encoding="ascii")
     return asv_runs(config, f"HASHFILE:{hashes}", "--interleave-rounds", bench=bench)
 
 
 def measure_here(config, commits, bench):
-    """Measure the sources of both commits in this environment, in turns. Return whether asv could."""
+    """Measure both commits alternately in this environment; return whether asv could."""
     base, head = commits
     with ExitStack() as stack:
         sources = {commit: stack.enter_context(checked_out(commit, config.with_name(commit))) for commit in commits}
-        for commit in (base, head, head, base):  # what drifts meets both
+        for commit in (base, head, head, base):  # drift affects both
             options = ["--python=same", f"--set-commit-hash={commit}", "--attribute=rounds=1", "--append-samples"]
             if not asv_runs(config, *options, bench=bench, source=sources[commit]):
                 return False
@@ -166,10 +166,10 @@ def checked_out(commit, folder) -> Iterator[Path]:
 
 
 def asv_runs(config, *options, bench, source=None):
-    """Run asv; return whether it came to measuring."""
+    """Run asv; return whether it measured anything."""
     command = [sys.executable, "-m", "asv", "run", "--config", str(config), "--launch-method=spawn", "--show-stderr"]
     command += ["--record-samples", *options, *([] if bench is None else ["--bench", bench])]
-    # asv takes PYTHONPATH away from benchmarks, and gives them ASV_PYTHONPATH; what they start sees the former.
+    # asv takes PYTHONPATH away from benchmarks, and gives them ASV_PYTHONPATH; their subprocesses see PYTHONPATH.
     paths = {} if source is None else {"PYTHONPATH": str(source), "ASV_PYTHONPATH": str(source)}
     code = subprocess.run(command, env=os.environ | paths, stdin=subprocess.DEVNULL, check=False).returncode
     return code in {0, SOME_CASE_FAILED}
@@ -179,7 +179,7 @@ def asv_runs(config, *options, bench, source=None):
 
 
 def read_results(folder, commit):
-    """Return the figures of a commit by the names of cases; None where a case failed or was skipped."""
+    """Return the figures of a commit by case; None if a case failed or was skipped."""
     figures = {}
     for path in sorted(folder.glob(f"*/{commit[:8]}-*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -211,22 +211,22 @@ def judge(base, head, factor):
 
 
 def is_worse(base, head, factor):
-    """Whether a figure has grown by more than a factor, and by more than chance where that can be told."""
+    """Whether a figure grew by more than a factor, and significantly, if there are enough samples."""
     return head.value > factor * base.value and not may_be_chance(base.samples, head.samples)
 
 
 def may_be_chance(base, head):
-    """Whether ranks do not tell samples apart: the test of Mann and Whitney, in which a few outliers do not matter."""
+    """Whether two samples do not differ significantly by the Mann-Whitney test, which is robust to outliers."""
     pairs, rare = len(base) * len(head), 2.88  # standard deviations: by chance once in 500 cases
     deviation = math.sqrt(pairs * (len(base) + len(head) + 1) / 12)
     if pairs / 2 <= rare * deviation:
-        return False  # too few to tell, whatever they are
+        return False  # too few samples for the test
     above = sum((b < h) + (b == h) / 2 for b, h in product(base, head))
     return above - pairs / 2 < rare * deviation
 
 
 def report(verdict, factor):
-    """Say it in words."""
+    """Return the verdict as text."""
     for case, (base, head) in verdict.worse.items():
         ratio = head.value / base.value if base.value else math.inf
         print(f"WORSE  ×{ratio:.2f}  {base.value:.4g} → {head.value:.4g}  {case}")

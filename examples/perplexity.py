@@ -1,5 +1,5 @@
 """
-Compare position encodings by perplexity, within and beyond the trained length: a small model on a CPU, trained once each.
+Compare position encodings by perplexity, within and beyond the trained length: a small model, trained once with each.
 
 It learns the source text of Python's own standard library, byte by byte, 128 bytes at a time: with no positions, with
 the sinusoids of "Attention is all you need" added, with learned vectors added, and with RoPE. Then it reads held-out

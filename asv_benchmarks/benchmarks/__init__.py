@@ -1,1 +1,1 @@
-"""Benchmarks of rope_any: by library, and with every library that is not here skipped for a stated reason."""
+"""Benchmarks of rope_any: by library; a library that is not installed is skipped with the reason."""

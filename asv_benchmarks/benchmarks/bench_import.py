@@ -2,10 +2,10 @@
 
 
 def timeraw_import():
-    """Return what to time: all of it."""
+    """Return the code to time: the import."""
     return "import rope_any"
 
 
 def timeraw_import_after_numpy():
-    """Return what to time, and what before: the part that is not NumPy's."""
+    """Return the code to time, and the setup that imports NumPy before it."""
     return "import rope_any", "import numpy"

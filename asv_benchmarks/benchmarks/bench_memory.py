@@ -1,4 +1,4 @@
-"""Memory: what a rotation takes beside its arrays."""
+"""Memory of a rotation in addition to its arrays."""
 
 import tempfile
 import threading
@@ -12,7 +12,7 @@ SHAPE = (4 * BATCH, HEADS, SEQ, HEAD_DIM)  # 256 MiB in float32
 
 
 class RotateInPlacePeak:
-    """The peak of a process that turns 256 MiB where they are."""
+    """The peak memory of a process that rotates 256 MiB in place."""
 
     param_names = ("library", "pairing")
     params = (["numpy", "torch"], PAIRINGS)
@@ -30,7 +30,7 @@ class RotateInPlacePeak:
 
 
 class GradientPeak:
-    """The peak of a process that turns queries of 64 MiB and pulls a gradient of 64 MiB back."""
+    """The peak memory of a process that rotates queries of 64 MiB and computes a vjp of 64 MiB."""
 
     param_names = ("library",)
     params = (["torch", "jax"],)
@@ -44,7 +44,7 @@ class GradientPeak:
 
 
 class MemmapGrowth:
-    """A file of 256 MiB, turned where it is: the process's own memory must not grow by a copy."""
+    """A memory-mapped file of 256 MiB, rotated in place: the process's own memory must not grow by a copy."""
 
     param_names = ("library", "schedule", "pairing")
     params = (["numpy", "torch"], SCHEDULES, PAIRINGS)
@@ -64,14 +64,14 @@ class MemmapGrowth:
         self.call = prepared(in_place(holding(name, x), pairing, **options), *some_table(library, SEQ))
 
     def track_growth(self, *_):
-        # In steps, from one step on: smaller differences are chance, and would be a large factor of almost nothing.
+        # Rounded up to steps: smaller differences are noise, and would be large as a factor.
         step = 16 * 2**20
-        usual = median_low(growth(self.call) for _ in range(5))  # the first calls after compiling take some more
+        usual = median_low(growth(self.call) for _ in range(5))  # the first calls after compiling allocate more
         return 16 * max(1, -(-usual // step))
 
 
 def holding(name, x):
-    """Return an array of a library with the memory of a NumPy array."""
+    """Return an array of a library that shares the memory of a NumPy array."""
     if name == "numpy":
         return x
     import torch
@@ -80,14 +80,14 @@ def holding(name, x):
 
 
 def in_place(x, pairing, **options):
-    """Return a function of a table that turns x by it."""
+    """Return a function that rotates x in place by a table."""
     import rope_any as ra
 
     return lambda cos, sin: ra.rotate(x, cos, sin, pairing=pairing, out=x, **options)
 
 
 def growth(call):
-    """Return by how many bytes the process's own memory grows, at most, during a call."""
+    """Return the largest growth of the process's own memory during a call, in bytes."""
     before, most, done = anonymous_bytes(), [0], threading.Event()
 
     def watch():
@@ -105,7 +105,7 @@ def growth(call):
 
 
 def anonymous_bytes():
-    """Return how much memory the process has that is of no file, where Linux tells."""
+    """Return the anonymous memory of the process, on Linux."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))

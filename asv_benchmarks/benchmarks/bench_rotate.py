@@ -18,7 +18,7 @@ from .common import (
 )
 
 BATCH, HEADS, KEY_HEADS, SEQ, HEAD_DIM = 1, 32, 8, 4096, 128
-SHORT = 16  # tokens that fit into the caches: what counts is the call
+SHORT = 16  # tokens that fit in the caches, so that the cost of a call dominates
 PAIRINGS = ["half", "interleaved"]
 DTYPES = ["float32", "bfloat16"]
 
@@ -32,7 +32,7 @@ def random_arrays(library, dtype, *shapes):
 
 
 def some_table(library, seq, batch=1):
-    """Return a table of `seq` consecutive positions, far from 0, and elsewhere for each of a batch."""
+    """Return a table of `seq` consecutive positions, far from 0, different for each row of a batch."""
     import numpy as np
 
     import rope_any as ra
@@ -62,7 +62,7 @@ class RotateNew:
 
 
 class RotateInPlace:
-    """Queries, turned where they are."""
+    """Queries, rotated in place."""
 
     param_names = ("library", "dtype", "pairing")
     params = (WRITABLE, ["float16", *DTYPES], PAIRINGS)
@@ -101,7 +101,7 @@ class RotateFusedNew:
 
 
 class RotateFusedInPlace:
-    """Queries, turned where they are by the library's own compiler."""
+    """Queries, rotated in place by the library's own compiler."""
 
     param_names = ("library", "dtype", "pairing")
     params = (WRITABLE, ["float16", *DTYPES], PAIRINGS)
@@ -121,7 +121,7 @@ class RotateFusedInPlace:
 
 
 class RotateGradient:
-    """Queries into a new array, and the gradient back."""
+    """Queries into a new array, and their vjp."""
 
     param_names = ("library", "dtype", "pairing")
     params = (DIFFERENTIABLE, DTYPES, PAIRINGS)
@@ -135,7 +135,7 @@ class RotateGradient:
 
 
 def forward_and_backward(library, dtype, pairing):
-    """Return a call that turns queries and pulls a gradient back."""
+    """Return a call that rotates queries and computes their vjp."""
     import rope_any as ra
 
     shape = (BATCH, HEADS, SEQ, HEAD_DIM)
@@ -163,11 +163,11 @@ class RopePrefill:
 
 
 class RopeDecode:
-    """Query and key of one token for each of the batch, by a `Rope` and a ready table: the cost of a call."""
+    """Query and key of one token for each row of a batch, by a `Rope` and a ready table: the cost of a call."""
 
     param_names = ("library", "batch", "schedule")
     params = (FAST, [1, 64], SCHEDULES)
-    repeat = (10, 1000, 0.5)  # at least, at most, seconds: short calls scatter
+    repeat = (10, 1000, 0.5)  # at least, at most, seconds: times of short calls vary
 
     @once
     def setup(self, name, batch, schedule):
@@ -181,7 +181,7 @@ class RopeDecode:
 
 
 class RopeNextPosition:
-    """Query and key of one token, in each call at the next position, by a `Rope` that makes the table."""
+    """Query and key of one token, at the next position in each call, by a `Rope` that makes the table."""
 
     param_names = ("library", "schedule")
     params = (IMMEDIATE, SCHEDULES)
@@ -210,7 +210,7 @@ def queries_and_keys(library, batch, seq):
 
 
 class RotateError:
-    """Some queries, against the same rotation in float64 by the same table."""
+    """The error of queries against the same rotation in float64 by the same table."""
 
     param_names = ("library", "dtype")
     params = (LIBRARIES, ["float16", *DTYPES])
@@ -229,7 +229,7 @@ class RotateError:
 
 
 def largest_error(library, x, table, pairing):
-    """Return how far a rotation is from one in float64."""
+    """Return the largest error of a rotation against float64."""
     import numpy as np
 
     import rope_any as ra

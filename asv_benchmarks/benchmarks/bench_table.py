@@ -1,4 +1,4 @@
-"""Tables: how long they take, and how wrong they are."""
+"""Time and error of tables."""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ class CosSin:
 
 
 class RangeTable:
-    """Tables of consecutive positions, which are given as a range."""
+    """Tables of consecutive positions, given as a range."""
 
     param_names = ("library", "positions", "schedule")
     params = (IMMEDIATE, [1, 4096, 32768], SCHEDULES)
@@ -51,7 +51,7 @@ class RangeTable:
 
 
 class CosSinError:
-    """Tables of positions up to 2**31, against 60 digits."""
+    """The error of tables of positions up to 2**31 against 60 digits."""
 
     param_names = ("library",)
     params = LIBRARIES

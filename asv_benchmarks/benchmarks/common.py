@@ -1,8 +1,8 @@
 """
-The libraries, and how a case is made ready for the clock.
+The libraries, and the preparation of a case for timing.
 
-asv imports the benchmark modules to list what is in them. Libraries are imported by `load`, which `setup`
-calls: so the list is the same everywhere, and a process loads no library but its own and NumPy.
+asv imports the benchmark modules to list their cases. Libraries are imported by `load`, which `setup`
+calls: so the list is the same everywhere, and a process loads only its own library and NumPy.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def _to_numpy(array):
 
 
 def _cast(x, dtype):
-    """Return a NumPy array in a dtype of which NumPy may not know the name."""
+    """Convert a NumPy array to a dtype by name, which may be ml_dtypes'."""
     if dtype == "bfloat16":
         with skipping_without("bfloat16 of NumPy"):
             import ml_dtypes  # noqa: F401  # gives NumPy the name
@@ -35,7 +35,7 @@ def _cast(x, dtype):
 
 @dataclass(frozen=True)
 class Library:
-    """What a benchmark asks of a library; the defaults suit one that computes at once, on the CPU."""
+    """Operations of a library in benchmarks; the defaults are for eager CPU libraries."""
 
     array: Any
     """(NumPy array, name of a dtype) -> an array of this library, on its device."""
@@ -46,13 +46,13 @@ class Library:
     to_numpy: Any = _to_numpy
     """Array -> NumPy array."""
     pulled_back: Any = None
-    """(function, x, g) -> the value of function(x) and the gradient g of it pulled back to x."""
+    """(function, x, g) -> function(x) and its vjp with g."""
 
     def prepared(self, function, *arrays):
         """
-        Return a call of `function` that ends when its result is there.
+        Return a call of `function` that waits for its result.
 
-        One such call has been made, off the clock: it compiled, and took what memory it needs.
+        One untimed call is made first: it compiles and allocates memory.
         """
         compiled = self.compiled(function)
 
@@ -63,7 +63,7 @@ class Library:
         return call
 
     def prepared_fused(self, function, *arrays):
-        """Return such a call of a function that compiles by itself; what falls back to the eager one is skipped."""
+        """Return such a call of a function with ``fused=True``; skip the case if it falls back."""
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "fused=True falls back", RuntimeWarning)
             try:
@@ -76,7 +76,7 @@ _CUDA = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 
 def _require_driver(library):
-    """Skip what would import a large library only to hear that there is no GPU."""
+    """Skip a case if there is no GPU driver, before a large library is imported."""
     try:
         ctypes.CDLL(_CUDA[sys.platform])
     except (KeyError, OSError) as error:
@@ -145,7 +145,7 @@ def _jax():
 
     def pulled_back(function, x, g):
         y, pull = jax.vjp(function, x)
-        return y, *pull(g)  # both: else the compiler would leave out the way forward
+        return y, *pull(g)  # both, so that the compiler keeps the forward pass
 
     return Library(jax.numpy.asarray, wait=jax.block_until_ready, compiled=jax.jit, pulled_back=pulled_back)
 
@@ -155,7 +155,7 @@ def _dask():
     import dask.array as da
 
     def array(x, dtype):
-        chunks = (1, 8, -1, -1)[-x.ndim :]  # eight heads; tables and positions are in one piece
+        chunks = (1, 8, -1, -1)[-x.ndim :]  # eight heads; tables and positions in one chunk
         return da.from_array(_cast(x, dtype), chunks=chunks)
 
     return Library(array, wait=dask.compute)
@@ -192,29 +192,29 @@ _OPENERS = {
     "array-api-strict": _array_api_strict,
 }
 LIBRARIES = list(_OPENERS)
-"""The first parameter of the benchmarks, whatever is installed."""
+"""The first parameter of the benchmarks, whether installed or not."""
 
 FAST = [name for name in LIBRARIES if name != "array-api-strict"]
-"""Those that are there to be fast; the other is there to be strict."""
+"""Those that are optimised for speed; array-api-strict is not."""
 
 WRITABLE = [name for name in FAST if name not in ("jax", "dask")]
 """Those with arrays that can be written."""
 
 IMMEDIATE = [name for name in FAST if name not in ("jax", "dask")]
-"""Those that run a function as it is at each call: it may take another int each time."""
+"""Those that run functions without compiling them, so that an int argument may change at each call."""
 
 FUSED = [name for name in FAST if name != "dask"]
-"""Those that have a compiler, or may be given one."""
+"""Those with a compiler, or with an optional one."""
 
 SCHEDULES = ["eager", "fused"]
 """Without a compiler, and with ``fused=True``."""
 
 DIFFERENTIABLE = ["torch", "torch-cuda", "jax"]
-"""Those that make gradients."""
+"""Those with gradients."""
 
 
 def load(name):
-    """Import a library; without it, or without its device, the case is skipped and asv is told why."""
+    """Import a library; if it or its device is missing, skip the case with the reason."""
     with skipping_without(name):
         return _OPENERS[name]()
 
@@ -229,7 +229,7 @@ def scheduled(library, schedule, function):
 
 @contextmanager
 def skipping_without(name):
-    """Say to asv, which must be in `setup`, that what is imported here is not installed."""
+    """Skip the case in asv's `setup` if an import here fails."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -241,7 +241,7 @@ def once(setup):
     """
     Run `setup` once in a process.
 
-    asv repeats it before every timed call: that would compile anew, and push what is timed out of the caches.
+    asv repeats it before every timed call, which would compile again and evict the timed data from the caches.
     """
 
     @wraps(setup)
