@@ -1,5 +1,5 @@
 """
-Run the commands of ``command-line.md`` and put what they print beneath them.
+Run the commands of ``command-line.md`` and insert their output in the page.
 
 In an environment with the libraries that the page shows::
 
@@ -38,7 +38,7 @@ def careless(x, positions):
 
 
 def write_files(folder: Path) -> None:
-    """Write what the commands read: two configs, two arrays, a checkpoint and a module."""
+    """Write the input files of the commands: two configs, two arrays, a checkpoint and a module."""
     (folder / "config.json").write_text(json.dumps(LLAMA, indent=2) + "\n")
     longer = LLAMA | {"max_position_embeddings": 32_768, "rope_scaling": YARN}
     (folder / "longer.json").write_text(json.dumps(longer, indent=2) + "\n")
@@ -56,7 +56,7 @@ def write_files(folder: Path) -> None:
 
 
 def printed(command: str) -> str:
-    """Return what a command prints, where the files are."""
+    """Return the output of a command run in `folder`."""
     program, *words = command.split()
     if program == "cat":
         return Path(words[0]).read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def printed(command: str) -> str:
 
 
 def made(page: str) -> str:
-    """Return the page with what its commands print now."""
+    """Return the page with the current output of its commands."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_files(Path(folder))
         return BLOCK.sub(lambda found: f"```console\n$ {found[1]}\n{printed(found[1])}```", page)

@@ -1,5 +1,5 @@
 """
-Try what `rope_any` and other libraries of rotary embeddings can do: `comparison_table.md`.
+Test the features of `rope_any` and other libraries of rotary embeddings: `comparison_table.md`.
 
 In the environment that `comparison.md` describes::
 
@@ -139,7 +139,7 @@ WAYS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def does(library: str, feature: str) -> Callable[[Callable[..., Any]], None]:
-    """Note a function by which a library does something else than turn x at positions."""
+    """Register a function for something that a library does besides rotating x at positions."""
     return lambda way: WAYS.__setitem__((library, feature), way)
 
 
@@ -164,7 +164,7 @@ def get(x: Any) -> Data:
 
 
 def numbers(*shape: int, bits: int = 23) -> Data:
-    """Return what is turned."""
+    """Return an input array."""
     return features(*shape, bits=bits).astype(np.float32)
 
 
@@ -175,7 +175,7 @@ def table(positions: tuple[int, ...], dim: int, base: float) -> Sample:
 
 
 def truth(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> Data:
-    """Return x, turned; positions may be of each row."""
+    """Return x rotated exactly; positions may differ by row."""
     if positions.ndim == 2:
         rows = (truth(a[None], p, pairing, dim=dim, base=base) for a, p in zip(x, positions, strict=True))
         return np.concatenate([*rows])
@@ -183,7 +183,7 @@ def truth(x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float
 
 
 def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, base: float = BASE) -> float:
-    """Return the largest error of a pair, relative to its length; infinite if other features don't stay as they are."""
+    """Return the largest error of a pair, relative to its length; infinite if other features change."""
     found, want = get(y), truth(x, positions, pairing, dim=dim, base=base)
     if found.shape != want.shape or not np.array_equal(found[..., dim:], want[..., dim:]):
         return float("inf")
@@ -191,7 +191,7 @@ def error(y: Any, x: Data, positions: Data, pairing: Any, *, dim: int = DIM, bas
 
 
 class Trial(NamedTuple):
-    """A call on some numbers."""
+    """A call with its inputs."""
 
     engine: str
     x: Data
@@ -199,7 +199,7 @@ class Trial(NamedTuple):
     pairing: str
 
     def error(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> float:
-        """Return how far the call is from the truth; infinite if it raises."""
+        """Return the error of the call; infinite if it raises."""
         try:
             y = call(put(self.engine, self.x), put(self.engine, self.positions))
             if _arrays.find(y) is not arrays_of(self.engine):
@@ -209,18 +209,18 @@ class Trial(NamedTuple):
             return float("inf")
 
     def right(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> bool:
-        """Return whether the call turns x as it should be."""
+        """Whether the call rotates x correctly."""
         return self.error(call, dim=dim, base=base) < RIGHT
 
 
 def trial(library: Library, **changes: Any) -> Trial:
-    """Return the usual call: tokens from a hundred on."""
+    """Return the usual call: positions from 100 on."""
     positions = np.arange(NEAR, NEAR + SHAPE[2])
     return Trial(library.engine, numbers(*SHAPE), positions, library.pairing)._replace(**changes)
 
 
 def can(library: Library, option: str) -> bool:
-    """Return whether there is an option to ask for."""
+    """Whether the rotary has an option."""
     return option in inspect.signature(library.make).parameters
 
 
@@ -317,7 +317,7 @@ def _(x: Any, rows: int, columns: int) -> Any:
 
 
 def qwen(rows: int, columns: int) -> tuple[Any, Any, list[int]]:
-    """Return the tables of Qwen2-VL for a grid, of time, rows and columns, and which pairs turn with which."""
+    """Return the tables of Qwen2-VL for a grid, of time, rows and columns, and the axis of each pair."""
     import torch
 
     grid = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")).flatten(1)
@@ -499,7 +499,7 @@ def _(x: Data, positions: Data) -> Data:
 
 @does("rope_any", "schemes")
 def _() -> Iterator[tuple[str, Reading, Reading]]:
-    """Hold ours against the vectors, which are worked out from the papers."""
+    """Compare ours with the test vectors, which are computed from the papers."""
     for case in cases().values():
         given = dict(case.parameters)
         scheme, base = given.pop("scheme", "plain"), given.pop("base")
@@ -573,7 +573,7 @@ def keras_llama(factor: float, length: int, **turns: float) -> Any:
 
 
 def keras_longrope() -> Reading:
-    """Return what Phi-3 in keras-hub makes of a long sequence."""
+    """Return the frequencies of Phi-3 in keras-hub for a long sequence."""
     import torch
     from keras_hub.src.models.phi3.phi3_rotary_embedding import Phi3SuScaledRotaryEmbedding
 
@@ -608,18 +608,18 @@ READ = {
 
 
 def engines(name: str, library: Library) -> str:
-    """Give it arrays of each library that is installed."""
+    """Call it with arrays of each installed library."""
     found = [engine for engine in _arrays.INSTALLABLE if devices(engine) and runs_on(name, library, engine)]
     return ", ".join(found)
 
 
 def devices(engine: str) -> bool:
-    """Return whether an array library can be used here."""
+    """Whether an array library is installed and has a device."""
     return (lib := arrays_of(engine)) is not None and bool(lib.devices())
 
 
 def runs_on(name: str, library: Library, engine: str) -> bool:
-    """Return whether arrays of a library are turned, and are of that library again."""
+    """Whether arrays of a library are rotated, with a result of the same library."""
     if name == "keras-hub" and engine == "JAX":  # it has one backend in a process
         words = [sys.executable, __file__, "--on-jax", name]
         return subprocess.run(words, env=os.environ | {"KERAS_BACKEND": "jax"}, check=False).returncode == 0  # noqa: S603
@@ -627,7 +627,7 @@ def runs_on(name: str, library: Library, engine: str) -> bool:
 
 
 def pairings(name: str, library: Library) -> str:
-    """Turn in either pairing."""
+    """Rotate in each pairing."""
     found = []
     for pairing in ("half", "interleaved"):
         if (name, pairing) in WAYS:
@@ -644,12 +644,12 @@ def pairings(name: str, library: Library) -> str:
 
 
 def as_pairs(y: Any) -> Any:
-    """Return halves as neighbours."""
+    """Reorder features from half to interleaved pairs."""
     return y.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
 
 
 def partial_rotary(name: str, library: Library) -> str:
-    """Turn the first features, and let the others be."""
+    """Rotate only the first features."""
     del name
     if not can(library, "rotary_dim"):
         return NO
@@ -657,7 +657,7 @@ def partial_rotary(name: str, library: Library) -> str:
 
 
 def positions(name: str, library: Library) -> str:
-    """Give it positions of each row, in another order, from an offset on."""
+    """Call it with positions by row, in another order, and from an offset on."""
     turn = WAYS.get((name, "in order"), library.make(DIM))
     usual = trial(library)
     mixed = np.array([107, 3, 250, 251, 0, 42, 41, 7])
@@ -677,7 +677,7 @@ def positions(name: str, library: Library) -> str:
 
 
 def several_axes(name: str, library: Library) -> str:
-    """Turn a grid of equal tokens: scores must depend on both distances, and on nothing else."""
+    """Rotate a grid of equal tokens: scores must depend on both distances only."""
     if (name, "axes") not in WAYS:
         return NO
     side = 8
@@ -694,7 +694,7 @@ def several_axes(name: str, library: Library) -> str:
 
 
 def packed(name: str, library: Library) -> str:
-    """Give it two sequences in one, as cumulative lengths."""
+    """Call it with two packed sequences, given by cumulative lengths."""
     if (name, "packed") not in WAYS:
         return "by positions" if positions(name, library).startswith("any") else NO
     whole = trial(library, x=numbers(1, *SHAPE[1:]), positions=np.array([0, 1, 2, 0, 1, 2, 3, 4]))
@@ -703,7 +703,7 @@ def packed(name: str, library: Library) -> str:
 
 
 def error_near(place: int, name: str, library: Library) -> str:
-    """Turn at positions of which the last digits count."""
+    """Return the error near a large position."""
     del name
     length = {"length": place + SHAPE[2]} if can(library, "length") else {}
     far = trial(library, x=numbers(1, 1, SHAPE[2], WIDE), positions=np.arange(place, place + SHAPE[2]))
@@ -711,7 +711,7 @@ def error_near(place: int, name: str, library: Library) -> str:
 
 
 def in_bfloat16(name: str, library: Library) -> str:
-    """Turn bfloat16 near position 1000."""
+    """Return the error of bfloat16 near position 1000."""
     if name in IN_TRITON:
         return GPU
     turn, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
@@ -729,7 +729,7 @@ def in_bfloat16(name: str, library: Library) -> str:
 
 
 def refused(name: str, library: Library) -> str:
-    """Call it wrongly."""
+    """Call it with wrong arguments; count the refusals."""
     usual, turn = trial(library), library.make(DIM)
 
     def call(turn: Turn, x: Data, at: Data) -> Callable[[], Any]:
@@ -747,7 +747,7 @@ def refused(name: str, library: Library) -> str:
 
 
 def raises(call: Callable[[], Any]) -> bool:
-    """Return whether a call raises."""
+    """Whether a call raises."""
     try:
         get(call())
     except Exception:  # noqa: BLE001
@@ -756,7 +756,7 @@ def raises(call: Callable[[], Any]) -> bool:
 
 
 def keeps(name: str, library: Library) -> str:
-    """Turn a longer sequence, and look what has been kept; and whether another base gets what was kept."""
+    """Rotate a longer sequence, and find what is cached, and whether another base gets the cached table."""
     turn, also = WAYS.get((name, "keeps"), lambda: (library.make(DIM), None))()
     sizes = []
     for length in (8, 6000):
@@ -771,7 +771,7 @@ def keeps(name: str, library: Library) -> str:
 
 
 def held(thing: Any, seen: set[int] | None = None) -> int:
-    """Return how many numbers are in the arrays that a thing holds."""
+    """Return the number of elements in the arrays that an object holds."""
     seen = set() if seen is None else seen
     if id(thing) in seen or isinstance(thing, ModuleType | type | str | int | float | bool | None):
         return 0
@@ -787,7 +787,7 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
 
 
 def in_place(name: str, library: Library) -> str:
-    """Let it write x, laid out as models have it: heads behind tokens."""
+    """Rotate x in place, in the layout of models: heads after tokens."""
     del name
     if not can(library, "in_place"):
         return NO
@@ -802,7 +802,7 @@ def in_place(name: str, library: Library) -> str:
 
 
 def turns_back(name: str, library: Library) -> str:
-    """Undo a turn, by an option or negative positions."""
+    """Undo a rotation, by an option or negative positions."""
     del name
     usual, turn = trial(library), library.make(DIM)
 
@@ -832,7 +832,7 @@ def gradient(engine: str) -> Callable[[Callable[[Any], Any], Any], Any]:
 
 
 def gradients(name: str, library: Library) -> str:
-    """Differentiate a sum of what is turned: v must come back turned the other way."""
+    """Compute the gradient of a weighted sum of the result: it must be the inverse rotation of the weights."""
     del name
     turn, v = library.make(DIM), numbers(*SHAPE)[::-1].copy()
     usual = trial(library, x=v)
@@ -846,7 +846,7 @@ def gradients(name: str, library: Library) -> str:
 
 
 def vmapped(name: str, library: Library) -> str:
-    """Turn row by row, by the library's own vmap."""
+    """Rotate row by row, by the library's own vmap."""
     del name
     module = arrays_of(library.engine).module
     vmap = module.func.vmap if library.engine == "PyTorch" else module.vmap
@@ -869,7 +869,7 @@ def compiled(name: str, library: Library) -> str:
 
 
 def learned(name: str, library: Library) -> str:
-    """Make a step along the gradient of the frequencies: the result must change by as much as it says."""
+    """Take a step along the gradient of the frequencies: the result must change as the gradient predicts."""
     if (name, "learned") not in WAYS:
         return NO
     import torch
@@ -892,7 +892,7 @@ def learned(name: str, library: Library) -> str:
 
 
 def run_onnx(model: Any, given: dict[str, Data]) -> Data:
-    """Return what ONNX Runtime makes of a model."""
+    """Return the output of ONNX Runtime for a model."""
     import onnxruntime
 
     return np.asarray(onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)[0])
@@ -913,7 +913,7 @@ def in_onnx(name: str, library: Library) -> str:
 
 
 def exported(library: Library, x: Data, at: Data) -> Data:
-    """Return what the exporter of torch makes of it."""
+    """Return the model from torch's ONNX exporter."""
     import torch
 
     turn = library.make(DIM)
@@ -930,7 +930,7 @@ def exported(library: Library, x: Data, at: Data) -> Data:
 
 
 def sharded(name: str, library: Library) -> str:
-    """Turn a DTensor whose tokens are shared by two processes."""
+    """Rotate a DTensor whose tokens are sharded over two processes."""
     if name in IN_TRITON:
         return GPU
     return shards()[name] if library.engine == "PyTorch" else NO
@@ -938,7 +938,7 @@ def sharded(name: str, library: Library) -> str:
 
 @cache
 def shards() -> dict[str, str]:
-    """Return what two processes found."""
+    """Return the results of two processes."""
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, __file__, "--store", f"{folder}/store", "--rank"]
         ranks = [
@@ -951,7 +951,7 @@ def shards() -> dict[str, str]:
 
 
 def one_rank(rank: int, store: str) -> None:
-    """Print what one of two processes finds of each library."""
+    """Print the results of one of two processes for each library."""
     import torch.distributed as dist
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
     from torch.distributed.tensor.experimental import implicit_replication
@@ -980,7 +980,7 @@ def one_rank(rank: int, store: str) -> None:
 
 
 def schemes(name: str, library: Library) -> str:
-    """Scale frequencies, and hold them against the papers' (of the vectors, or ours)."""
+    """Scale frequencies, and compare them with those of the papers (the test vectors, or ours)."""
     del library
     found = {
         f"{scheme}" if same(theirs, ours) else f"{scheme}*"
@@ -990,7 +990,7 @@ def schemes(name: str, library: Library) -> str:
 
 
 def xpos(name: str, library: Library) -> str:
-    """Turn equal tokens by xPos: keys grow, and scores depend only on the distance."""
+    """Rotate equal tokens by xPos: keys grow, and scores depend only on the distance."""
     if (name, "xPos") not in WAYS:
         return NO
     x = np.broadcast_to(numbers(1, 1, 1, DIM), (1, 1, *SHAPE[2:]))
@@ -1039,19 +1039,19 @@ def reads_config(name: str, library: Library) -> str:
 
 
 def folder_of(module: str) -> Path:
-    """Return where a package or module is, without importing it."""
+    """Return the path of a package or module without importing it."""
     root, *rest = module.split(".")
     found = find_spec(root)
     return Path(next(iter(found.submodule_search_locations))).joinpath(*rest)  # type: ignore[union-attr, arg-type]
 
 
 def sources(library: Library) -> Iterator[Path]:
-    """Yield the files of its whole package."""
+    """Yield all source files of a library's package."""
     return folder_of(next(iter(library.parts)).partition(".")[0]).rglob("*.py")
 
 
 def kernels(name: str, library: Library) -> str:
-    """Count the kernels in the files that are named after the rotary."""
+    """Count the kernels in files whose names mention the rotary."""
     del name
     named = [path for path in sources(library) if re.search(r"rope|rotary", path.name) and "backends" not in path.parts]
     count = sum(path.read_text(encoding="utf-8").count("@triton.jit") for path in named if "rope_any" not in path.parts)
@@ -1059,7 +1059,7 @@ def kernels(name: str, library: Library) -> str:
 
 
 def models(name: str, library: Library) -> str:
-    """Count the files of models that speak of a rotary."""
+    """Count the model files that mention a rotary."""
     if name == "x-transformers":
         return "1"  # all of it
     root = folder_of(next(iter(library.parts)).partition(".")[0])
@@ -1133,12 +1133,12 @@ SLOW = {"ONNX", "DTensor", "arrays of"}
 
 
 def installed(library: Library) -> bool:
-    """Return whether a library is here."""
+    """Whether a library is installed."""
     return find_spec(next(iter(library.parts)).partition(".")[0]) is not None
 
 
 def cell(name: str, feature: str, probe: Probe) -> str:
-    """Return what is found of a library, or what was read."""
+    """Return a cell of the table: a probe's result for a library, or a fact from its source."""
     return READ.get((name, feature)) or probe(name, LIBRARIES[name])
 
 
@@ -1157,7 +1157,7 @@ def tables() -> Iterator[str]:
 
 
 def main() -> None:
-    """Try all, and print the tables; or do a part of it, as a process of its own."""
+    """Run all probes and print the tables, or run a part as a subprocess."""
     parser = making.parser(__doc__, WRITTEN)
     parser.add_argument("--only", choices=LIBRARIES, metavar="NAME", help="make the rows of this library alone anew")
     own = parser.add_argument_group("for processes that this script starts")

@@ -15,7 +15,7 @@ WRITTEN = making.DOCS / "forms_table.md"
 
 
 class Form(NamedTuple):
-    """A form of configs: its name, an example, and what is added to it, of which each key alone tells the form."""
+    """A form of configs: its name, an example, and extra keys, each of which identifies the form."""
 
     name: str
     example: dict[str, Any]
@@ -56,7 +56,7 @@ FORMS = (
 
 
 def read(config: dict[str, Any]) -> tuple[str, str]:
-    """Return the pairing of a config, or that it is refused, and of which model it is, or why it is refused."""
+    """Return (pairing or "refused", model or reason) for a config."""
     try:
         (told,) = explain(config)
     except ValueError as error:

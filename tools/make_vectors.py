@@ -93,7 +93,7 @@ def ntk_by_parts(f: list[Any], *, factor: float, original_length: int, **_: Any)
 
 
 def yarn(f: list[Any], *, base: float, factor: Any, original_length: int, truncate: bool = True) -> list[Any]:
-    """YaRN as its authors' code has it: the ramp runs between the indices that turn 32 times and once."""
+    """YaRN as its authors' code has it: the ramp is between the pair indices with 32 turns and one turn."""
     d = 2 * len(f)
     low, high = (d * mp.log(original_length / (2 * mp.pi * n)) / (2 * mp.log(base)) for n in (32, 1))
     if truncate:
@@ -131,7 +131,7 @@ def llama3(f: list[Any], *, factor: float, original_length: int, **options: Any)
 
 
 def proportional(f: list[Any], *, proportion: float, **_: Any) -> list[Any]:
-    """p-RoPE: the slowest pairs stand still."""
+    """p-RoPE: the slowest frequencies are 0."""
     return [g if i < proportion * len(f) else mp.mpf(0) for i, g in enumerate(f)]
 
 
@@ -141,7 +141,7 @@ def resonance(f: list[Any], **_: Any) -> list[Any]:
 
 
 def clipped(x: Any) -> Any:
-    """Return x, held between 0 and 1."""
+    """Clip x to the range from 0 to 1."""
     return min(max(x, mp.mpf(0)), mp.mpf(1))
 
 
@@ -170,7 +170,7 @@ def factor_of(scheme: str, parameters: dict[str, Any]) -> Any:
 
 
 def rows_of(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any]]:
-    """Return one row for each axis: which pairs turn with it, and how fast."""
+    """Return one row of frequencies for each axis."""
     f = ramp(HEAD_DIM, base)
     n = len(f)
     if axes == "axial":  # a ramp for each axis, side by side
@@ -226,7 +226,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def turned(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
-    """Return x with features `gap` apart turned as one complex number, the next pair `step` features on."""
+    """Rotate pairs of features i and i + `gap` as complex numbers; pairs begin `step` features apart."""
     rows = [[mp.mpf(number) for number in row] for row in x.tolist()]
     for row, turn in zip(rows, table, strict=True):
         for pair, z in enumerate(turn):
@@ -253,7 +253,7 @@ def members() -> Iterator[tuple[str, bytes]]:
 
 
 def npy(array: Any) -> bytes:
-    """Return an array in NumPy's format, version 1.0, with no room to grow in its header."""
+    """Return an array in NumPy's format, version 1.0, with an unpadded header."""
     data = np.asarray(array)
     data = data.astype(data.dtype.newbyteorder("<"))
     about = {"descr": data.dtype.str, "fortran_order": False, "shape": data.shape}
@@ -263,7 +263,7 @@ def npy(array: Any) -> bytes:
 
 
 def write(path: Path) -> None:
-    """Write the archive, with no times in it and nothing compressed."""
+    """Write the archive uncompressed and without timestamps."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members():
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -16,7 +16,7 @@ def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
 
 
 def told(missing: Collection[str], *, write: bool) -> None:
-    """Name the libraries that are missing. Without them nothing is written, so that no row is lost."""
+    """Report missing libraries and return whether to write: without them nothing is written, so that no row is lost."""
     if missing:
         said = f"missing: {', '.join(sorted(missing, key=str.lower))}"
         if write:
@@ -25,7 +25,7 @@ def told(missing: Collection[str], *, write: bool) -> None:
 
 
 def show(text: str, file: Path, *, write: bool) -> None:
-    """Print what was made, and write it if that was asked for."""
+    """Print the text; write it to the file if `--write` is given."""
     print(text)
     if write:
         file.write_text(f"{text}\n", encoding="utf-8")

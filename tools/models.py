@@ -1,5 +1,5 @@
 """
-Print what is known of each text model by its `model_type`, as a table: `models_table.md`.
+Print the facts on each text model by its `model_type`, as a table: `models_table.md`.
 
     python tools/models.py                                 # prints the table
     python tools/models.py --write                         # and writes models_table.md

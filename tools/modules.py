@@ -1,10 +1,10 @@
 """
-Read what each module of the package is for and what it imports, and print this as a table: `modules_table.md`.
+Print the purpose and the imports of each module of the package as a table: `modules_table.md`.
 
     python tools/modules.py                                # prints the table
     python tools/modules.py --write                        # and writes modules_table.md
 
-The purpose is the first line of the docstring. `tests/test_house.py` holds the imports to the laws of `design.md`.
+The purpose is the first line of the docstring. `tests/test_house.py` checks the imports by the rules of `design.md`.
 """
 
 import ast
@@ -23,13 +23,13 @@ class Module(NamedTuple):
 
     tree: ast.Module
     now: set[str]
-    """What is imported together with it."""
+    """Modules that are imported with it."""
     later: set[str]
-    """What its functions import when they are called, and what is imported for type checkers alone."""
+    """Modules that its functions import when called, or that only type checkers import."""
 
 
 def imported(node: ast.AST, *, later: bool = False) -> Iterator[tuple[str, bool]]:
-    """Yield the full name of all that code imports, and whether that happens later than the import of the code."""
+    """Yield (full name, whether it is imported later than the code itself) for all imports of code."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, later) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

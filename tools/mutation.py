@@ -1,5 +1,5 @@
 """
-Mutation testing: whether some test fails when a line of the library is changed.
+Mutation testing: check that some test fails when a line of the library is changed.
 
 ``python tools/mutation.py --sample 200 --seed 0`` changes one place at a time in the functions of `ROOMS`, and runs the
 tests of the room that call the function, the quick ones first, until one fails: of those that need NumPy, or
@@ -87,7 +87,7 @@ NEIGHBOURS: dict[type, type] = {
 
 
 class Mutant(NamedTuple):
-    """One change: where, what, and the code of the function with it."""
+    """One change: its place, its description, and the changed code of the function."""
 
     room: str
     function: str
@@ -119,7 +119,7 @@ def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
 
 
 def is_text(node: ast.AST) -> bool:
-    """Whether a node says what is wrong, what a function does, or what is so anyway: the strictness of a zip."""
+    """Whether a node is an error text, a docstring or redundant (the strictness of a zip), which is not mutated."""
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "msg"
     if isinstance(node, ast.Expr):
@@ -181,7 +181,7 @@ def file_of(room: str) -> Path:
 
 
 def mutants(room: str) -> Iterator[Callable[[], Mutant]]:
-    """Yield what makes each mutant of a room."""
+    """Yield a function that makes each mutant of a room."""
     file = file_of(room)
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for name, path in functions(tree):
@@ -207,7 +207,7 @@ def _made(room: str, file: Path, tree: ast.Module, name: str, place: tuple[Any, 
 
 
 def apply(mutant: Mutant) -> None:
-    """Give a function the code of a mutant, for all who have it."""
+    """Replace the code of a function by a mutant's, for all modules that imported it."""
     target: Any = importlib.import_module(f"rope_any.{mutant.room}")
     for name in mutant.function.split("."):
         target = vars(target)[name]
@@ -264,7 +264,7 @@ class Loop:
         return calling if len(calling) >= FEW else room
 
     def learn(self, items: list[Any]) -> None:
-        """Run the tests without a change, and keep how long each takes and what it calls."""
+        """Run the tests without a change; record the time of each and the functions that it calls."""
         files = {str(file_of(room)): room for room in ROOMS}
 
         def see(frame: FrameType, event: str, _: object) -> None:
@@ -312,7 +312,7 @@ def said(mutant: Mutant) -> str:
 
 
 def main() -> None:
-    """Run what the command line asks for; exit with 1 where less than nine of ten are killed."""
+    """Run the command line; exit with 1 if fewer than nine of ten mutants are killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all by default")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,5 +1,5 @@
 """
-Print the parts of models that rotate beside the text, and those that are refused, as a table: `parts_table.md`.
+Print the parts of models with a rotary besides the text, and refused parts, as a table: `parts_table.md`.
 
     python tools/parts.py                                  # prints the table
     python tools/parts.py --write                          # and writes parts_table.md

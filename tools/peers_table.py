@@ -68,7 +68,7 @@ Json = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """What an engine makes of a config."""
+    """The frequencies and the attention factor of an engine for a config."""
 
     frequencies: Any
     attention_factor: float = 1.0
@@ -82,7 +82,7 @@ class ChangedError(Exception):
 
 
 class Nothing:
-    """Stand in for what an engine imports and its frequencies don't need: it answers False."""
+    """A stub for an import of an engine that its frequencies don't need; it is false."""
 
     def __call__(self, *given: Any, **_: Any) -> Any:
         """Return a class or function as it came, as a decorator; else itself."""
@@ -103,7 +103,7 @@ class Nothing:
         return False
 
     def __mro_entries__(self, _: Any) -> tuple[type]:
-        """Be a module without kernels, where a class derives from it."""
+        """Replace a base class by a torch module without kernels."""
         import torch
 
         class Bare(torch.nn.Module):
@@ -116,7 +116,7 @@ class Nothing:
 
 
 class Alone(MetaPathFinder, Loader):
-    """Find one part of a package as it is, and nothing in place of the rest."""
+    """An import finder: real modules for one part of a package, stubs for the rest."""
 
     def __init__(self, *parts: str) -> None:
         """Name the parts; they are of one package."""
@@ -125,7 +125,7 @@ class Alone(MetaPathFinder, Loader):
         self.root = Path(next(iter(found.submodule_search_locations))) if found else Path()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Find the part, or a stand-in."""
+        """Find a real module of the part, or return a stub."""
         if not f"{name}.".startswith((f"{self.package}.", f"{self.package}_torch.")):
             return None
         if any(f"{name}.".startswith(f"{part}.") for part in self.parts):
@@ -135,13 +135,13 @@ class Alone(MetaPathFinder, Loader):
         return spec
 
     def exec_module(self, module: ModuleType) -> None:
-        """Fill a stand-in."""
+        """Execute a stub module."""
         module.__getattr__ = Nothing().__getattr__  # type: ignore[method-assign]
 
 
 @cache
 def alone(*parts: str) -> ModuleType:
-    """Import the first part of a package without the rest of it, which wants a GPU or compiled parts."""
+    """Import one part of a package with stubs for the rest, which needs a GPU or compiled extensions."""
     sys.meta_path.insert(0, Alone(*parts))
     return importlib.import_module(parts[0])
 
@@ -158,7 +158,7 @@ def halves(turned: Any) -> Reading:
 
 
 def unit() -> np.ndarray[Any, Any]:
-    """Return what turns into cosines in the first half and sines in the second."""
+    """Return an input whose rotation has cosines in the first half and sines in the second."""
     return np.repeat(np.float32([1, 0]), DIM // 2)
 
 
@@ -171,7 +171,7 @@ def llama(rope: Json, **config: Any) -> Any:
 
 
 def by_transformers(rope: Json, length: int | None = None, **config: Any) -> Reading:
-    """Ask transformers."""
+    """Return the reading of transformers."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     found, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](llama(rope, **config), seq_len=length)
@@ -206,7 +206,7 @@ def from_cache(rope: Any) -> Reading:
 
 
 def from_call(rope: Any, *positions: int, first: int = 1) -> Reading:
-    """Read what a rope of vLLM or SGLang makes of position 1, or another, in a call with others."""
+    """Return the reading from a call of a rope of vLLM or SGLang, at position 1 or another."""
     import torch
 
     q = torch.from_numpy(unit()).repeat(1 + len(positions), 1)
@@ -214,17 +214,17 @@ def from_call(rope: Any, *positions: int, first: int = 1) -> Reading:
 
 
 def by_vllm(rope: Json, **options: int) -> Reading:
-    """Ask vLLM."""
+    """Return the reading of vLLM."""
     return from_cache(vllm_rope(rope, **options))
 
 
 def by_sglang(rope: Json, **options: int) -> Reading:
-    """Ask SGLang."""
+    """Return the reading of SGLang."""
     return from_cache(sglang_rope(rope, **options))
 
 
 def by_mlx(rope: Json, length: int = 2, positions: int = TRAINED) -> Reading:
-    """Ask mlx-lm for so many tokens at once."""
+    """Return the reading of mlx-lm for a number of tokens in one call."""
     import mlx.core as mx
     from mlx_lm.models.rope_utils import initialize_rope
 
@@ -234,7 +234,7 @@ def by_mlx(rope: Json, length: int = 2, positions: int = TRAINED) -> Reading:
 
 
 def by_keras(**options: Any) -> Reading:
-    """Ask keras-hub."""
+    """Return the reading of keras-hub."""
     from keras_hub.layers import RotaryEmbedding
 
     out = RotaryEmbedding(max_wavelength=BASE, scaling_factor=FACTOR, **options)(np.tile(unit(), (1, 2, 1)))
@@ -242,7 +242,7 @@ def by_keras(**options: Any) -> Reading:
 
 
 def by_litgpt(**options: Any) -> Reading:
-    """Ask LitGPT."""
+    """Return the reading of LitGPT."""
     from litgpt.model import build_rope_cache
 
     extra = {"factor": FACTOR} | options
@@ -250,14 +250,14 @@ def by_litgpt(**options: Any) -> Reading:
 
 
 def by_torchtune(**options: Any) -> Reading:
-    """Ask torchtune."""
+    """Return the reading of torchtune."""
     ropes = alone("torchtune.models.llama3_1._position_embeddings")
     given = {"max_seq_len": 2, "base": int(BASE), "scale_factor": FACTOR, "old_context_len": TRAINED} | options
     return read(*ropes.Llama3ScaledRoPE(DIM, **given).cache[1].T)
 
 
 def by_transformer_engine(length: int) -> Reading:
-    """Ask TransformerEngine."""
+    """Return the reading of TransformerEngine."""
     import torch
 
     ropes = alone("transformer_engine.pytorch.attention.rope")
@@ -268,7 +268,7 @@ def by_transformer_engine(length: int) -> Reading:
 
 
 def by_diffusers(**options: float) -> Reading:
-    """Ask diffusers."""
+    """Return the reading of diffusers."""
     from diffusers.models.embeddings import get_1d_rotary_pos_embed
 
     out = get_1d_rotary_pos_embed(DIM, np.arange(2), theta=BASE, **options)[1]
@@ -276,7 +276,7 @@ def by_diffusers(**options: float) -> Reading:
 
 
 def by_rotary_embedding_torch(*, interpolate: float = 1.0, rescale: float = 1.0) -> Reading:
-    """Ask rotary-embedding-torch."""
+    """Return the reading of rotary-embedding-torch."""
     from rotary_embedding_torch import RotaryEmbedding
 
     rope = RotaryEmbedding(DIM, theta=BASE, interpolate_factor=interpolate, theta_rescale_factor=rescale)
@@ -284,7 +284,7 @@ def by_rotary_embedding_torch(*, interpolate: float = 1.0, rescale: float = 1.0)
 
 
 def by_x_transformers(*, interpolate: float = 1.0, rescale: float = 1.0) -> Reading:
-    """Ask x-transformers."""
+    """Return the reading of x-transformers."""
     from x_transformers.x_transformers import RotaryEmbedding
 
     rope = RotaryEmbedding(DIM, base=BASE, interpolation_factor=interpolate, base_rescale_factor=rescale)
@@ -295,12 +295,12 @@ LUCIDRAINS = {"rotary-embedding-torch": by_rotary_embedding_torch, "x-transforme
 
 
 def by_lucidrains(**options: float) -> dict[str, Reading]:
-    """Ask both libraries of one author."""
+    """Return the readings of both libraries of one author."""
     return {package: by(**options) for package, by in LUCIDRAINS.items()}
 
 
 def by_ggml(attn_factor: float = 1.0) -> Reading:
-    """Ask ggml, through C."""
+    """Return the reading of ggml, called through C."""
     c, i, f, p = ctypes, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
     folder = Path(str(find_spec("libggml").origin)).parent / "lib64"  # type: ignore[union-attr]
     base, cpu = (c.CDLL(str(folder / f"libggml-{name}.so"), c.RTLD_GLOBAL) for name in ("base", "cpu"))
@@ -369,7 +369,7 @@ def longrope(length: int) -> Reading:
 
 
 def ratios(theirs: Reading, ours: Reading) -> tuple[float, float]:
-    """Return the least and the largest ratio of frequencies, where either turns."""
+    """Return the smallest and largest ratio of frequencies, where one of them is not 0."""
     a, b = np.asarray(theirs.frequencies, dtype=np.float64), np.asarray(ours.frequencies)
     turning = (a != 0) | (b != 0)
     found = a[turning] / b[turning]
@@ -377,13 +377,13 @@ def ratios(theirs: Reading, ours: Reading) -> tuple[float, float]:
 
 
 def same(theirs: Reading, ours: Reading) -> bool:
-    """Return whether two readings agree."""
+    """Whether two readings agree."""
     least, most = ratios(theirs, ours)
     return max(abs(least - 1), abs(most - 1), abs(theirs.attention_factor / ours.attention_factor - 1)) < CLOSE
 
 
 def differing(ours: Reading, *theirs: Reading) -> str:
-    """Say in numbers how readings differ from ours; they must, and all alike."""
+    """Describe in numbers how readings differ from ours; raise unless all differ in the same way."""
     said = set()
     for reading in theirs:
         least, most = ratios(reading, ours)
@@ -398,7 +398,7 @@ def differing(ours: Reading, *theirs: Reading) -> str:
 
 
 def claim(*truths: bool) -> None:
-    """Refuse a row that no longer holds."""
+    """Raise if the claim of a row is no longer true."""
     if not all(truths):
         raise ChangedError
 
@@ -443,12 +443,12 @@ ROWS: list[Row] = []
 
 
 def noted(scheme: str, engine: str, does: str, size: str, source: str) -> None:
-    """Note what was read, and where."""
+    """Record a reading and its position."""
     ROWS.append(Row(scheme, (engine,), does, size, source))
 
 
 def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], None]:
-    """Note a function that runs engines and says how large the difference is."""
+    """Register a function that runs engines and returns the size of the difference."""
     return lambda size: ROWS.append(Row(scheme, engines, does, size))
 
 

@@ -1,5 +1,5 @@
 """
-Measure the largest error of cos and sin, ours and that of others: `precision_table.md`.
+Measure the largest error of cos and sin of our tables and others: `precision_table.md`.
 
 In an environment with the libraries to measure::
 
@@ -79,7 +79,7 @@ def wide_numpy(positions: Numbers, frequencies: Row, _: str) -> tuple[Numbers, N
 
 
 def others() -> Iterator[Way]:
-    """Yield what ours is compared with."""
+    """Yield the other ways to compute a table."""
     yield Way("float32 product, NumPy", narrow_numpy, ours=False, float64=True)
     if installed("PyTorch"):
         yield Way("float32 product, PyTorch", narrow_torch, ours=False, float64=True)
@@ -90,14 +90,14 @@ def others() -> Iterator[Way]:
 
 
 class Mode(NamedTuple):
-    """How a library is run: in which setting, and by which compiler of its own."""
+    """How to run a library: a setting and its compiler."""
 
     setting: Callable[[], AbstractContextManager[Any]] = nullcontext
     compiled: Callable[[Any], Any] = lambda function: function
 
 
 def modes(name: str, lib: Library) -> dict[str, Mode]:
-    """Return the ways to run a library, by what to add to its name."""
+    """Return the modes of a library by the suffix of its name."""
     if name == "PyTorch":
         return {"": Mode(), ", torch.compile": Mode(compiled=partial(lib.module.compile, fullgraph=True))}
     if name == "JAX":
@@ -147,7 +147,7 @@ def our_ways(name: str, lib: Library) -> Iterator[Way]:
 
 
 class Exact(NamedTuple):
-    """Cosine and sine, each as a float64 and what it leaves; ``(positions, pairs)``."""
+    """Cosine and sine, each as a float64 and its remainder; ``(positions, pairs)``."""
 
     cos: tuple[Numbers, Numbers]
     sin: tuple[Numbers, Numbers]
@@ -170,7 +170,7 @@ def sample(kind: str, magnitude: int) -> Numbers:
 
 @cache
 def exact(kind: str, magnitude: int, frequencies: Row) -> Exact:
-    """Return what 60 digits say of a sample."""
+    """Return the exact cosines and sines of a sample, by 60 digits."""
     positions = sample(kind, magnitude)
     cells = np.empty((4, len(positions), len(frequencies)))
     mp = mpmath.MPContext()
@@ -194,7 +194,7 @@ def largest_error(found: tuple[Numbers, Numbers], truth: Exact) -> float:
 
 
 def shown(x: float) -> str:
-    """Return two digits, rounded up: a table of errors must not flatter."""
+    """Return two digits, rounded up: so that the table does not understate errors."""
     digits = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(x)
     return f"{digits:.1f}" if x >= 1 else f"{digits:.1e}"
 
@@ -215,7 +215,7 @@ def measured(ways: list[Way], kind: str, base: float, *, dtype: str = "float32",
 
 
 def missing() -> set[str]:
-    """Return the libraries that the file has rows of, and that are not here, or have no device here."""
+    """Return the libraries with rows in the file that are not installed here, or have no device."""
     rows = re.findall(r"\| rope_any, ([^,]+),", WRITTEN.read_text(encoding="utf-8"))
     return {name for name in rows if (lib := installed(name)) is None or not devices(name, lib)}
 

@@ -1,5 +1,5 @@
 """
-Replace what turns in small random models of transformers, and measure their errors: `replace_table.md`.
+Replace the rotary of small random models of transformers, and measure their errors: `replace_table.md`.
 
 In an environment with torch, transformers and what the tests need::
 
@@ -47,7 +47,7 @@ def errors() -> Iterator[str]:
 
 
 def in_bfloat16() -> Iterator[str]:
-    """Yield a row for each architecture in bfloat16 that turns by `rotate`: root mean square errors near."""
+    """Yield a row for each architecture in bfloat16 that calls `rotate`: root mean square errors."""
     yield "| model type | before | after | after ÷ before |"
     yield "| --- | --- | --- | --- |"
     for name in sorted(tests.ALL):
@@ -65,7 +65,7 @@ def rms(found: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def medians(*calls: Callable[[], object], times: int) -> list[float]:
-    """Return how long each call takes, in seconds: medians of calls in turn. The first compiles, and gets memory."""
+    """Return the median time of each call in seconds; calls alternate. The first, untimed ones compile and allocate."""
     taken: list[list[float]] = [[] for _ in calls]
     with torch.no_grad():
         for turn in range(times + 1):
@@ -108,7 +108,7 @@ def row(what: str, taken: list[float]) -> str:
 
 
 def prefill(dtype: torch.dtype, *, compiled: bool) -> list[float]:
-    """Return how long a prefill takes before and after, in seconds."""
+    """Return the time of a prefill before and after, in seconds."""
     config = transformers.LlamaConfig(
         hidden_size=1024,
         intermediate_size=2816,
@@ -136,7 +136,7 @@ def speeds() -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure what is asked for, and print it."""
+    """Run the measurements of the options, and print them."""
     parser = making.parser(__doc__, WRITTEN)
     other = parser.add_mutually_exclusive_group()
     other.add_argument(

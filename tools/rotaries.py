@@ -1,5 +1,5 @@
 """
-The rotaries of other libraries, each behind one call: what `verify_peers.py` and `comparison_table.py` run.
+Call the rotaries of other libraries by one interface, for `verify_peers.py` and `comparison_table.py`.
 
 A function is named as its library is. It makes a rotary for heads of `dim` features, with the options that the
 library has, and returns ``turn(x, positions)``: x is ``(batch, heads, seq, dim)``, positions are ``(seq,)``, or
@@ -51,13 +51,13 @@ def rope_any(
     inverse: bool = False,
     in_place: bool = False,
 ) -> Turn:
-    """Turn by this library."""
+    """Rotate by this library."""
     rope = ra.Rope(ra.frequencies(rotary_dim or dim, base=base), pairing=pairing)  # type: ignore[arg-type]
     return lambda x, positions: rope.apply(x, positions, inverse=inverse, out=x if in_place else None)
 
 
 def llama_rotary(dim: int, base: float = BASE, length: int = TABLE, **rope: Any) -> Any:
-    """Return what makes tables in transformers."""
+    """Return the module that makes tables in transformers."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -76,7 +76,7 @@ def transformers(
     model: str = "llama",
     function: str = "apply_rotary_pos_emb",
 ) -> Turn:
-    """Turn as a model of transformers does; where not all features turn, as GPT-NeoX."""
+    """Rotate as a model of transformers does; partial rotary as in GPT-NeoX."""
     model = "gpt_neox" if rotary_dim else model
     apply = getattr(import_module(f"transformers.models.{model}.modeling_{model}"), function)
     table = llama_rotary(rotary_dim or dim, base)
@@ -84,7 +84,7 @@ def transformers(
 
 
 def gptj(dim: int, /, *, length: int = TABLE) -> Turn:
-    """Turn as GPT-J of transformers does, by a table for all positions that the model has."""
+    """Rotate as GPT-J of transformers does, by a table of all positions of the model."""
     from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
 
     table = create_sinusoidal_positions(length, dim)
@@ -97,7 +97,7 @@ def gptj(dim: int, /, *, length: int = TABLE) -> Turn:
 
 
 def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
-    """Turn by rotary-embedding-torch, at positions."""
+    """Rotate by rotary-embedding-torch, at positions."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
     rope = RotaryEmbedding(rotary_dim or dim, theta=base)
@@ -105,7 +105,7 @@ def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None
 
 
 def lucidrains_from(dim: int, /) -> Turn:
-    """Turn by rotary-embedding-torch as it is called most, from an offset on."""
+    """Rotate by rotary-embedding-torch as it is usually called, from an offset on."""
     from rotary_embedding_torch import RotaryEmbedding
 
     rope = RotaryEmbedding(dim)
@@ -113,7 +113,7 @@ def lucidrains_from(dim: int, /) -> Turn:
 
 
 def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
-    """Turn by x-transformers."""
+    """Rotate by x-transformers."""
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
     rope = RotaryEmbedding(rotary_dim or dim, base=base)
@@ -121,7 +121,7 @@ def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = 
 
 
 def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
-    """Turn by torchtune."""
+    """Rotate by torchtune."""
     ropes = alone("torchtune.modules.position_embeddings")
     rope = ropes.RotaryPositionalEmbeddings(dim, max_seq_len=length, base=int(base))
 
@@ -138,7 +138,7 @@ def flash_rotary() -> Any:
 
 
 def anywhere() -> Any:
-    """Let flash-attention ask for the device of a tensor that is on a CPU."""
+    """Make flash-attention accept the device of a CPU tensor."""
     import torch
 
     return nullcontext() if torch.cuda.is_available() else patch.object(torch.cuda, "device", lambda _: nullcontext())
@@ -155,7 +155,7 @@ def flash_attention(
     in_place: bool = False,
     length: int = TABLE,
 ) -> Turn:
-    """Turn by the kernel of flash-attention, and the table of its module; backwards, by what its gradient calls."""
+    """Rotate by the kernel of flash-attention and the table of its module; its gradient for the inverse."""
     ropes = flash_rotary()
     rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
 
@@ -171,7 +171,7 @@ def flash_attention(
 
 
 def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_place: bool = False) -> Turn:
-    """Turn by the kernel of Liger and the table of transformers."""
+    """Rotate by the kernel of Liger and the table of transformers."""
     from liger_kernel.transformers.rope import liger_rotary_pos_emb
 
     table = llama_rotary(rotary_dim or dim, base)
@@ -184,7 +184,7 @@ def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_
 
 
 def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: str = "apply_rope") -> Turn:
-    """Turn by LitGPT."""
+    """Rotate by LitGPT."""
     from litgpt import model
 
     apply, tables = getattr(model, function), model.build_rope_cache(length, dim, base=int(base))
@@ -192,7 +192,7 @@ def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: st
 
 
 def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
-    """Turn a sequence from 0 on, which is all that equinox does, and take the tokens that were asked for."""
+    """Rotate a sequence from position 0 on, the only way of equinox, and return the requested tokens."""
     import jax
     import jax.numpy as jnp
     from equinox.nn import RotaryPositionalEmbedding
@@ -207,7 +207,7 @@ def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
 
 
 def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> Turn:  # noqa: ARG001  # x says it
-    """Turn by keras-hub."""
+    """Rotate by keras-hub."""
     from keras_hub.layers import RotaryEmbedding
 
     rope = RotaryEmbedding(sequence_axis=2, max_wavelength=base, dtype=dtype)
@@ -215,7 +215,7 @@ def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> T
 
 
 def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> Turn:
-    """Turn by timm along one axis: it has the frequencies, and makes angles for grids only."""
+    """Rotate by timm along one axis: it has the frequencies, but makes angles for grids only."""
     import torch
 
     ropes, half = alone("timm.layers.pos_embed_sincos"), pairing == "half"
@@ -230,7 +230,7 @@ def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> Turn:
 
 
 def diffusers(dim: int, /, *, base: float = BASE, pairing: str = "interleaved", freqs_dtype: str = "float32") -> Turn:
-    """Turn by diffusers; frequencies of float64 are those of Flux."""
+    """Rotate by diffusers; float64 frequencies as in Flux."""
     import torch
     from diffusers.models.embeddings import apply_rotary_emb, get_1d_rotary_pos_embed
 
@@ -249,7 +249,7 @@ def diffusers(dim: int, /, *, base: float = BASE, pairing: str = "interleaved", 
 
 
 def mlx(dim: int, /, *, base: float = BASE, pairing: str = "half", rotary_dim: int | None = None) -> Turn:
-    """Turn by ``mlx.nn.RoPE``, from an offset on."""
+    """Rotate by ``mlx.nn.RoPE``, from an offset on."""
     from mlx.nn import RoPE
 
     rope = RoPE(rotary_dim or dim, traditional=pairing == "interleaved", base=base)

@@ -1,5 +1,5 @@
 """
-Find what installed transformers and diffusers read of configs around rotary, and classify it: `rotary_keys_table.md`.
+Classify the config keys around rotary that transformers and diffusers read: `rotary_keys_table.md`.
 
     python tools/rotary_keys.py                            # prints the table
     python tools/rotary_keys.py --write                    # and writes rotary_keys_table.md
@@ -149,7 +149,7 @@ def marked(tree: ast.AST) -> set[ast.AST]:
 
 
 def is_module(value: ast.AST) -> bool:
-    """Whether a value is a layer of a model, whose sizes are nothing to those who use it."""
+    """Whether a value is a layer of a model, whose sizes don't matter to its callers."""
     return isinstance(value, ast.Call) and last_name(value.func)[:1].isupper() and not speaks(last_name(value.func))
 
 
@@ -292,7 +292,7 @@ class Row(NamedTuple):
 
 
 def classified(document: str) -> dict[str, dict[str, Row]]:
-    """Return the classification that a document holds, by library and name; refuse a name that stands twice."""
+    """Return the classification that a document holds, by library and name; raise if a name occurs twice."""
     found: dict[str, dict[str, Row]] = {}
     for library, kinds in tomllib.loads(document).items():
         rows = found.setdefault(library, {})
@@ -327,7 +327,7 @@ def answer(name: str) -> str:
 
 
 def examples(where: set[str]) -> str:
-    """Return where a name is read: up to three places, and how many more."""
+    """Return up to three places where a name is read, and the number of others."""
     first = ", ".join(sorted(where)[:3])
     return f"{first} and {len(where) - 3} more" if len(where) > 3 else first
 
@@ -350,7 +350,7 @@ def table(found: Mapping[str, Mapping[str, set[str]]], known: Mapping[str, Mappi
 
 
 def main() -> None:
-    """Print the table, or what has changed."""
+    """Print the table, or the differences."""
     parser = making.parser(__doc__, WRITTEN)
     parser.add_argument(
         "--check", action="store_true", help="print new and gone names alone; status 1 if there are any"

@@ -1,5 +1,5 @@
 """
-What eight devices of one process do for `test_sharded`: the compiled programs send nothing, and shards stay theirs.
+Run the cases of `test_sharded` on eight JAX devices: compiled programs send nothing and keep the shardings.
 
 ``python tools/sharded_jax.py`` prints what failed, by the names of the cases, as JSON.
 """
@@ -66,7 +66,7 @@ def random(*shape):
 
 
 def all_positions(mesh, layout, rope):
-    """Yield everything that may stand for positions: the sharded form and the whole one."""
+    """Yield each form of positions, sharded and unsharded."""
     batch, _, seq, _ = LAYOUTS[layout]
     count = 1 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     ends = () if count == 1 else (count,)
@@ -147,7 +147,7 @@ def gradients(kind, layout):
 
 @case(*product(KINDS, ("zigzag", "chunks")))
 def shard_map(kind, order):
-    """Each device counts where its own tokens stand."""
+    """Compute the positions of the local tokens on each device."""
     mesh, rope, whole, zigzag = mesh_of(kind, "seq"), ROPES["half"], random(*SHAPE), order == "zigzag"
     held = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
 

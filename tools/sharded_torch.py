@@ -1,5 +1,5 @@
 """
-What each rank does for `test_sharded`: the same calls on sharded and on whole tensors, and nothing may be sent.
+Run the cases of `test_sharded` on torch ranks: equal results on sharded and whole tensors, without communication.
 
 ``python tools/sharded_torch.py FOLDER RANKS...`` starts groups of so many ranks, one group after the other, and prints
 what failed in each rank of each group, by the names of the cases, as JSON.
@@ -83,7 +83,7 @@ def silence():
 
 
 def agree(got, wanted, placements):
-    """Hold a sharded result against a whole one: its shards, its layout, and that it can be put together."""
+    """Compare a sharded result with a whole one: shards, layout, and the full tensor."""
     assert type(got) is DTensor
     assert got.shape == wanted.shape
     assert got.dtype == wanted.dtype
@@ -95,12 +95,12 @@ def agree(got, wanted, placements):
 
 
 def along(placements, axes):
-    """Return how what runs along these axes of x is sharded, when x is sharded so."""
+    """Return the placements of an array along these axes of x, for placements of x."""
     return tuple(Shard(axes.index(p.dim)) if p.is_shard() and p.dim in axes else Replicate() for p in placements)
 
 
 def all_positions(rope, shape, placements, seq=2):
-    """Yield everything that may stand for positions: the sharded form and the whole one."""
+    """Yield each form of positions, sharded and unsharded."""
     batch, tokens = shape[0], shape[seq]
     count = 1 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     ends = () if count == 1 else (count,)
@@ -523,12 +523,12 @@ def run_all(rank, ranks, folder):
 
 
 def told(folder, ranks, rank):
-    """Return the file in which a rank says what failed; through a pipe, many failures would wait for a reader."""
+    """Return the file for the failures of a rank; a full pipe would block the rank."""
     return folder / f"{rank} of {ranks}.json"
 
 
 def main(folder, *groups):
-    """Run the cases in groups of ranks, which are forked where that can be: torch is imported once for all of them."""
+    """Run the cases in groups of ranks, forked if possible, so that torch is imported once."""
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
     failed, folder = {}, Path(folder)

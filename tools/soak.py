@@ -1,5 +1,5 @@
 """
-A soak: random calls of every kind on every library, each against arithmetic of its own, while memory is watched.
+Soak test: random calls of every kind on every library, each checked by separate arithmetic, while memory is watched.
 
 ``python tools/soak.py --calls 1000000 --seed 0`` counts from ``--first`` on, and a call that fails says its number: the
 same seed and ``--first N --calls 1`` make it again. An interrupt (Ctrl-C) ends it with the figures so far. Exits with 1
@@ -61,7 +61,7 @@ HAS_NUMBA = find_spec("numba") is not None
 
 @dataclass
 class Case:
-    """One call: where it runs, and what it draws its form and its numbers from."""
+    """One call: its library and device, and the random generator for its form and numbers."""
 
     lib: Library
     form: random.Random
@@ -86,7 +86,7 @@ class Case:
 
 @dataclass
 class View:
-    """An array of a library, what it is a view of, and the same on the host."""
+    """An array of a library, its base array, and its data on the host."""
 
     array: Any
     base: Any
@@ -172,7 +172,7 @@ def integers(case: Case, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.ndarray]:
-    """Return positions as a caller may give them, and what their exact values then are."""
+    """Return positions in one of the accepted forms, and their exact values."""
     lib = case.lib
     if case.rarely(0.35) and values.size and (values.ndim or not real):
         return values.tolist(), values
@@ -226,7 +226,7 @@ def tokens_at(case: Case, shape: tuple[int, ...], seq: int, axes: int | None, *,
 
 
 def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
-    """Return ``(..., seq, pairs)`` of a table as it broadcasts to an x whose tokens stand along axis `seq`."""
+    """Reshape a table ``(..., seq, pairs)`` to broadcast to an x with its tokens along axis `seq`."""
     leading = values.shape[:-2]
     whole = values.reshape(*leading, *(1,) * (ndim - 2 - len(leading)), *values.shape[-2:])
     return np.moveaxis(whole, -2, seq)
@@ -262,7 +262,7 @@ def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start:
 def expected(
     x: np.ndarray, table: Table, pairing: str, start: int, blocks: int, unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return x turned, and by how much it may err before it is rounded to the dtype of x."""
+    """Return the rotated x, and its largest error before it is rounded to the dtype of x."""
     x = x.astype(np.float64)
     want = turned(x, table.cos, table.sin, pairing, start, blocks)
     # |a| + |b| of each pair, at both of its features, times what is wrong with the table and three roundings
@@ -283,7 +283,7 @@ def _by_row(each: np.ndarray) -> np.ndarray:
 
 
 def out_like(case: Case, x: View, dtype: str) -> View | None:
-    """Return somewhere to write: nowhere, x itself, or an array of a layout of its own."""
+    """Return a value for `out`: None, x itself, or an array of another layout."""
     if not case.lib.writes or case.rarely(0.5):
         return None
     if x.writes and case.rarely(0.5):
@@ -293,7 +293,7 @@ def out_like(case: Case, x: View, dtype: str) -> View | None:
 
 
 def written(case: Case, out: View | None, got: Any) -> None:
-    """See that the result is in `out`, and that nothing beside it was written."""
+    """Check that the result is in `out`, and that no memory around it was written."""
     if out is None:
         return
     assert got is out.array
@@ -340,12 +340,12 @@ def call_table(case: Case) -> float:
 
 
 def takes_fused(case: Case) -> bool:
-    """Return whether to make a table fused where that compiles nothing new for a shape."""
+    """Whether to make a table with ``fused=True``: only if it compiles nothing new for the shape."""
     return case.lib.name in {"numpy", "torch-cpu"} and HAS_NUMBA and case.rarely(0.5)
 
 
 def call_consecutive(case: Case) -> float:
-    """``Rope.table`` of so many positions from one on, as a range or an array; and the last row of it alone."""
+    """``Rope.table`` of consecutive positions, as a range or an array; also the last row alone."""
     lib, (given_frequencies, rows) = case.lib, recipe(case)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None
     count = case.one_of(0, 1, 2, 63, 64, 65, case.form.randrange(300))
@@ -462,7 +462,7 @@ def call_rope(case: Case) -> float:
 
 
 def call_reposition(case: Case) -> float:
-    """``Rope.reposition`` of keys that need not have been turned at all: it is linear."""
+    """``Rope.reposition`` of any arrays as keys: it is linear, so they need not be rotated before."""
     lib = case.lib
     given_frequencies, rows = recipe(case, fastest=TURN)
     axes = len(rows) if isinstance(given_frequencies[0], tuple) else None

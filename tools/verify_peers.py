@@ -6,8 +6,8 @@ In the environment that `comparison.md` describes::
     python tools/verify_peers.py                            # prints the table
     python tools/verify_peers.py --write                    # and writes verify_peers.md
 
-It takes four minutes. Each row is what a command reports; how each library is called is in `rotaries.py`. A
-library that is not installed is named as such, and nothing is written then.
+It takes four minutes. Each row is the report of a command; `rotaries.py` has the call of each library. A
+library that is not installed is reported, and nothing is written then.
 """
 
 import json
@@ -86,14 +86,14 @@ def __getattr__(name: str) -> Turn:
 
 
 def command(name: str, *more: str) -> list[str]:
-    """Return the words of the command that verifies a peer."""
+    """Return the arguments of the command that verifies a peer."""
     one = PEERS[name]
     asked = f"--pairing {one.pairing} --library {ENGINES.get(one.package, 'torch')}{one.more}"
     return ["verify", f"verify_peers:{name}", *asked.split(), *more]
 
 
 def run(words: list[str]) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     program = [sys.executable, "-m", "rope_any", *words]
     quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(  # noqa: S603  # our own words
@@ -110,7 +110,7 @@ def named(package: str) -> str:
 
 
 def line(words: list[str]) -> str:
-    """Return a command as it is typed, in two lines where it would be wider than a page."""
+    """Return a command as text, in two lines if it is wider than a page."""
     whole = f"rope-any {' '.join(words)}"
     return whole if len(whole) <= WIDEST else re.sub(r" (?=--(dtype|longest))", " \\\n    ", whole, count=1)
 
