@@ -42,7 +42,11 @@ from rope_any import _arrays, scaling
 from rope_any.testing import cases
 from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
 
-DIM, PART, WIDE = 64, 16, 128  # features; how many turn where not all do; how many there are where errors are measured
+DIM, PART, WIDE = (
+    64,
+    16,
+    128,
+)  # features of a head; rotated ones of a partial rotary; features where errors are measured
 SHAPE = (2, 3, 8, DIM)  # of x
 RIGHT = 1e-3  # what a float32 angle may err at the positions below; a wrong rotation errs by more
 NEAR, FAR = 100, {"131\u00a0072": 2**17, "1\u00a0048\u00a0576": 2**20}

@@ -29,7 +29,7 @@ LONG = tuple(float(2**i) for i in range(8))
 LENGTH = {"original_length": 4096}
 LONGROPE = {"short_factor": SHORT, "long_factor": LONG} | LENGTH
 
-# name: how the frequencies arise, and where it is not the whole head: head_dim or the first feature that turns
+# name: how the frequencies arise, and for a partial rotary: head_dim or the first rotated feature
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"scheme": "plain"},
     "plain-500000": {"scheme": "plain", "base": 500_000.0},
@@ -207,7 +207,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     frequencies = floats(rows)
     factor = mp.mpf(float(factor))
     n = len(POSITIONS)
-    # in another order on each axis, after all of them stand at 0
+    # in another order on each axis, after all positions are 0
     positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
     table = [[factor * z for z in row] for row in unit_rotations(positions, frequencies)]
     x = features(n, HEAD_DIM)
@@ -267,7 +267,7 @@ def write(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members():
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.create_system, entry.external_attr = 3, 0o644 << 16  # whatever the system it is made on
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # the same on every system
             archive.writestr(entry, data)
 
 

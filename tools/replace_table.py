@@ -153,7 +153,7 @@ def main() -> None:
         print(*speeds(), sep="\n")
         return
     torch.set_num_threads(1)
-    ours.FEW = -1  # let `rotate` turn even these
+    ours.FEW = -1  # use `rotate` even for small arrays
     if given.calls or given.bfloat16:
         print(*(rotations() if given.calls else in_bfloat16()), sep="\n")
         return

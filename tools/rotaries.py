@@ -177,7 +177,7 @@ def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_
     table = llama_rotary(rotary_dim or dim, base)
 
     def turn(x: Any, positions: Any) -> Any:
-        given = x if in_place else x.clone()  # it writes where x lies, if heads stand behind tokens there
+        given = x if in_place else x.clone()  # it writes in place if heads follow tokens in memory
         return liger_rotary_pos_emb(given, x.clone(), *table(x, by_rows(positions)))[0]
 
     return turn

@@ -169,7 +169,7 @@ def main():
     for name, run in CASES.items():
         try:
             run()
-        except Exception:  # noqa: BLE001  # told to pytest, by name
+        except Exception:  # noqa: BLE001  # reported to pytest by name
             failed[name] = traceback.format_exc()
     print(json.dumps(failed))
 

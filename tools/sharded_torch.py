@@ -515,7 +515,7 @@ def run_all(rank, ranks, folder):
     for name in cases_of(ranks):
         try:
             CASES[name]()
-        except Exception:  # noqa: BLE001  # told to pytest, by name
+        except Exception:  # noqa: BLE001  # reported to pytest by name
             failed[name] = traceback.format_exc()
     dist.barrier()
     dist.destroy_process_group()
