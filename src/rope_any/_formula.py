@@ -4,5 +4,5 @@ from typing import Any
 
 
 def rotate_component(a: Any, b: Any, c: Any, s: Any) -> Any:
-    """Return the rotated component a of each pair (a, b), by the cosine c and sine s of an angle."""
+    """Return the rotated a of each pair (a, b), for the cosine c and sine s of an angle."""
     return a * c - b * s
