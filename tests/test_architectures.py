@@ -451,7 +451,7 @@ def test_what_a_config_leaves_unsaid_is_what_its_class_assumes_or_is_refused(cas
     skip_what_is_newer(config)
     model = MODELS[config.model_type]
     unsaid = {key: value for key, value in config.to_dict().items() if key != "rope_parameters"}
-    if model.stated:
+    if model.needs_parameters:
         with pytest.raises(ValueError, match="rope_parameters must be given"):
             Rope.from_config(unsaid, layer_type=case.layer_type)
         return

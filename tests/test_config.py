@@ -2295,7 +2295,7 @@ def test_every_rule_is_used_and_no_default_is_written():
     def named(rule, usual=""):
         return rule if isinstance(rule, str) else rule.get("rule", usual)
 
-    usual = {"turns": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
+    usual = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
     used = {named(entry[key], usual[key]) for entry in ENTRIES for key in usual.keys() & entry}
     assert used == _models.RULES.keys()
     assert {model.score.rule for model in _models.ALL.values()} == _score.RULES.keys()

@@ -431,7 +431,7 @@ def test_the_last_features_rotate_in_hy_v4():
 
 @pytest.mark.parametrize(
     ("model_type", "flag", "pairs"),
-    [(name, row.pairing == "half", row.pairing) for name, row in INDEXERS.items() if not row.still],
+    [(name, row.pairing == "half", row.pairing) for name, row in INDEXERS.items() if not row.unrotated],
 )
 def test_a_flag_that_contradicts_the_class_is_refused(model_type, flag, pairs):
     keys = {"indexer_head_dim": 128, "indexer_compress_ratio": 4} if model_type == "qwen4_exp_text" else {}

@@ -65,7 +65,7 @@ CLASS = re.compile(r"^class (\w+)\(.*?\n(?=^\S)", re.MULTILINE | re.DOTALL)
 _OMNI = "qwen3_omni_moe.modeling_qwen3_omni_moe"
 _POCKET = "pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer"
 # Where the constructor names no config class, or that of a whole model or another part of it.
-ELSEWHERE = {
+OTHER_PROGRAMS = {
     "blt_global_transformer": "blt.modeling_blt.BltSelfAttention",
     "blt_local_decoder": "blt.modeling_blt.BltSelfAttention",
     "blt_local_encoder": "blt.modeling_blt.BltSelfAttention",
@@ -151,8 +151,8 @@ def config_classes():
 
 def attention_classes(model_type) -> Iterator[Any]:
     """Yield the classes of a model's attention: listed, or those that build a scale from its config class."""
-    if model_type in ELSEWHERE:
-        module, name = ELSEWHERE[model_type].rsplit(".", 1)
+    if model_type in OTHER_PROGRAMS:
+        module, name = OTHER_PROGRAMS[model_type].rsplit(".", 1)
         yield getattr(import_module(f"transformers.models.{module}"), name)
         return
     cls = config_classes()[model_type]

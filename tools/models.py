@@ -15,7 +15,7 @@ WRITTEN = making.DOCS / "models_table.md"
 
 def _base(row: Model) -> str:
     """Return the base of a model, or those of its kinds of layers."""
-    if row.stated:
+    if row.needs_parameters:
         return "none: `rope_parameters` must be given"
     if not row.layers:
         return number(row.base)

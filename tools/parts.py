@@ -38,7 +38,7 @@ def table() -> str:
     """Return the tables of towers, indexers and transformers, and of what is refused."""
     towers = ((n, (row.pairing, _base(row.base), ", ".join(row.axes))) for n, row in _towers.TOWERS.items())
     indexers = (
-        (n, (row.pairing, "last" if row.last else "first", row.still or "as the main attention"))
+        (n, (row.pairing, "last" if row.last else "first", row.unrotated or "as the main attention"))
         for n, row in _indexers.INDEXERS.items()
     )
     classes = (

@@ -207,11 +207,11 @@ class Rope:
         >>> Rope.from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500_000.0})
         Rope(<64 frequencies from 1 to 2.45514e-06>, pairing='half')
         """
-        from rope_any.config._parts import chosen, found, read
-        from rope_any.config._recipe import rope_of
+        from rope_any.config._parts import choose_part, part_readers, read_part
+        from rope_any.config._recipe import make_rope
 
-        one = chosen(found(config, pairing=pairing, factor=factor), part)
-        return rope_of(read(one, layer_type=layer_type, sequence_length=sequence_length))
+        one = choose_part(part_readers(config, pairing=pairing, factor=factor), part)
+        return make_rope(read_part(one, layer_type=layer_type, sequence_length=sequence_length))
 
     def __call__(
         self,

@@ -19,20 +19,20 @@ from rope_any._rope import Rope
 from rope_any.config import _parts
 from rope_any.config._canonical import (
     Layers,
-    agreed,
-    assumed,
     by_label,
-    kind_of,
-    of_all,
+    class_defaults,
+    common_value,
+    first_value,
     of_type,
     require_layers,
+    rope_type_of,
     without_rotary,
 )
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, load, same
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
-from rope_any.config._recipe import no_rotation, recipe, require_length, rope_of, slice_of
+from rope_any.config._recipe import make_rope, no_rotation, recipe, require_length, rotary_slice
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
@@ -93,7 +93,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     >>> parts({"model_type": "deepseek_v32", "qk_rope_head_dim": 64})
     ('text', 'indexer')
     """
-    found = _parts.found(config, pairing=pairing, factor=factor)
+    found = _parts.part_readers(config, pairing=pairing, factor=factor)
     return tuple(name for name, one in found.items() if _parts.rotates(one))
 
 
@@ -133,11 +133,11 @@ def layers(
     >>> [rope is not None for rope in layers(smol | {"no_rope_layers": [1, 1, 1, 0]})]
     [True, True, True, False]
     """
-    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
+    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     length = require_length(sequence_length)
     found: dict[int, Rope | None] = {}
     for group in one.layers():
-        rope = None if group.still else rope_of(one.recipe(group, length))
+        rope = None if group.unrotated else make_rope(one.recipe(group, length))
         if group.indices is None:
             require_layers(one.part)
         found |= dict.fromkeys(group.indices or (), rope)
@@ -187,25 +187,27 @@ def explain(
     >>> told.facts["head_dim"]
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
-    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
+    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     length, groups = require_length(sequence_length), one.layers()
     told: list[Explanation] = []
     for label, alike in by_label(of_type(groups, layer_type)).items():
         found: dict[Rope, Explanation] = {}
-        for group in (group for group in alike if not group.still):
+        for group in (group for group in alike if not group.unrotated):
             made = one.recipe(group, length)
             facts = {**made.facts, **_lengths(one.part, group, groups, made.facts), **_score_of(one, group)}
-            new = Explanation(label or layer_type, rope_of(made), facts, group.indices)
-            old = found.setdefault(rope_of(made), new)
+            new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
+            old = found.setdefault(make_rope(made), new)
             if old is not new:
                 layers = (*(old.layers or ()), *(new.layers or ()))
-                found[rope_of(made)] = old._replace(layers=tuple(sorted(layers)))
-        still = [Explanation(label or layer_type, None, {"rotary": fact}, ()) for each in alike if (fact := each.still)]
+                found[make_rope(made)] = old._replace(layers=tuple(sorted(layers)))
+        still = [
+            Explanation(label or layer_type, None, {"rotary": fact}, ()) for each in alike if (fact := each.unrotated)
+        ]
         told += found.values() or still[:1]
     return tuple(told)
 
 
-def _score_of(one: _parts.Found, group: Layers) -> dict[str, Fact]:
+def _score_of(one: _parts.PartReader, group: Layers) -> dict[str, Fact]:
     """Return the score scale of some layers, or why it is not told."""
     if one.score is None:
         return {}
@@ -280,7 +282,7 @@ def positions(
         return stream(load(config), token_ids, grids, like=like, mask=mask, time_advances=time_advances)
     if not isinstance(shape, list | tuple):
         raise ArgumentTypeError("shape", "be a tuple of integers", shape)
-    one = _parts.chosen(_parts.found(config), part)
+    one = _parts.choose_part(_parts.part_readers(config), part)
     found = None if one.grid is None else one.grid(one.part, tuple(shape))
     if found is None:
         wanted, hint = "be one whose config numbers a grid", "its positions are the caller's: see rope_any.positions"
@@ -325,11 +327,11 @@ def score_scale(
     >>> score_scale({"model_type": "llama", "head_dim": 64})
     0.125
     """
-    one = _parts.chosen(_parts.found(config, pairing=pairing, factor=factor), part)
+    one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     if one.score is None:
         wanted = "be the text or a tower, whose score scale is known"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
-    scale = agreed(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
+    scale = common_value(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
     if scale.value is None:
         raise no_rotation(scale)
     return float(scale.value)
@@ -350,16 +352,16 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
         return {}
     told, own = [each.parameters for each in groups], group.parameters
     scaled = own if _scales(own) else next(filter(_scales, told), own)
-    whole, inner = _counted(of_all(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
+    whole, inner = _counted(first_value(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told))]
     trained = next(filter(None, map(_counted, originals)), None)
-    starts = kind_of(scaled) == "dynamic" and "alpha" not in scaled
+    starts = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
     if trained is None and (starts or not _scales(scaled) or (inner and whole and whole.value < inner.value)):
         trained = whole or inner
     if trained is None:
         other = whole if whole and (inner is None or whole.value > inner.value) else None
         return {name: fact for name, fact in (("extended_length", inner), ("stated_length", other)) if fact}
-    factor = _counted(scaled.get("factor")) if kind_of(scaled) in _LONGER and "alpha" not in scaled else None
+    factor = _counted(scaled.get("factor")) if rope_type_of(scaled) in _LONGER and "alpha" not in scaled else None
     times = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
     extended = [n for n in (inner, whole, _counted(times)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
@@ -486,7 +488,9 @@ def modernize(config: object, /) -> dict[str, Any]:
         raise ArgumentValueError("config", "be that of transformers", Text("the metadata of a GGUF file"))
     if (form := form_of(whole)) is not None:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
-    one = _parts.chosen(_parts.found(whole, pairing="half"), None)  # of any model: nothing here depends on the pairing
+    one = _parts.choose_part(
+        _parts.part_readers(whole, pairing="half"), None
+    )  # of any model: nothing here depends on the pairing
     part, groups = one.part._replace(pairing=None), one.layers()
     if not one.is_text:
         raise ArgumentValueError(
@@ -496,7 +500,7 @@ def modernize(config: object, /) -> dict[str, Any]:
         return whole
     found = by_label(groups)
     new = {label: _today(part, label, alike) for label, alike in found.items()}
-    names = (name for thing in (BASE, SHARE, COUNT) for name in part.names_of(thing))
+    names = (name for thing in (BASE, SHARE, COUNT) for name in part.key_names(thing))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
     return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)})
@@ -504,13 +508,13 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any] | None:
     """Return the parameters of one kind of layer in today's form."""
-    found = agreed(part, alike, partial(recipe, part), key=rope_of)
+    found = common_value(part, alike, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):
         return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
-    given, sizes = next((group.parameters, group.sizes) for group in alike if not group.still)
-    values = {key: fact.value for key, fact in {**assumed(part, label), **given}.items()}
-    counted = COUNT in part.model.sizes or any(name in part.keys for name in part.names_of(COUNT))
-    if counted and slice_of(part, sizes) is None and kind_of(given) != "proportional":
+    given, sizes = next((group.parameters, group.sizes) for group in alike if not group.unrotated)
+    values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}
+    counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))
+    if counted and rotary_slice(part, sizes) is None and rope_type_of(given) != "proportional":
         turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = turning / head  # which a count is in today's form
         values[SHARE] = share if int(head * share) == turning else math.nextafter(share, 1)

@@ -20,7 +20,7 @@ from rope_any._checks import (
     shown,
 )
 from rope_any.config._load import Fact, is_name, require_names, same
-from rope_any.config._models import STILL
+from rope_any.config._models import WITHOUT_ATTENTION
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
 
@@ -40,7 +40,7 @@ class Layers(NamedTuple):
     """Their type, if layers have types."""
     indices: tuple[int, ...] | None = None
     """Which layers they are, counted from 0; None if the config does not tell."""
-    still: Fact | None = None
+    unrotated: Fact | None = None
     """Why they have no rotary embedding; None if they have it."""
     parameters: Mapping[str, Fact] = {}
     """Those of ``rope_parameters`` under today's names, with base and share of the head wherever they stand."""
@@ -67,12 +67,12 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         wanted = f"be given with per_layer_config, and {TYPES[0]} if layers differ"
         raise ArgumentValueError(part.name(LAYERS[0]), wanted)
     if types is None:
-        part = part if off else part.having(_of_all_layers(part))
-        return tuple(_filled(part, Layers(label, still=off), written) for label in labels or (None,))
+        part = part if off else part.with_values(_of_all_layers(part))
+        return tuple(_filled(part, Layers(label, unrotated=off), written) for label in labels or (None,))
     found: dict[_Alike, list[int]] = {}
     for i, kind in enumerate(types):
-        rotates = off is None and kind not in STILL and part.model.turns(part.keys, kind or "", i)
-        label = part.model.label(kind) if labels and kind and kind not in STILL else None
+        rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part.keys, kind or "", i)
+        label = part.model.label(kind) if labels and kind and kind not in WITHOUT_ATTENTION else None
         if rotates and labels and label not in labels:
             wanted = f"have an entry for {shown(kind)}"
             raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
@@ -80,19 +80,19 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         found.setdefault(_Alike(label, kind, rotates, own), []).append(i)
     groups = []
     for (label, kind, rotates, _), indices in found.items():
-        still = None if rotates else off or _holds_still(part, kind, indices)
+        still = None if rotates else off or _why_unrotated(part, kind, indices)
         alike = Layers(label, kind, tuple(indices), still)
-        groups.append(_filled(part.having(_of_layer(part, label, indices[0], sizes)), alike, written))
+        groups.append(_filled(part.with_values(_of_layer(part, label, indices[0], sizes)), alike, written))
     if not sizes and not _by_index(part):  # labels of which there is no layer; lists have no value for them
         seen = {each.label for each in groups}
         groups += [
-            _filled(part, Layers(label, indices=(), still=off), written) for label in labels if label not in seen
+            _filled(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
         ]
     order = [*labels, *dict.fromkeys(each.label for each in groups)]
     return tuple(sorted(groups, key=lambda each: order.index(each.label)))
 
 
-def _holds_still(part: Part, kind: str | None, indices: list[int]) -> Fact:
+def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
     """Return the fact that some layers don't rotate."""
     which = f"layers of type {kind} hold" if kind else f"layer {indices[0]} holds"
     return Fact(None, f"{which} still in {part.model_type}")
@@ -100,9 +100,9 @@ def _holds_still(part: Part, kind: str | None, indices: list[int]) -> Fact:
 
 def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
     """Return layers with what their part says of them."""
-    parameters = layers.still or _parameters(part, layers.label, written)
+    parameters = layers.unrotated or _parameters(part, layers.label, written)
     if isinstance(parameters, Fact):
-        return layers._replace(still=parameters)
+        return layers._replace(unrotated=parameters)
     return layers._replace(parameters=parameters, sizes=_with_common_names(part, layers.label))
 
 
@@ -123,20 +123,20 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
     return tuple(group for group in groups if layer_type in (group.label, group.layer_type))
 
 
-def agreed(
+def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
     """Return what is read of groups of layers that agree by a key, or why none rotates; raise if they differ."""
     found = by_label(groups)
-    read_of = {label: [read(group) for group in alike if not group.still] for label, alike in found.items()}
+    read_of = {label: [read(group) for group in alike if not group.unrotated] for label, alike in found.items()}
     values = [value for each in read_of.values() for value in each]
     if not values:
-        return next(group.still for alike in found.values() for group in alike if group.still)
+        return next(group.unrotated for alike in found.values() for group in alike if group.unrotated)
     differ = len({key(value) for value in values}) > 1
     if len(found) > 1 and (differ or not all(read_of.values())):
         raise ArgumentValueError("layer_type", f"be given, since layers differ: one of {', '.join(map(str, found))}")
     if differ:
-        told = (part.get("per_layer_config"), part.own("scaled_layers"), *_by_index(part).values())
+        told = (part.get("per_layer_config"), part.model_value("scaled_layers"), *_by_index(part).values())
         raise ArgumentValueError(next(filter(None, told)).source, *_NOT_ONE)
     return values[0]
 
@@ -212,27 +212,27 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
         entry = content[label or ""]
         if entry is None:
             return Fact(None, f"{part.name(name, label or '')} is null")
-        return _with_outside(part, label, _named(part, entry, name, label or ""), by_layer=True)
+        return _with_outer_values(part, label, _with_rope_type(part, entry, name, label or ""), by_layer=True)
     base = {**part.keys, **content}
     if model.optional and BASE in base and base[BASE] is None:
         return Fact(None, f"{part.name(name)} is null")
-    if not content and model.stated:
+    if not content and model.needs_parameters:
         raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
     if content and model.layers and name == OBJECTS[0]:
         wanted = f"be by kind of layer for {part.model_type}: {', '.join(model.layers)}"
         raise ArgumentValueError(part.name(name), wanted)
-    facts = _named(part, content, name)
+    facts = _with_rope_type(part, content, name)
     if not _is_scaled(part, label):
         facts = {key: facts[key] for key in (BASE, SHARE) if key in facts}
     original = part.get(ORIGINAL)
-    if original is not None and ORIGINAL in SCHEMES.get(kind_of(facts), SCHEMES["default"]).keys:
+    if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(facts), SCHEMES["default"]).keys:
         facts[ORIGINAL] = original  # it wins, as in transformers
-    return _with_outside(part, label, facts, by_layer=False)
+    return _with_outer_values(part, label, facts, by_layer=False)
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
     """Whether flat parameters scale layers."""
-    layer, scaled = part.model.layers.get(label or ""), part.own("scaled_layers")
+    layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
     if isinstance(scaled.value, list):
@@ -240,7 +240,7 @@ def _is_scaled(part: Part, label: str | None) -> bool:
     return bool(scaled.value)
 
 
-def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
+def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     """Return flat parameters, with the rope type under its name of today."""
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
@@ -256,18 +256,18 @@ def _named(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     return facts | ({"rope_type": kinds[0]} if kinds else {})
 
 
-def kind_of(facts: Mapping[str, Fact]) -> str:
+def rope_type_of(facts: Mapping[str, Fact]) -> str:
     """Return the rope type of some parameters."""
     return str(facts["rope_type"].value) if "rope_type" in facts else "default"
 
 
-def _with_outside(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
+def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
     """Return parameters with the base and the share of the head that are stated outside of them."""
-    layer, by_index = part.model.layers.get(label or ""), part.own("layer_bases")
+    layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:
         return {**facts, BASE: _number(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
-    for key, names in {BASE: (layer.key,) if layer else part.names_of(BASE), SHARE: part.names_of(SHARE)}.items():
+    for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
         outside = [_number(fact) for name in names if (fact := part.get(name))]
         if key in found:  # those outside are for kinds of layers that lack one
             outside = [found[key]] if by_layer or part.model.doubled else [found[key], *outside]
@@ -286,7 +286,7 @@ def _number(fact: Fact) -> Fact:
     return fact
 
 
-def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
+def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
     """Return the base and the share of the head where a config leaves them out."""
     layer = part.model.layers.get(label or "")
     base = layer.base if layer else part.model.base
@@ -299,13 +299,13 @@ def assumed(part: Part, label: str | None, /) -> dict[str, Fact]:
 def _by_index(part: Part) -> dict[str, Fact]:
     """Return the lists of bases and of shares that have an entry for each layer, by key."""
     own = [key for thing, key in part.model.keys.items() if thing == "layer_bases"]
-    names = (*part.names_of(BASE), *part.names_of(SHARE), *own)
+    names = (*part.key_names(BASE), *part.key_names(SHARE), *own)
     return {key: fact for key in names if (fact := part.get(key)) and isinstance(fact.value, list)}
 
 
 def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
     """Return what a config says of one layer by its index, by key."""
-    own, scaled = part.model.keys, part.own("scaled_layers")
+    own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
         for key, fact in sizes.get(index, {}).items()
@@ -335,7 +335,7 @@ def _of_all_layers(part: Part) -> dict[str, Fact]:
 
 def layer_count(part: Part, /) -> int:
     """Return the number of layers."""
-    fact = of_all(part, LAYERS)
+    fact = first_value(part, LAYERS)
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
     return integer_between(fact.source, fact.value, 1, MOST_LAYERS)
@@ -365,10 +365,10 @@ def layer_types(part: Part, /) -> list[str] | None:
         if not isinstance(types, list) or not all(map(is_name, types)):
             raise ArgumentTypeError(part.name(name), "be a list of names", types)
         return _one_for_each_layer(part, name, types)
-    attending = part.own("attention_layers")
+    attending = part.model_value("attention_layers")
     if attending is not None:
         return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
-    if part.model.pattern is None or of_all(part, LAYERS) is None:
+    if part.model.pattern is None or first_value(part, LAYERS) is None:
         return None
     count = layer_count(part)
     return [part.model.pattern(part.keys, i, count) for i in range(count)]
@@ -376,7 +376,7 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
     """Return listed types: of blocks that repeat, or without those of layers that predict further tokens."""
-    if of_all(part, LAYERS) is None:
+    if first_value(part, LAYERS) is None:
         return types
     count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
     if "block_types" in name and types:
@@ -388,7 +388,7 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
 
 def _types(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
     """Return the type of each layer, None for each if layers have none; None if the config does not tell layers."""
-    counted = of_all(part, LAYERS) is not None
+    counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _counts_layers(part):
         return None  # which no rotation needs
     types = layer_types(part)
@@ -420,7 +420,7 @@ def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
                 facts[key] = Fact(model.sizes[name], part.default)
     for names in ((key for key in model.keys if "." not in key), (key for key in model.keys if by_label in key)):
         for name in names:
-            if name != "rope_theta" and (own := part.own(name)) is not None:
+            if name != "rope_theta" and (own := part.model_value(name)) is not None:
                 facts[name.removeprefix(by_label)] = own
     return facts
 
@@ -433,7 +433,7 @@ def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
     return next((sizes[name] for name in names if name in sizes), None)
 
 
-def of_all(part: Part, names: Iterable[str]) -> Fact | None:
+def first_value(part: Part, names: Iterable[str]) -> Fact | None:
     """Return the first value that is given for the whole model, of several names for one."""
     return first(_with_common_names(part, None), names)
 

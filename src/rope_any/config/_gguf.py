@@ -103,7 +103,7 @@ def _model(arch: str, own: Keys) -> Model:
     windowed = arch == "olmo2" and own.get("attention.sliding_window")
     kin = MODELS.get("olmo3" if windowed else facts["kin"].get(arch, ""))
     model = ARCHITECTURES[arch]
-    return model._replace(layers=kin.layers, turns=kin.turns, pattern=kin.pattern) if kin else model
+    return model._replace(layers=kin.layers, has_rotary=kin.has_rotary, pattern=kin.pattern) if kin else model
 
 
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:

@@ -241,10 +241,10 @@ def why_none(part: "Part", /) -> str | None:
     row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"
-    if row.still:
+    if row.unrotated:
         _count(part, "qk_rope_head_dim", 0, 0, 0)
         said = part.get("indexer_rope_interleave")
-        return f"{row.still}, whatever {said.source} says" if said else row.still
+        return f"{row.unrotated}, whatever {said.source} says" if said else row.unrotated
     if not sum(has_indexer(part, i) for i in range(_layer_count(part))):  # each is looked at
         return f"no layer of this {part.model_type} has an indexer"
     return None

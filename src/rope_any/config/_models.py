@@ -81,7 +81,7 @@ class Indexer(NamedTuple):
     layer_type: str | None = None  # the kind of layers whose main parameters apply, if they stand by kind
     stride: tuple[str, ...] = ()  # the paths of n, if key b is pooled from n tokens and has the position b · n
     pooled: int | None = None  # the n that the class assumes
-    still: str = ""  # why the indexer has no rotary
+    unrotated: str = ""  # why the indexer has no rotary
 
 
 class Numbering(NamedTuple):
@@ -101,12 +101,16 @@ class Model(NamedTuple):
     base: float = 10_000.0
     partial: float = 1.0  # the share of the head that rotates, if the config does not say
     layers: Mapping[str, Layer] = {}
-    stated: bool = False  # whether the class scales or tells layers apart by its own defaults: the config must say how
+    needs_parameters: bool = (
+        False  # whether the class scales or tells layers apart by its own defaults: the config must say how
+    )
     axes: str = ""  # how M-RoPE gives pairs to axes
     sections: tuple[int, ...] = ()
     keys: Mapping[str, str] = {}  # its own names of keys, by common name or by "layer type.common name"
     switch: tuple[str, Any, Any] | None = None  # a `Switch`
-    turns: Callable[[Config, str, int], bool] = lambda *_: True  # whether a layer rotates, by config, type and index
+    has_rotary: Callable[[Config, str, int], bool] = lambda *_: (
+        True
+    )  # whether a layer rotates, by config, type and index
     pattern: Callable[[Config, int, int], str] | None = None  # type of layer i of n, by config, if it lists none
     label: Callable[[str], str] = lambda layer_type: layer_type  # under which name the parameters of a type stand
     types: Mapping[str, str] = {}  # what rope types are called in older configs of this model
@@ -280,7 +284,7 @@ RULES = rules(
 # --- the entries ------------------------------------------------------------------------------------------
 
 _TUPLES = {"switch": Switch, "score": Score, "indexer": Indexer, "stream": Numbering}
-_USUAL = {"turns": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
+_USUAL = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
 
 
 def _value(key: str, value: Any) -> Any:
@@ -306,7 +310,7 @@ def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
 
 def read_by(model: Model, /) -> frozenset[str]:
     """Return the names on rotary that a model has of its own."""
-    rules = [rule for rule in (model.turns, model.pattern) if isinstance(rule, partial)]
+    rules = [rule for rule in (model.has_rotary, model.pattern) if isinstance(rule, partial)]
     named = {name for rule in rules for name in rule.keywords.values() if isinstance(name, str)}
     own = {*model.keys.values(), *model.sizes, *(layer.key for layer in model.layers.values())}
     beside = {"indexer_rope_interleave"} if model.indexer or model.no_indexer else set()
@@ -314,7 +318,7 @@ def read_by(model: Model, /) -> frozenset[str]:
 
 
 @cache
-def own_names(thing: str, /) -> tuple[str, ...]:
+def model_names(thing: str, /) -> tuple[str, ...]:
     """Return the names that some models have of their own for a thing."""
     return tuple(dict.fromkeys(model.keys[thing] for model in MODELS.values() if thing in model.keys))
 
@@ -327,7 +331,7 @@ ALL: Mapping[str, Model] = Lazy(lambda: {**MODELS, **_models(content(_FILE)["oth
 """The same, and model types whose own rotation is not known here, or which have none that a text part could have."""
 
 _WORDS = content(_FILE)["words"]
-STILL: frozenset[str] = frozenset(_WORDS["still"])
-INERT: Mapping[str, Any] = _WORDS["inert"]
-BESIDE: Mapping[str, str] = _WORDS["beside"]
-ELSEWHERE: Mapping[str, str] = _WORDS["elsewhere"]
+WITHOUT_ATTENTION: frozenset[str] = frozenset(_WORDS["without_attention"])
+NEUTRAL: Mapping[str, Any] = _WORDS["neutral"]
+CHANGES_ATTENTION: Mapping[str, str] = _WORDS["changes_attention"]
+OTHER_PROGRAMS: Mapping[str, str] = _WORDS["other_programs"]

@@ -241,7 +241,7 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
     config["layer_types"] = ["chunked_attention" if chunk else "full_attention" for chunk in chunked]
     names["layer_types"] = "attention_chunk_size"
     if interval:
-        model = model._replace(turns=MODELS["llama4_text"].turns)
+        model = model._replace(has_rotary=MODELS["llama4_text"].has_rotary)
     return {"model_type": "llama4_text", **config}, names, model
 
 

@@ -17,15 +17,15 @@ from rope_any.config._gguf import is_gguf, translated
 from rope_any.config._load import Fact, is_name, load, require_names, same
 from rope_any.config._models import (
     ALL,
-    ELSEWHERE,
     INDICES,
-    INERT,
     MODELS,
+    NEUTRAL,
     NUMBERS,
+    OTHER_PROGRAMS,
     UNKNOWN,
     Model,
     listed,
-    own_names,
+    model_names,
     read_by,
 )
 from rope_any.config._schemes import did_you_mean
@@ -68,17 +68,17 @@ class Part(NamedTuple):
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
 
-    def own(self, thing: str) -> Fact | None:
+    def model_value(self, thing: str) -> Fact | None:
         """Return what stands under the name that the model alone has for a thing."""
         return self.get(self.model.keys[thing]) if thing in self.model.keys else None
 
-    def names_of(self, thing: str) -> tuple[str, ...]:
+    def key_names(self, thing: str) -> tuple[str, ...]:
         """Return the keys that may hold a thing: today's, and the model's own, or any model's own if it is unknown."""
         today = [thing] if thing in _TODAY else []
-        own = own_names(thing) if self.model is UNKNOWN else [self.model.keys.get(thing)]
+        own = model_names(thing) if self.model is UNKNOWN else [self.model.keys.get(thing)]
         return tuple(dict.fromkeys(name for name in (*today, *own) if name))
 
-    def having(self, facts: Mapping[str, Fact]) -> "Part":
+    def with_values(self, facts: Mapping[str, Fact]) -> "Part":
         """Return this part with other values under some keys."""
         values = {key: fact.value for key, fact in facts.items()}
         sources = {key: fact.source for key, fact in facts.items()}
@@ -165,7 +165,7 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     """Refuse parameters of the whole model that its text part does not have."""
     if keys.get("model_type") == "musicflamingo":  # whose audio turns too
         return
-    for names in (OBJECTS, (BASE, *own_names(BASE)), (SHARE, *own_names(SHARE))):
+    for names in (OBJECTS, (BASE, *model_names(BASE)), (SHARE, *model_names(SHARE))):
         for key in names:
             value = keys.get(key)
             if value is None or states(keys[inner], names) or (SHARE in names and same(value, partial)):
@@ -225,11 +225,13 @@ def _checked(part: Part) -> Part:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
     why = "does not read it" if model.rotary else "has no rotary embedding"
     for key, value in part.keys.items():
-        if key in ELSEWHERE and value is not None:
-            raise ArgumentValueError(part.name(key), f"be written in the terms of transformers: it is {ELSEWHERE[key]}")
-        if key in INERT and value is not None and not same(value, INERT[key]):
-            raise ArgumentValueError(part.name(key), f"be {INERT[key]}, the only value that is understood", value)
-        if key in known or key in INERT or value is None or not ROTARY.search(key):
+        if key in OTHER_PROGRAMS and value is not None:
+            raise ArgumentValueError(
+                part.name(key), f"be written in the terms of transformers: it is {OTHER_PROGRAMS[key]}"
+            )
+        if key in NEUTRAL and value is not None and not same(value, NEUTRAL[key]):
+            raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only value that is understood", value)
+        if key in known or key in NEUTRAL or value is None or not ROTARY.search(key):
             continue
         if key in of_any:
             raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
@@ -242,11 +244,11 @@ def _checked(part: Part) -> Part:
 def _require_rules(part: Part) -> None:
     """Refuse what the rules of a model can't read, by trying them on the first layer."""
     for thing, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
-        fact = part.own(thing)
+        fact = part.model_value(thing)
         if fact is not None:
             listed(fact.source, fact.value, kind)
     try:
-        part.model.turns(part.keys, "full_attention", 0)
+        part.model.has_rotary(part.keys, "full_attention", 0)
         if part.model.pattern is not None and not any(map(part.get, TYPES)):
             part.model.pattern(part.keys, 0, 2)
     except ArgumentError as error:

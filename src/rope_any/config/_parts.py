@@ -1,7 +1,7 @@
 """
 The parts of a model that rotate: text, indexers of sparse attention, towers, transformers of diffusers.
 
-`found` names the parts of a config and says which module reads each. A part has a name of its own if a model has one
+`part_readers` names the parts of a config and says which module reads each. A part has a short name if a model has one
 such part; others are named by the path of their sub-config.
 """
 
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, NoReturn
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _towers
-from rope_any.config._canonical import MOST_LAYERS, Layers, agreed, by_label, canonical, of_type
+from rope_any.config._canonical import MOST_LAYERS, Layers, by_label, canonical, common_value, of_type
 from rope_any.config._load import Fact, is_name, load, require_names
 from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
 from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
-from rope_any.config._recipe import Recipe, no_rotation, recipe, require_length, rope_of, score
+from rope_any.config._recipe import Recipe, make_rope, no_rotation, recipe, require_length, score
 
 _MOST_DEPTH = 4  # of configs in configs
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
@@ -31,7 +31,7 @@ _DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "
 Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
 
-class Found(NamedTuple):
+class PartReader(NamedTuple):
     """A part of a config in its canonical form, and how it is read."""
 
     part: Part
@@ -47,7 +47,9 @@ class Found(NamedTuple):
     """Whether it is read as text is, from layers that may differ."""
 
 
-def found(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> dict[str, Found]:
+def part_readers(
+    config: object, /, *, pairing: Pairing | None = None, factor: float | None = None
+) -> dict[str, PartReader]:
     """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
@@ -62,7 +64,7 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         model_type = ""  # which is refused if it is no name
     others = list(_others(keys, text_path(keys), given))
     tower = {_kind_of(model_type): _tower(keys, (), model_type, given)} if _is_tower(model_type) else {}
-    parts: dict[str, Found] = {}
+    parts: dict[str, PartReader] = {}
     if not tower or model_type in MODELS:
         try:
             parts = _texts(keys, part_of(keys, pairing=pairing, factor=factor))
@@ -73,7 +75,9 @@ def found(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     return _named(parts | tower, others, MODELS.get(model_type, UNKNOWN).alone)
 
 
-def _named(parts: dict[str, Found], others: list[tuple[tuple[str, ...], Found]], own_name: str, /) -> dict[str, Found]:
+def _named(
+    parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
+) -> dict[str, PartReader]:
     """Return parts, and others by their names: short ones if they are the only ones of their kind, or their paths."""
     for path, other in others:
         name = _NAMES.get(path[-1], "")
@@ -85,25 +89,25 @@ def _named(parts: dict[str, Found], others: list[tuple[tuple[str, ...], Found]],
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
 
 
-def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, Found]:
+def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, PartReader]:
     """Return the parts of a transformer of diffusers."""
     if factor is not None:
         raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
     name = keys["_class_name"]
     part = Part(keys, (), shown(name), UNKNOWN, pairing)
     if isinstance(name, str) and name in _diffusers.UNROTATED:
-        still = Layers(still=Fact(None, f"{name} has no rotary embedding"))
-        return {"transformer": Found(part, lambda: (still,), partial(recipe, part))}
+        still = Layers(unrotated=Fact(None, f"{name} has no rotary embedding"))
+        return {"transformer": PartReader(part, lambda: (still,), partial(recipe, part))}
     names = ["", *_diffusers.parts_of(name)]
     reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
     return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
 
 
-def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
+def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return the text part of a config, its indexer, and parts of files of other programs, which are not read."""
     parts = {"text": _text(text)}
     if _has_indexer(text):
-        parts["indexer"] = Found(text, partial(_indexer_layers, text), partial(_read_indexer, text))
+        parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
             inner, path = text.keys[key], text.name(key)
@@ -116,9 +120,9 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, Found]:
     return parts
 
 
-def _text(part: Part) -> Found:
+def _text(part: Part) -> PartReader:
     """Return a part that is read as text is."""
-    return Found(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
+    return PartReader(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
 
 
 def is_pipeline(path: Path, /) -> bool:
@@ -129,15 +133,15 @@ def is_pipeline(path: Path, /) -> bool:
         return False
 
 
-def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
+def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
     """Return the parts of a pipeline of diffusers, by the folders of its components."""
-    parts: dict[str, Found] = {}
+    parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         keys, name = load(file), file.parent.name
         if _diffusers.is_diffusers(keys) and not _diffusers.may_rotate(keys["_class_name"]):
             continue  # a VAE, for example
         try:
-            inner = found(keys, pairing=pairing)
+            inner = part_readers(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
             parts[name] = _refused(keys, error)
         else:
@@ -146,17 +150,17 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, Found]:
     return parts
 
 
-def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> Found:
+def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> PartReader:
     """Return a part that is refused when it is read."""
 
     def refuse() -> NoReturn:
         raise type(error)(*error.args)
 
     part = Part(keys, path, None, UNKNOWN, None)
-    return Found(part, refuse, partial(recipe, part))
+    return PartReader(part, refuse, partial(recipe, part))
 
 
-def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
+def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> PartReader:
     """Return a part whose layers rotate alike."""
 
     def checked(layers: Layers, length: int | None) -> Recipe:
@@ -167,7 +171,7 @@ def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> Found:
             raise ArgumentValueError("pairing", f"be {made.pairing!r} by {by}", part.pairing)
         return made
 
-    return Found(part, lambda: (Layers(indices=_all_layers(part)),), checked, grid)
+    return PartReader(part, lambda: (Layers(indices=_all_layers(part)),), checked, grid)
 
 
 def _all_layers(part: Part) -> tuple[int, ...] | None:
@@ -178,15 +182,15 @@ def _all_layers(part: Part) -> tuple[int, ...] | None:
     return tuple(range(count)) if 0 < count <= MOST_LAYERS else None
 
 
-def rotates(one: Found, /) -> bool:
+def rotates(one: PartReader, /) -> bool:
     """Whether a part has rotary embedding, or is refused when it is read."""
     try:
-        return any(group.still is None for group in one.layers())
+        return any(group.unrotated is None for group in one.layers())
     except (TypeError, ValueError):
         return True
 
 
-def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
+def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
     """Return a part by its name: by default the text, or the only part, or the only one that is in no sub-config."""
     if not parts:
         raise ArgumentValueError("config", "have a part with rotary embedding", Text("none"))
@@ -199,13 +203,15 @@ def chosen(parts: Mapping[str, Found], name: str | None, /) -> Found:
     return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
 
 
-def read(one: Found, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
+def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
     """Return the rotation of a part, or of one kind of its layers; a fact says that there is none."""
     length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
-    return agreed(one.part, layers, lambda group: one.recipe(group, length), key=rope_of)
+    return common_value(one.part, layers, lambda group: one.recipe(group, length), key=make_rope)
 
 
-def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None) -> Iterator[tuple[Any, Found]]:
+def _others(
+    keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
+) -> Iterator[tuple[Any, PartReader]]:
     """Yield the parts beside the text, with their paths."""
     for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
@@ -225,7 +231,7 @@ def _others(keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | N
                 yield path, _refused(inner, unknown, path)
 
 
-def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
+def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
     """Return a part that is read as text is and is not the text; what is wrong with it does not concern the others."""
     try:
         return _text(part_at(keys, path, model_type, pairing))
@@ -268,7 +274,7 @@ def _kind_of(model_type: str) -> str:
     return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
 
 
-def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> Found:
+def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
     """Return a tower."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
@@ -299,24 +305,24 @@ def _main(text: Part) -> tuple[Layers, ...]:
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     """Return the layers of the text that have an indexer with rotary, and the others."""
     main = _main(text) if (reason := _indexers.why_none(text)) is None else ()
-    first = next((group for group in main if not group.still), None)
+    first = next((group for group in main if not group.unrotated), None)
     if first is None:
         why = reason or "the indexer rotates as the main attention does: no layer of it rotates"
-        return (Layers(still=Fact(None, why)),)
+        return (Layers(unrotated=Fact(None, why)),)
     groups = canonical(text)
     rotating = Layers(parameters=first.parameters, sizes=first.sizes)
     if any(group.indices is None for group in groups):
         return (rotating,)
-    having = {i for g in groups if not g.still for i in g.indices or () if _indexers.has_indexer(text, i)}
+    having = {i for g in groups if not g.unrotated for i in g.indices or () if _indexers.has_indexer(text, i)}
     others = {i for g in groups for i in g.indices or ()} - having
     still = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
-    return rotating._replace(indices=tuple(sorted(having))), Layers(indices=tuple(sorted(others)), still=still)
+    return rotating._replace(indices=tuple(sorted(having))), Layers(indices=tuple(sorted(others)), unrotated=still)
 
 
 def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
     """Return the rotation of the indexers of a text part."""
     del layers
-    main = agreed(text, _main(text), lambda group: recipe(text, group, length), key=rope_of)
+    main = common_value(text, _main(text), lambda group: recipe(text, group, length), key=make_rope)
     return _rotating(_indexers.recipe(text, main))
 
 

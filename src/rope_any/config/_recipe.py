@@ -2,7 +2,7 @@
 Turn the parameters of a config into the numbers of one rotation, and these into a `Rope`.
 
 The sizes of the head (`_sizes`), the values of the scheme that bends the frequencies (`_values`), and the arrangement
-of several axes (`_arranged`).
+of several axes (`_frequencies_by_axis`).
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from rope_any._checks import (
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
-from rope_any.config._canonical import Layers, assumed, first, kind_of, of_all, written_parameters
+from rope_any.config._canonical import Layers, class_defaults, first, first_value, rope_type_of, written_parameters
 from rope_any.config._load import LARGEST_HEAD, Fact
-from rope_any.config._models import BESIDE, MODELS
+from rope_any.config._models import CHANGES_ATTENTION, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
-    ASIDE,
     COMMON,
+    IGNORED,
     KEYS,
     ORIGINAL,
     OTHERS,
@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
 def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
     """Return how wide the head is, how many of its features turn, and from which one on."""
-    alone = slice_of(part, sizes)
+    alone = rotary_slice(part, sizes)
     if alone is not None:  # of which the share says nothing new
         width = _width(alone)
         _require_slice(sizes, share, width)
@@ -75,16 +75,16 @@ def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, 
     head = _width(_head_dim(part, sizes))
     if kind == "proportional":
         return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
-    turning = _turning(part, share, head)
-    if not 0 < turning.value <= head.value:
-        raise ArgumentValueError(turning.source, f"be from 1 to {head.value} features", turning.value)
-    if turning.value % 2 and (turning.value == head.value or kind != "default"):
-        raise ArgumentValueError(turning.source, "give an even number of features", turning.value)
-    start = {"start": Fact(head.value - turning.value, part.default)} if part.model.trailing else {}
-    return {"head_dim": head, "rotary_dim": turning, **start}
+    rotary = _rotary_dim(part, share, head)
+    if not 0 < rotary.value <= head.value:
+        raise ArgumentValueError(rotary.source, f"be from 1 to {head.value} features", rotary.value)
+    if rotary.value % 2 and (rotary.value == head.value or kind != "default"):
+        raise ArgumentValueError(rotary.source, "give an even number of features", rotary.value)
+    start = {"start": Fact(head.value - rotary.value, part.default)} if part.model.trailing else {}
+    return {"head_dim": head, "rotary_dim": rotary, **start}
 
 
-def slice_of(part: Part, sizes: Sizes, /) -> Fact | None:
+def rotary_slice(part: Part, sizes: Sizes, /) -> Fact | None:
     """Return the width of a rotary slice by itself, if the head has one."""
     return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
@@ -109,13 +109,13 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
     return Fact(d // n, f"{hidden.source} // {heads.source}")
 
 
-def _turning(part: Part, share: Fact | None, head: Fact) -> Fact:
+def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     """Return how many features turn: a count, or a share of the head."""
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _needed(part, key)), f"derived as {part.model_type} does")
     stated = None if share is None else Fact(_of(head, share), share.source)
-    names = (*part.names_of(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
+    names = (*part.key_names(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
     counts = [fact for name in names if (fact := part.get(name))]
     for fact in counts:
         count = integer(fact.source, fact.value)
@@ -163,16 +163,16 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
     """Return the scheme that parameters ask for, and the values it reads: checked, and with defaults."""
-    kind = kind_of(facts)
+    kind = rope_type_of(facts)
     if kind not in SCHEMES:
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
         hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
         raise ArgumentValueError(facts["rope_type"].source, wanted, kind, hint)
     scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
-    aside = _aside(facts, scheme, kind)
+    ignored = _ignored(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
-        longer, trained = of_all(part, LENGTHS), values[ORIGINAL]
+        longer, trained = first_value(part, LENGTHS), values[ORIGINAL]
         if longer is None:
             raise ArgumentValueError(part.name(LENGTHS[0]), f"be given for rope type {kind!r} without a factor")
         quotient = positive(longer.source, longer.value) / trained.value
@@ -180,7 +180,7 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     if scheme.trained:
         trained = values[scheme.trained]
         values["length"] = Fact(length, "sequence_length") if length else Fact(trained.value, "the trained length")
-    return scheme, values | aside
+    return scheme, values | ignored
 
 
 def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
@@ -189,23 +189,23 @@ def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
     return kind == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
-def _aside(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
+def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
     """Return the parameters that change nothing, and say why; refuse those that are unknown or of another scheme."""
-    aside = {}
+    ignored = {}
     for key, fact in facts.items():
         if key not in KEYS:
             raise unknown_name(fact.source, key, KEYS)
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
-        if key not in ASIDE and key not in scheme.unread:
+        if key not in IGNORED and key not in scheme.unread:
             raise ArgumentValueError(fact.source, f"not be given for rope type {kind!r}")
-        aside[key] = Fact(fact.value, f"{fact.source}; {ASIDE.get(key, 'not read here')}")
-    return aside
+        ignored[key] = Fact(fact.value, f"{fact.source}; {IGNORED.get(key, 'not read here')}")
+    return ignored
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
     """Return one value that a scheme reads, checked."""
-    fact = of_all(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
+    fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
             return Fact(default, f"default of {kind}")
@@ -235,13 +235,13 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
     """Return the recipe of the rotation of some layers, for a sequence length where it depends on one."""
     given = layers.parameters
     scheme, values = _values(part, given, length)
-    sizes = _head(part, layers.sizes, given.get("partial_rotary_factor"), kind_of(given))
-    values = {**assumed(part, layers.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
+    sizes = _head(part, layers.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
+    values = {**class_defaults(part, layers.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
     values["rope_theta"] = _number(values["rope_theta"])
-    row, factor = _bent(scheme, sizes["rotary_dim"], values)
+    row, factor = _scaled_frequencies(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
         row = tuple(-f for f in row)
-    freqs, arrangement = _arranged(part, given, row)
+    freqs, arrangement = _frequencies_by_axis(part, given, row)
     pairing = _pairing(part)
     facts = {
         "model_type": Fact(part.model_type, part.name("model_type")),
@@ -252,16 +252,16 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
         "attention_factor": factor,
         **arrangement,
         **({"frequencies": Fact(part.model.learned, pairing.source)} if part.model.learned else {}),
-        **_beside(part),
+        **_about_attention(part),
     }
     start = sizes["start"].value if "start" in sizes else 0
     known = {name: fact for name, fact in facts.items() if fact.value is not None}
     return Recipe(freqs, pairing.value, attention_factor(factor.value), start, known)
 
 
-def _beside(part: Part) -> dict[str, Fact]:
+def _about_attention(part: Part) -> dict[str, Fact]:
     """Return what a config says that changes attention and not the rotation, and what serves it."""
-    notes = {key: note for key, note in BESIDE.items() if key not in (part.model.switch or ())[:1]}
+    notes = {key: note for key, note in CHANGES_ATTENTION.items() if key not in (part.model.switch or ())[:1]}
     found = ((key, part.get(key), note) for key, note in notes.items())
     return {
         key: Fact(fact.value, f"{fact.source}; {note}") for key, fact, note in found if fact and fact.value is not False
@@ -273,7 +273,7 @@ def require_length(sequence_length: object, /) -> int | None:
     return None if sequence_length is None else integer_between("sequence_length", sequence_length, 1, LONGEST)
 
 
-def _bent(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
+def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
     """Return the frequencies and the attention factor that a scheme makes."""
     d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
@@ -300,7 +300,7 @@ def _pairing(part: Part) -> Fact:
     return found
 
 
-def _arranged(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
+def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
     """Return the frequencies by axis, where positions have several."""
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
@@ -378,7 +378,7 @@ _ARRANGEMENTS = {
 def score(part: Part, layers: Layers, /) -> Fact:
     """Return what some layers multiply q·k by, besides the attention factor, and what it is made of."""
     sizes = layers.sizes
-    head = {} if slice_of(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
+    head = {} if rotary_slice(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
     return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)
 
 
@@ -390,7 +390,7 @@ def no_rotation(fact: Fact, /) -> ArgumentValueError:
     return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {fact.source}"))
 
 
-def rope_of(found: Recipe | Fact, /) -> Rope:
+def make_rope(found: Recipe | Fact, /) -> Rope:
     """Return the `Rope` of a recipe; raise for the fact that there is no rotary embedding."""
     if isinstance(found, Fact):
         raise no_rotation(found)

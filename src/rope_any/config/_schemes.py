@@ -143,14 +143,14 @@ STRIDED = ("mrope_interleaved", "interleaved")
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
 """Keys of every rope type."""
 
-ASIDE = {
+IGNORED = {
     "finetuned": "says that the weights were trained for it",
     "max_position_embeddings": "the extended length",
     "llama_4_scaling_beta": "not of the rotation: rope_any.bending.temperature scales the queries by it",
 }
 """Keys of every rope type that change no frequency."""
 
-KEYS = {"type", *COMMON, *ASIDE} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
+KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
 
 
