@@ -73,7 +73,7 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 @njit(forceinline=True)
 def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
-    """Write the cosines and sines of the phases in scratch memory; `cosine` and `sine` are polynomial coefficients."""
+    """Write cosines and sines of the phases in scratch memory, by polynomials."""
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
@@ -83,8 +83,8 @@ def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin:
         z = x * x
         c = _fma(_fma(_fma(_fma(c4, z, c3), z, c2), z, c1), z, c0)
         s = x * _fma(_fma(_fma(_fma(s4, z, s3), z, s2), z, s1), z, s0)
-        # In odd quadrants (last bit set) they are exchanged. The sine is negative in quadrants 2 and 3,
-        # the cosine in 1 and 2.
+        # In odd quadrants (last bit set) they are exchanged. The sine is negative in
+        # quadrants 2 and 3, the cosine in 1 and 2.
         odd = phase << 1
         first, second = (s, c) if odd < 0 else (c, s)
         first = _to_number(_to_bits(first) ^ ((phase ^ odd) & (-1 << 63)))
