@@ -50,7 +50,8 @@ def test_what_passes_for_a_tensor_or_an_array_is_none():
         assert _arrays.find(Disguised()) is None
     for thing in (np.float32(1), np.dtype("float32"), np.random.default_rng(), [1.0], None, "x", object()):
         assert not _arrays.is_array(thing)
-        with pytest.raises(TypeError, match=f"^x must be an array .* got {type(thing).__name__}$"):
+        hint = r"; make an array of it, as by asarray\(\)" if isinstance(thing, list) else ""
+        with pytest.raises(TypeError, match=f"^x must be an array .* got {type(thing).__name__}{hint}$"):
             _arrays.require_array("x", thing)
 
 

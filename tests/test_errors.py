@@ -72,6 +72,18 @@ CASES = {
         "base must be from 1e-100 to 1e100; got 5e-324",
     ),
     "rotary_dim endless": (lambda: ra.frequencies(2**40), ValueError, "rotary_dim .* from 2 to 1048576; got"),
+    "base and rotary_dim beyond 64 bits": (
+        lambda: ra.frequencies(8.0, base=10**5000),
+        TypeError,
+        "rotary_dim .*; write 8",
+    ),
+    "frequencies beyond 64 bits": (
+        lambda: ra.cos_sin(P, 10**5000),
+        TypeError,
+        "frequencies must be a tuple .* got int$",
+    ),
+    "starts beyond 64 bits": (lambda: at.from_starts(10**5000, 2, like=X), TypeError, "starts must be .* got int"),
+    "positions in thousands of digits": (lambda: ra.cos_sin("9" * 5000, F, like=X), TypeError, "positions .* got str$"),
     "rotary_dim beyond 64 bits": (lambda: ra.frequencies(10**5000), ValueError, "rotary_dim .* that 64 bits hold"),
     "base beyond floats": (lambda: ra.frequencies(8, base=10**5000), ValueError, "base .* got one beyond 1e308"),
     "base a string": (

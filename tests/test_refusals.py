@@ -249,7 +249,7 @@ MISTAKES = {
             "cast it to an integer, or give a position for each token"
         ),
     ),
-    "a start in quotes": (lambda: ROPE(Q, K, "0"), HOST.format("str", "write '0' without quotes")),
+    "a start in quotes": (lambda: ROPE(Q, K, "0"), HOST.format("str", "write 0 without quotes")),
     "three axes before all others": (
         lambda: AXES.apply(Q, np.zeros((3, 2, 10), int)),
         (

@@ -75,7 +75,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     >>> frequencies(8)
     (1.0, 0.1, 0.01, 0.001)
     """
-    if isinstance(rotary_dim, float) and isinstance(base, int):
+    if isinstance(rotary_dim, float) and isinstance(base, int) and 2 <= base <= MAX_FEATURES:
         hint = f"the dimension comes first: frequencies({base}, base={rotary_dim!r})"
         raise ArgumentTypeError("rotary_dim", "be an integer", rotary_dim, hint)
     dim = integer("rotary_dim", rotary_dim)

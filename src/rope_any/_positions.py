@@ -201,7 +201,8 @@ def _number_hint(position: object) -> str:
         return "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
     if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
         return f"write int({brief(position)}) for a start, [{brief(position)}] for one token"
-    return f"write {brief(position)} without quotes" if isinstance(position, str) and position.isdecimal() else ""
+    is_written = isinstance(position, str) and len(position) <= 20 and position.isdecimal()
+    return f"write {position} without quotes" if is_written else ""
 
 
 def _is_plain(number: object) -> bool:
