@@ -31,7 +31,7 @@ class Rotation(NamedTuple):
     """Whether to compute in float64 for any dtype of x, because keys may be rotated many times."""
 
     def dtype(self, x: Array) -> Any:
-        """Return the dtype to rotate x in."""
+        """Return the dtype that x is rotated in: float64 if the rotation is wide or x is float64, else float32."""
         return self.lib.xp.float64 if self.wide else self.lib.compute_dtype(x)
 
     def factors(self, x: Array, table: Table) -> tuple[Array, Array]:

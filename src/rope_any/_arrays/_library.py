@@ -276,7 +276,7 @@ class Library:
         return self.dtype_name(x.dtype).startswith(("int", "uint"))
 
     def require_floating(self, name: str, x: Array) -> None:
-        """Raise unless `x`, called `name`, is a floating-point array."""
+        """Raise a TypeError that calls x `name` unless its dtype is one of FLOATING; float8 and float4 are not."""
         if (dtype := self.dtype_name(x.dtype)) not in FLOATING:
             narrow = dtype.startswith(("float8", "float4", "int8", "uint8"))
             hint = "quantise after the rotation" if narrow else "" if "complex" in dtype else "cast it to one of these"

@@ -109,7 +109,7 @@ def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
-    """Return a function that allocates arrays like x; if x is contiguous, in half the time of `empty_like`."""
+    """Return a function that makes an empty array of the shape of x with the dtype of its argument."""
     shape, empty = x.shape, np.empty
     if not x.flags.c_contiguous:
         return LIBRARY.empty_like

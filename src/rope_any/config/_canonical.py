@@ -62,7 +62,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return the layers of a part in groups that are alike."""
     off, written, sizes = without_rotary(part), written_parameters(part), _sizes_by_layer(part)
     labels = () if off else _labels(part, written)
-    types = _types(part, labels)
+    types = _type_of_each_layer(part, labels)
     if types is None and sizes:
         wanted = f"be given with per_layer_config, and {TYPES[0]} if layers differ"
         raise ArgumentValueError(part.name(LAYERS[0]), wanted)
@@ -334,7 +334,7 @@ def _of_all_layers(part: Part) -> dict[str, Fact]:
 
 
 def layer_count(part: Part, /) -> int:
-    """Return the number of layers."""
+    """Return the number of layers; raise if the config does not give it."""
     fact = first_value(part, LAYERS)
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
@@ -386,8 +386,8 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
     return types[:count]
 
 
-def _types(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
-    """Return the type of each layer, None for each if layers have none; None if the config does not tell layers."""
+def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
+    """Return the type of each layer, None for each if layers have no types; None if layers can't be told apart."""
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _counts_layers(part):
         return None  # which no rotation needs

@@ -61,7 +61,7 @@ def _whole(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | 
 
 
 def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
-    """Return the number under a key, or what the class assumes."""
+    """Return the integer under a key, or `default`; raise unless it is from `least` to `most`."""
     fact = _whole(part, [key], least, most)
     return default if fact is None else int(fact.value)
 
@@ -236,7 +236,7 @@ def _pairing(part: "Part", row: Indexer) -> Fact:
     return Fact(row.pairing, f"{ours}, and {said.source}")
 
 
-def why_none(part: "Part", /) -> str | None:
+def why_no_rotation(part: "Part", /) -> str | None:
     """Return why a model has no indexer, or an indexer without rotary; None if it has one that rotates."""
     row = _indexer(part)
     if row is None:
@@ -257,7 +257,7 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
     `main` is the rotation of the main attention, of the indexer's `layer_type` if the model tells kinds of layers
     apart, or the fact that it has none. Raise if the config contradicts the model's class.
     """
-    row, reason = _indexer(part), why_none(part)
+    row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))
     head, pairing, ours = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"

@@ -297,7 +297,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _models(entries: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the models of entries, by name."""
+    """Return a model for each name of each entry."""
     found = {}
     for entry in entries:
         with in_entry(_FILE, entry):

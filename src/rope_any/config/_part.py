@@ -127,7 +127,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
 
 
 def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:
-    """Return the path of the text part of a config."""
+    """Return the keys that lead to the text part of a config; none if it is the whole."""
     path: tuple[str, ...] = ()
     for _ in TEXT:
         inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
@@ -177,11 +177,11 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
 
 def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     """Whether a part states what has some names, as a key or inside its parameters."""
-    return any(body.get(key) is not None for body in (keys, *bodies(keys)) for key in names)
+    return any(body.get(key) is not None for body in (keys, *parameter_objects(keys)) for key in names)
 
 
-def bodies(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the parameters of a part, and those inside them of kinds of layers."""
+def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the objects under `OBJECTS`, and the objects inside those, which are for kinds of layers."""
     whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
     return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
 

@@ -291,7 +291,7 @@ def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
 def _has_indexer(text: Part) -> bool:
     """Whether a config tells of an indexer with rotary, or of one that is refused when it is read."""
     try:
-        return _indexers.why_none(text) is None
+        return _indexers.why_no_rotation(text) is None
     except (TypeError, ValueError):
         return True
 
@@ -304,7 +304,7 @@ def _main(text: Part) -> tuple[Layers, ...]:
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     """Return the layers of the text that have an indexer with rotary, and the others."""
-    main = _main(text) if (reason := _indexers.why_none(text)) is None else ()
+    main = _main(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
     if first is None:
         why = reason or "the indexer rotates as the main attention does: no layer of it rotates"

@@ -342,15 +342,18 @@ _WHY = {
 
 
 def _chunked(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
+    """Return chunked rows; None if the sections that the class assumes don't sum to the pairs."""
     return None if assumed and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
 def _strided(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
+    """Return rows that alternate between axes as long as their sections last."""
     # What the class assumes need not sum to the pairs: those left over turn with the first axis.
     return axes.rows_by_axis(row, axes.strided_axes(len(row), sections)) if assumed else axes.strided(row, sections)
 
 
 def _alternating(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
+    """Return rows that alternate between axes to the end, as many axes as sections."""
     return axes.rows_by_axis(row, [i % len(sections) for i in range(len(row))])
 
 

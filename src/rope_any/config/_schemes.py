@@ -155,7 +155,7 @@ KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPH
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question after the nearest known name, as the hint of an error; nothing if none is near."""
+    """Return "did you mean ...?" with the nearest known name, or an empty string if none is near."""
     from difflib import get_close_matches  # slow to import, and for errors alone
 
     found = get_close_matches(name[:80], known, n=1)

@@ -194,7 +194,7 @@ def _index_in_call(positions: Data) -> Data:
 
 
 def _first_of_call(positions: Data) -> Data:
-    """Return for each token the first position of its call; the positions of a call are consecutive."""
+    """Return the first position of each token's call; a call ends where positions stop being consecutive."""
     begins = np.diff(positions[:, 0], prepend=positions[0, 0] - 2) != 1
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
