@@ -158,7 +158,7 @@ def _model(model_type: str | None) -> Model:
 
 def _text_part_of(model_type: str | None) -> str:
     """Return the model type of the text part of a model, if it is known by that of the whole."""
-    return MODELS.get(model_type or "", UNKNOWN).text
+    return ALL.get(model_type or "", UNKNOWN).text
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
