@@ -2306,7 +2306,7 @@ def test_every_rule_is_used_and_no_default_is_written():
 
 def test_names_that_entries_refer_to_are_known():
     for model in _models.ALL.values():
-        assert not model.text or (model.text in MODELS and not MODELS[model.text].text)
+        assert not model.text or (model.text in _models.ALL and not _models.ALL[model.text].text)
         assert {*model.parts.values()} <= {*_towers.TOWERS, *_towers.REFUSED, *MODELS, "sam3_tracker_video"}
         assert "*" not in f"{model.text}{model.parts}"
 

@@ -178,7 +178,7 @@ def test_what_is_not_understood_is_said():
         Rope.from_config(QWEN, part="vision", sequence_length=-1)
     tower = MISTRAL | {"vision_encoder": {"hidden_size": 64, "rope_theta": 1e4}}
     assert config.parts(tower) == ("text", "vision")
-    with pytest.raises(ValueError, match="vision_encoder must be read from a config"):
+    with pytest.raises(ValueError, match=r"vision_encoder must have .* or be read from a config"):
         Rope.from_config(tower, part="vision")
     glm = {"model_type": "glm5_next", "vision_config": {"model_type": "glm5_next_vision"}}
     assert config.parts(glm) == ("vision",)  # of which the text has no rotary
@@ -221,7 +221,7 @@ def test_a_transformer_of_diffusers():
 def test_the_components_of_a_pipeline(tmp_path):
     files = {
         "transformer": FLUX,
-        "text_encoder": {"model_type": "clip_text_model", "hidden_size": 64},
+        "text_encoder": {"model_type": "new_text_model", "hidden_size": 64},
         "text_encoder_2": {"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 1},
         "vae": {"_class_name": "AutoencoderKL"},
     }
@@ -238,6 +238,43 @@ def test_the_components_of_a_pipeline(tmp_path):
         Rope.from_config(tmp_path)
     shown = CliRunner().invoke(app, ["inspect", str(tmp_path)])
     assert shown.exit_code == 0 and "text_encoder: refused" in shown.stdout and "transformer, " in shown.stdout
+
+
+@pytest.mark.parametrize("encoder", ["clip_text_model", "umt5", "siglip_vision_model"])
+def test_the_only_component_that_rotates_is_the_default(encoder, tmp_path):
+    (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
+    for name, keys in {"text_encoder": {"model_type": encoder}, "transformer": FLUX}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(keys), encoding="utf-8")
+    assert config.parts(tmp_path) == ("transformer",)
+    assert Rope.from_config(tmp_path) == Rope.from_config(FLUX)
+    (tmp_path / "text_encoder" / "config.json").write_text("{", encoding="utf-8")
+    assert config.parts(tmp_path) == ("text_encoder", "transformer")
+    with pytest.raises(ValueError, match=r"must be a config\.json; line 1"):
+        Rope.from_config(tmp_path, part="text_encoder")
+
+
+OUTSIDE = {
+    "another base": {"rope_theta": 1e4},
+    "another scaling": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+    "another count": {"rotary_dim": 3},
+    "a misspelt name": {"rope_tetha": 1e4},
+}
+
+
+@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE)
+def test_what_contradicts_the_text_part_outside_of_it_is_refused(outside):
+    text = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    whole = {"model_type": "llava", "text_config": text}
+    same = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    assert Rope.from_config(whole | same) == Rope.from_config(text)
+    with pytest.raises(ValueError, match=f"{next(iter(outside))} must (agree with|be in) text_config, which is"):
+        Rope.from_config(whole | outside)
+
+
+def test_a_params_json_with_a_model_type_is_of_two_forms():
+    with pytest.raises(ValueError, match=r"config must be of one form; got keys of several: model_type and mistral"):
+        Rope.from_config(MISTRAL | {"model_type": "mistral"})
 
 
 def test_files_of_mistral_and_meta(tmp_path):

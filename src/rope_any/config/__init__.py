@@ -6,7 +6,7 @@ Report what a model's config says of its rotation: each layer's `Rope`, each val
 
 import cmath
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -503,7 +503,7 @@ def modernize(config: object, /) -> dict[str, Any]:
     names = (name for thing in (BASE, SHARE, COUNT) for name in part.key_names(thing))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
-    return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)})
+    return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)}, {*old, "rope_parameters"})
 
 
 def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any] | None:
@@ -523,8 +523,11 @@ def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any]
     return {"rope_type": "default", **values}
 
 
-def _replaced(whole: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a config with another part at a path."""
+def _replaced(
+    whole: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any], names: Collection[str]
+) -> dict[str, Any]:
+    """Return a copy of a config with another part at a path, and without some names outside of it."""
     if not path:
         return part
-    return {**whole, path[0]: _replaced(whole[path[0]], path[1:], part)}
+    outside = {key: value for key, value in whole.items() if key not in names}
+    return {**outside, path[0]: _replaced(whole[path[0]], path[1:], part, names)}

@@ -28,7 +28,7 @@ from rope_any.config._models import (
     model_names,
     read_by,
 )
-from rope_any.config._schemes import did_you_mean
+from rope_any.config._schemes import ALIASES, did_you_mean
 
 # The names of one thing, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")
@@ -162,22 +162,31 @@ def _text_part_of(model_type: str | None) -> str:
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
-    """Refuse parameters of the whole model that its text part does not have."""
-    if keys.get("model_type") == "musicflamingo":  # whose audio turns too
+    """Refuse names on rotary of the whole model that its text part does not have, or has with another value."""
+    if keys.get("model_type") == "musicflamingo":  # whose audio rotates too
         return
-    for names in (OBJECTS, (BASE, *model_names(BASE)), (SHARE, *model_names(SHARE))):
-        for key in names:
-            value = keys.get(key)
-            if value is None or states(keys[inner], names) or (SHARE in names and same(value, partial)):
-                continue
-            name = ".".join((*path, key))
-            wanted = f"be in {'.'.join((*path, inner))}, which is the part that is read and has none"
-            raise ArgumentValueError(name, wanted)
+    groups = [OBJECTS, *((thing, *model_names(thing)) for thing in (BASE, SHARE, COUNT))]
+    names_of = {name: names for names in groups for name in names}
+    objects, where = (keys[inner], *parameter_objects(keys[inner])), ".".join((*path, inner))
+    for key, value in keys.items():
+        names = names_of.get(key, (key,))
+        speaks = key in names_of or (ROTARY.search(key) and not isinstance(value, Mapping))
+        if value is None or not speaks or (SHARE in names and same(value, partial)) or same(value, NEUTRAL.get(key)):
+            continue
+        inside = [body[name] for body in objects for name in names if body.get(name) is not None]
+        if not inside:
+            wanted = f"be in {where}, which is the part that is read and has none"
+            raise ArgumentValueError(".".join((*path, key)), wanted)
+        if not any(_agree(value, other) for other in inside):
+            raise ArgumentValueError(".".join((*path, key)), f"agree with {where}, which is read", value)
 
 
-def states(keys: Mapping[str, Any], names: tuple[str, ...]) -> bool:
-    """Whether a part states what has some names, as a key or inside its parameters."""
-    return any(body.get(key) is not None for body in (keys, *parameter_objects(keys)) for key in names)
+def _agree(a: object, b: object) -> bool:
+    """Whether two values of a key are equal; parameters are if those of `a` are among those of `b`."""
+    if not isinstance(a, Mapping) or not isinstance(b, Mapping):
+        return same(a, b)
+    types = [{ALIASES.get(str(one.get(key)), one.get(key)) for key in ("rope_type", "type")} - {None} for one in (a, b)]
+    return types[0] <= types[1] and all(key in ("rope_type", "type") or same(b.get(key), a[key]) for key in a)
 
 
 def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, shown
 from rope_any._pairing import Pairing, as_pairing
-from rope_any.config import _diffusers, _indexers, _towers
+from rope_any.config import _diffusers, _indexers, _params, _towers
 from rope_any.config._canonical import MOST_LAYERS, Layers, by_label, canonical, common_value, of_type
 from rope_any.config._load import Fact, is_name, load, require_names
 from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
@@ -55,6 +55,8 @@ def part_readers(
         return _components(Path(config), pairing)
     keys, given = load(config), None if pairing is None else as_pairing(pairing)
     forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
+    if "model_type" in keys and _params.form_of(keys) is None:
+        forms += filter(None, [_params.form_of({**keys, "model_type": None})])
     if len(forms) > 1:
         raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(forms)}"))
     if _diffusers.is_diffusers(keys):
@@ -115,7 +117,8 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
             if told and name == "vision":
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
-            error = ArgumentValueError(path, "be read from a config.json of transformers")
+            wanted = f"have {', '.join(_TOLD)}, or be read from a config.json of transformers"
+            error = ArgumentValueError(path, wanted)
             parts[name] = _refused(keys, error, (key,))
     return parts
 
@@ -137,13 +140,14 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
     """Return the parts of a pipeline of diffusers, by the folders of its components."""
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
-        keys, name = load(file), file.parent.name
-        if _diffusers.is_diffusers(keys) and not _diffusers.may_rotate(keys["_class_name"]):
-            continue  # a VAE, for example
+        name = file.parent.name
         try:
+            keys = load(file)
+            if _diffusers.is_diffusers(keys) and not _diffusers.may_rotate(keys["_class_name"]):
+                continue  # a VAE, for example
             inner = part_readers(keys, pairing=pairing)
         except (TypeError, ValueError) as error:
-            parts[name] = _refused(keys, error)
+            parts[name] = _refused({}, error)
         else:
             main = next(iter(inner)) if len(inner) == 1 else "transformer"  # which has the name of its folder
             parts |= {name + f".{part}".removeprefix(f".{main}"): one for part, one in inner.items()}
@@ -191,16 +195,23 @@ def rotates(one: PartReader, /) -> bool:
 
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
-    """Return a part by its name: by default the text, or the only part, or the only one that is in no sub-config."""
-    if not parts:
+    """
+    Return a part by its name.
+
+    By default the text, or the only part that rotates, or the only one of these that is in no sub-config.
+    """
+    if name is not None:
+        return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
+    if "text" in parts or len(parts) == 1:
+        return parts.get("text") or next(iter(parts.values()))
+    rotating = {each: one for each, one in parts.items() if rotates(one)}
+    own = [each for each, one in rotating.items() if not one.part.path and each.rpartition(".")[0] not in rotating]
+    for names in (list(rotating), own):
+        if len(names) == 1:
+            return rotating[names[0]]
+    if not rotating:
         raise ArgumentValueError("config", "have a part with rotary embedding", Text("none"))
-    if name is None:
-        own = [each for each, one in parts.items() if not one.part.path and each.rpartition(".")[0] not in parts]
-        for names in (["text"] if "text" in parts else list(parts), own):
-            if len(names) == 1:
-                return parts[names[0]]
-        raise ArgumentValueError("part", f"be given, since the config has several: one of {', '.join(parts)}")
-    return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
+    raise ArgumentValueError("part", f"be given, since the config has several: one of {', '.join(rotating)}")
 
 
 def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
