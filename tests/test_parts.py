@@ -272,6 +272,39 @@ def test_what_contradicts_the_text_part_outside_of_it_is_refused(outside):
         Rope.from_config(whole | outside)
 
 
+@pytest.mark.parametrize("key", ["yarn", "nope_layers", "freq_base", "ntk_alpha", "ROPE_THETA", "xpos", "inv_freq"])
+def test_other_names_on_rotary_are_refused(key):
+    with pytest.raises(ValueError, match=f"{key} must be left out, since it speaks of rotary and is not known here"):
+        Rope.from_config({"model_type": "llama", "head_dim": 64, key: 4})
+
+
+def test_inner_models_are_parts_or_refused_by_name():
+    inner = {"rope_theta": 5.0, "head_dim": 32}
+    draft = {"model_type": "qwen3", "head_dim": 64, "draft_config": {"model_type": "qwen3", **inner}}
+    assert config.parts(draft) == ("text", "draft_config")
+    assert Rope.from_config(draft, part="draft_config") == Rope(ra.frequencies(32, base=5.0), pairing="half")
+    unknown = {"model_type": "qwen3", "head_dim": 64, "depth_config": {"model_type": "new_depth", **inner}}
+    assert config.parts(unknown) == ("text", "depth_config")
+    with pytest.raises(
+        ValueError, match=r"depth_config\.model_type must be one whose rotation is known; got 'new_depth'"
+    ):
+        Rope.from_config(unknown, part="depth_config")
+
+
+GGUF = {"general.architecture": "llama", "llama.embedding_length": 4096, "llama.attention.head_count": 32}
+
+
+@pytest.mark.parametrize("key", ["rope_theta", "rope_scaling", "rotary_dim", "qwen2.rope.freq_base"])
+def test_gguf_metadata_with_names_of_another_form_is_refused(key):
+    with pytest.raises(ValueError, match=f"{key} must not be given in GGUF metadata of architecture llama; got 5"):
+        Rope.from_config(GGUF | {key: 5.0})
+
+
+def test_gguf_metadata_with_an_odd_count_is_refused():
+    with pytest.raises(ValueError, match=r"llama\.rope\.dimension_count must be even; got 127"):
+        Rope.from_config(GGUF | {"llama.rope.dimension_count": 127})
+
+
 def test_a_params_json_with_a_model_type_is_of_two_forms():
     with pytest.raises(ValueError, match=r"config must be of one form; got keys of several: model_type and mistral"):
         Rope.from_config(MISTRAL | {"model_type": "mistral"})

@@ -5,6 +5,7 @@ The names stand in ``gguf.toml``. What its files keep as tensors, metadata alone
 those of Llama 3, of which there is no trace; the former are refused.
 """
 
+import re
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, get_args
@@ -23,6 +24,7 @@ ARCHITECTURES = _data.rows("gguf.toml", "architecture", Model, dict, lambda: {"p
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
 _SECTIONS, _PATTERN, _INDEXER = "rope.dimension_sections", "attention.sliding_window_pattern", "attention.indexer."
+_OTHER = re.compile(r"(^|\.)rope[._]|^rotary|^partial_rotary")  # of another form, or of another architecture
 _LINEAR = "rope.scale_linear"  # the factor, in older files
 
 
@@ -36,6 +38,9 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     own = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
     _require_values(arch, own)
+    for key in keys:
+        if _OTHER.search(str(key)) and not str(key).startswith(f"{arch}."):
+            raise ArgumentValueError(str(key), f"not be given in GGUF metadata of architecture {arch}", keys[key])
     model = _model(arch, own)
     layer = {kind: layer.key for kind, layer in model.layers.items()}
     has_slice = arch == "deepseek2" or any(f"attention.{key}" in own for key in ("kv_lora_rank", "key_length_mla"))
@@ -45,6 +50,8 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
         "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a slice by itself
     }
     config = {ours: own[key] for ours, key in theirs.items() if own.get(key) is not None}
+    if isinstance(count := own.get(_COUNT), Integral) and int(count) % 2:
+        raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
     heads, pattern = config.get("num_attention_heads"), own.get(_PATTERN)
     if isinstance(heads, list | tuple) and heads:
         config["num_attention_heads"] = heads[0]  # the one that llama.cpp takes

@@ -17,6 +17,7 @@ from rope_any.config._gguf import is_gguf, translated
 from rope_any.config._load import Fact, is_name, load, require_names, same
 from rope_any.config._models import (
     ALL,
+    CHANGES_ATTENTION,
     INDICES,
     MODELS,
     NEUTRAL,
@@ -40,7 +41,11 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
-ROTARY = re.compile(r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta)|Rope|RoPE|Rotary|Theta")
+ROTARY = re.compile(
+    r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta|yarn|xpos|ntk|inv_freq|freq_base)|^nope_|_nope$"
+    "|R(ope|oPE|OPE|otary|OTARY)|T(heta|HETA)|Y(arn|aRN|ARN)"
+)
+"""Names that speak of rotary."""
 BASE, SHARE, COUNT = "rope_theta", "partial_rotary_factor", "rotary_dim"
 _TODAY = (BASE, SHARE)  # which any model may have, beside a name of its own
 FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # which must agree with the model
@@ -240,7 +245,7 @@ def _checked(part: Part) -> Part:
             )
         if key in NEUTRAL and value is not None and not same(value, NEUTRAL[key]):
             raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only value that is understood", value)
-        if key in known or key in NEUTRAL or value is None or not ROTARY.search(key):
+        if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None or not ROTARY.search(key):
             continue
         if key in of_any:
             raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)

@@ -233,13 +233,14 @@ def _others(
             yield path, _tower(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
-        elif path[-1] in _NAMES and not (
-            model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, UNKNOWN).apart
-        ):
-            name = ".".join((*path, "model_type"))
-            if model_type or any(isinstance(key, str) and ROTARY.search(key) for key in inner):
-                unknown = ArgumentValueError(name, "be one whose rotation is known", model_type)
-                yield path, _refused(inner, unknown, path)
+        elif not (model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, UNKNOWN).apart):
+            rotary = any(isinstance(key, str) and ROTARY.search(key) for key in inner)
+            if (model_type and (rotary or path[-1] in _NAMES)) or (rotary and path[-1] in _NAMES):
+                name = ".".join((*path, "model_type"))
+                yield (
+                    path,
+                    _refused(inner, ArgumentValueError(name, "be one whose rotation is known", model_type), path),
+                )
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
@@ -272,7 +273,8 @@ def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tup
     if said and said not in outer.values():
         return str(said)
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
-    return next(filter(None, known), "")
+    row = MODELS.get(said or "", UNKNOWN)
+    return next(filter(None, known), str(said) if row is not UNKNOWN and not (row.text or row.parts) else "")
 
 
 def _is_tower(model_type: object) -> bool:
