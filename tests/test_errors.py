@@ -198,7 +198,7 @@ CASES = {
     "positions within themselves": (
         lambda: ra.cos_sin(_endless(), F, like=X),
         ValueError,
-        "positions .* sequences within more than 64 others",
+        "positions .* sequences nested more than 64 deep",
     ),
     "just too far": (lambda: ra.cos_sin([2**53 + 1], F, like=X), ValueError, f"positions .* got {2**53 + 1}"),
     "far too far": (lambda: ra.cos_sin([2**60], F, like=X), ValueError, f"positions .* got {2**60}"),

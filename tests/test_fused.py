@@ -154,7 +154,7 @@ def check_fused(library, shape, view, **options):
 
 
 def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
-    with pytest.raises(ValueError, match="must hold the 12 features"):
+    with pytest.raises(ValueError, match="must have the 12 features"):
         ra.rotate(np.ones((2, 8)), *ra.cos_sin(np.arange(2), F), pairing="half", fused=True)
     with pytest.raises(TypeError, match="fused must be True or False"):
         ra.Rope(F, pairing="half").apply(np.ones((2, 16)), fused="yes")

@@ -294,7 +294,7 @@ WRONG = {
     "no positions": (
         lambda: ROPE.apply(GRAPH["float32"]),
         ValueError,
-        "positions must be given one by one .* open; got 0",
+        "positions must be given for each token .* unknown; got 0",
     ),
     "an offset": (
         lambda: ROPE.apply(GRAPH["float32"], 5),

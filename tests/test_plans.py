@@ -468,7 +468,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
     "a 0-d array of a float": (
         _at(lambda put: put(np.asarray(3))),
         _at(lambda put: put(np.asarray(3.0))),
-        "must be an integer if they are one number",
+        "must be an integer if 0-d",
     ),
     "positions of a float dtype": (_at(lambda put: put(np.arange(6))), _at(lambda put: put(np.arange(6.0) / 3)), None),
     "positions of a bool dtype": (
@@ -519,7 +519,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
     "a pair of tables for one array": (
         _at(lambda put: ROPE.table(put(np.arange(6)))),
         _at(_tables_at(0, 1)),
-        "a pair of tables, which is for queries and keys",
+        "a pair of tables, one for queries and one for keys",
     ),
     "backwards": (_at(3), _at(3, inverse=True), None),
     "backwards as 1": (_at(3, inverse=True), _at(3, inverse=1), "inverse must be True or False"),

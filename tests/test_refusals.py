@@ -109,15 +109,12 @@ BY_TOKEN, KEYS_BY_TOKEN = np.ones((2, 10, 8, 8), "f4"), np.ones((2, 10, 2, 8), "
 COS = SIN = np.ones((10, 4), "f4")
 TWICE = np.ones((10, 8), "f4")
 """Cosines or sines as transformers has them, each angle twice."""
-SHAPES = (
-    "positions must be (seq,) or (batch, ..., seq) for {}, whose tokens stand along axis {}; "
-    "each length 1 or that of {}"
-)
+SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, with tokens along axis {}; each length 1 or that of {}"
 LONGER = "q must not be longer than k; got {} queries for {} keys; {}"
-APART = "rotate each by apply() if they are of two sequences"
+APART = "rotate each by apply() if they are two sequences"
 HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
-TABLE = "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
-LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array that is to be rotated"
+TABLE = "give Table(cos, sin) for cosines and sines, or one array for several"
+LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array to rotate"
 NO_LIKE = (
     "like must be an array (NumPy, CuPy, PyTorch, JAX, ...); got NoneType; "
     "give like=q, an array of the library and on the device that are wanted"
@@ -132,7 +129,7 @@ LEARNED = (
 DTYPE = "dtype must be one of float16, bfloat16, float32, float64, and one that the library has; got {}; write {}"
 AXIS = "seq_axis must be an axis of {} other than its last; got {} for shape {}; write {}"
 HEADS = "-2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)"
-STATIC = "take {}() of it, or make it a static argument of what is compiled"
+STATIC = "write {}(array), or make it a static argument of the compiled function"
 
 
 def shapes(name, shape, axis, got, hint):
@@ -147,11 +144,11 @@ MISTAKES = {
     # tokens on another axis
     "(batch, seq, heads, dim)": (
         lambda: ROPE(BY_TOKEN, KEYS_BY_TOKEN),
-        LONGER.format(8, 2, f"give `seq_axis`=-3 if the tokens stand along axis 1, or {APART}"),
+        LONGER.format(8, 2, f"give `seq_axis`=-3 if the tokens are along axis 1, or {APART}"),
     ),
     "(batch, heads, seq, dim) with seq_axis=-3": (
         lambda: ROPE(Q, K, seq_axis=-3),
-        LONGER.format(8, 2, f"give `seq_axis`=-2 if the tokens stand along axis 2, or {APART}"),
+        LONGER.format(8, 2, f"give `seq_axis`=-2 if the tokens are along axis 2, or {APART}"),
     ),
     "cross-attention": (
         lambda: ROPE(Q, K[:, :, :4]),
@@ -159,11 +156,11 @@ MISTAKES = {
     ),
     "positions along another axis": (
         lambda: ROPE(BY_TOKEN, BY_TOKEN, np.arange(10)),
-        shapes("q", (2, 10, 8, 8), 2, (10,), "give `seq_axis`=-3 if the tokens stand along axis 1"),
+        shapes("q", (2, 10, 8, 8), 2, (10,), "give `seq_axis`=-3 if the tokens are along axis 1"),
     ),
     "positions (batch, seq) along another axis": (
         lambda: ROPE.apply(BY_TOKEN, np.zeros((2, 10), int)),
-        shapes("x", (2, 10, 8, 8), 2, (2, 10), "give `seq_axis`=-3 if the tokens stand along axis 1"),
+        shapes("x", (2, 10, 8, 8), 2, (2, 10), "give `seq_axis`=-3 if the tokens are along axis 1"),
     ),
     "positions along the first axis": (
         lambda: ROPE.apply(Q[0, :7], np.arange(7)),
@@ -172,8 +169,8 @@ MISTAKES = {
             (7, 10, 8),
             1,
             (7,),
-            "give `seq_axis`=-3 if the tokens stand along axis 0, "
-            "or positions.from_starts(starts, 10) if each of 7 rows begins at its own",
+            "give `seq_axis`=-3 if the tokens are along axis 0, "
+            "or positions.from_starts(starts, 10) for the starts of 7 rows",
         ),
     ),
     # positions
@@ -184,8 +181,8 @@ MISTAKES = {
             (2, 8, 10, 8),
             2,
             (2,),
-            "give positions.from_starts(starts, 10) if each of 2 rows begins at its own, "
-            "or `seq_axis`=-4 if the tokens stand along axis 0",
+            "give positions.from_starts(starts, 10) for the starts of 2 rows, "
+            "or `seq_axis`=-4 if the tokens are along axis 0",
         ),
     ),
     "offsets (batch,) of the keys": (
@@ -195,8 +192,8 @@ MISTAKES = {
             (2, 8, 10, 8),
             2,
             (2,),
-            "give positions.from_starts(starts, 10) if each of 2 rows begins at its own, "
-            "or `seq_axis`=-4 if the tokens stand along axis 0",
+            "give positions.from_starts(starts, 10) for the starts of 2 rows, "
+            "or `seq_axis`=-4 if the tokens are along axis 0",
         ),
     ),
     "a table of all positions": (
@@ -206,7 +203,7 @@ MISTAKES = {
             (2, 8, 10, 8),
             2,
             (4096,),
-            "give only those of the tokens in x: positions[a:b], or cos[a:b] and sin[a:b] of a table",
+            "give only the tokens of x: positions[a:b], or cos[a:b] and sin[a:b] of a table",
         ),
     ),
     "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), HOST.format("ndarray", TABLE)),
@@ -215,7 +212,7 @@ MISTAKES = {
         lambda: ROPE(Q, K, np.ones((10, 4), "c8")),
         (
             "positions must be integers or real numbers; got an array of complex64; "
-            "give Table(z.real, z.imag) for cosines and sines in complex numbers"
+            "give Table(z.real, z.imag) for complex cos + i sin"
         ),
     ),
     "an attention mask": (
@@ -244,10 +241,7 @@ MISTAKES = {
     "a start that is infinite": (lambda: ROPE(Q, K, float("inf")), HOST.format("float", "")[:-2]),
     "a start that is a real array": (
         lambda: ROPE(Q, K, np.asarray(3.0)),
-        (
-            "positions must be an integer if they are one number; got float64; "
-            "cast it to an integer, or give a position for each token"
-        ),
+        ("positions must be an integer if 0-d; got float64; cast it to an integer, or give a position for each token"),
     ),
     "a start in quotes": (lambda: ROPE(Q, K, "0"), HOST.format("str", "write 0 without quotes")),
     "three axes before all others": (
@@ -261,7 +255,7 @@ MISTAKES = {
         lambda: AXES.apply(Q, np.zeros((2, 10), int)),
         (
             "positions must end in an axis of length 3, one for each row of frequencies; got shape (2, 10); "
-            "stack([p] * 3, axis=-1) gives each of p to all of them"
+            "stack([p] * 3, axis=-1) repeats p on all axes"
         ),
     ),
     # no `like`
@@ -308,11 +302,11 @@ MISTAKES = {
     ),
     "head_dim for frequencies": (
         lambda: ra.Rope(64, pairing="half"),
-        TUPLE.format("int 64", "frequencies(64) makes those of 64 features"),
+        TUPLE.format("int 64", "write frequencies(64) for 64 features"),
     ),
     "cos_sin of a Rope": (
         lambda: ra.cos_sin(np.arange(3), ROPE),
-        TUPLE.format("Rope", "give its table() of the positions, or its .frequencies"),
+        TUPLE.format("Rope", "give rope.table(positions), or rope.frequencies"),
     ),
     "cos_sin the wrong way round": (
         lambda: ra.cos_sin(F, range(4)),
@@ -338,20 +332,20 @@ MISTAKES = {
     # tables of another width
     "rotary_dim beyond head_dim": (
         lambda: ra.Rope(ra.frequencies(16), pairing="half")(Q, K),
-        "q must hold the 16 features that 8 pairs turn from `start`=0 on; got 8 features; frequencies(8) would fit",
+        "q must have the 16 features of 8 pairs from `start`=0; got 8 features; frequencies(8) would fit",
     ),
     "tables of transformers": (
         lambda: ra.rotate(Q, TWICE, TWICE, pairing="half"),
         (
-            "x must hold the 16 features that 8 pairs turn from `start`=0 on; got 8 features; "
-            "if each angle stands there twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+            "x must have the 16 features of 8 pairs from `start`=0; got 8 features; "
+            "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
         ),
     ),
     "a Table of transformers": (
         lambda: ROPE(Q, K, ra.Table(TWICE, TWICE)),
         (
             "positions must be of shape (..., 4) if they are a table; got (10, 8); "
-            "if each angle stands there twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+            "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
         ),
     ),
     "a table of another Rope": (

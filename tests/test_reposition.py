@@ -172,7 +172,7 @@ BAD = {
     "a number that is no integer": (
         lambda: ROPE.reposition(K, np.asarray(0.5), 0),
         TypeError,
-        "^old must be an integer if they are one number; got float64",
+        "^old must be an integer if 0-d; got float64",
     ),
     "a number too large": (lambda: ROPE.reposition(K, 0, 2**60), ValueError, "^new must not exceed"),
     "too few": (lambda: ROPE.reposition(K, [1, 2], 0), ValueError, r"old must be \(seq,\) .* got \(2,\)"),
@@ -191,14 +191,14 @@ BAD = {
     "source of another pairing": (
         lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F, pairing="interleaved")),
         ValueError,
-        "source must turn the same features together, half pairing .* got interleaved pairing",
+        "source must rotate the same pairs of features, half pairing .* got interleaved pairing",
     ),
     "source of fewer pairs": (
         lambda: ROPE.reposition(K, 0, 0, source=ra.Rope(F[:4], pairing="half")),
         ValueError,
-        "source must turn .* 8 pairs .* got half pairing of 4 pairs",
+        "source must rotate .* 8 pairs .* got half pairing of 4 pairs",
     ),
-    "features missing": (lambda: ROPE.reposition(K[..., :8], 0, 0), ValueError, "keys must hold the 16 features"),
+    "features missing": (lambda: ROPE.reposition(K[..., :8], 0, 0), ValueError, "keys must have the 16 features"),
     "keys of integers": (lambda: ROPE.reposition(K.astype(int), 0, 0), TypeError, "keys must be floating-point"),
     "keys no array": (lambda: ROPE.reposition([1.0], 0, 0), TypeError, "keys must be an array"),
     "seq_axis": (lambda: ROPE.reposition(K, 0, 0, seq_axis=-1), ValueError, "seq_axis must be an axis of keys"),
@@ -228,9 +228,7 @@ def test_positions_of_another_library_are_refused(lib):
             rope.reposition(keys, old, new)
     table = rope.table(range(2), like=other)
     for name, (old, new) in {"old": (table, 0), "new": (0, table)}.items():
-        with pytest.raises(
-            TypeError, match=f"^{name} must be positions, by whose difference keys are moved; got a table"
-        ):
+        with pytest.raises(TypeError, match=f"^{name} must be positions; got a table"):
             rope.reposition(keys, old, new)
     with pytest.raises(TypeError, match=r"^x and positions must come from one array library; got"):
         rope.apply(keys, other)

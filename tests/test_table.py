@@ -37,7 +37,7 @@ def test_sequences_may_be_nested_as_deep_as_arrays():
 
 @pytest.mark.parametrize("f", [*F[::7], -F[3], 2 * np.pi, 65_536.0, 1e-30])
 def test_a_frequency_is_split_to_the_last_digit(f):
-    high, low, word = _frequencies._turns_of(float(f))
+    high, low, word = _frequencies._turns_per_position(float(f))
     turns = mp.mpf(float(f)) / (2 * mp.pi)
     assert word == (int(mp.nint(turns * 2**64)) + 2**63) % 2**64 - 2**63
     assert abs(turns - mp.mpf(high) - mp.mpf(low)) <= abs(turns) * mp.mpf(2) ** -74

@@ -1,4 +1,4 @@
-"""Tokens, tables and the axes of x brought into line."""
+"""Match positions and tables to the axes of x: find the axis of the tokens, add axes for broadcasting."""
 
 from collections.abc import Callable
 from numbers import Integral
@@ -11,20 +11,20 @@ from rope_any._table import Table
 
 
 class Tokens(NamedTuple):
-    """An array whose tokens are to be rotated, and where they are in it."""
+    """An array to rotate, with the axis of its tokens."""
 
     lib: Library
     name: str
-    """What the caller calls it."""
+    """The array's name in errors."""
     x: Array
     axis: int
     """The axis of the tokens, counted from the front."""
     count: Any
-    """How many tokens there are; None if that is open."""
+    """The number of tokens; None if unknown."""
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
-    """Return the tokens of x, called `name`, along an axis; raise if that is none of its axes, or the last."""
+    """Return the tokens of x, called `name` in errors; raise if `seq_axis` is no axis of x or its last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         hints = {0: "", 1: f"write {name}[None, :] if it is one token", 2: "write -2 for (seq, head_dim)"}
@@ -38,12 +38,12 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
-    """Return the positions of all tokens on all axes, if the first one is given for all; else `positions`."""
+    """Return a single start, or None, as consecutive positions on all axes; return other positions unchanged."""
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
-        return number  # then they are positions
+        return number
     if tokens.count is None:
-        raise ArgumentValueError(name, "be given one by one if the length along `seq_axis` is open", number)
+        raise ArgumentValueError(name, "be given for each token if the length along `seq_axis` is unknown", number)
     lib = tokens.lib
     if axes is None and lib.host is not None and lib.keeps_constants() and not is_array(number):
         first = integer(name, number)
@@ -63,33 +63,33 @@ def positions_by_axis(
     at = split_positions(tokens.lib, expand_positions(tokens, positions, axes, name=name), like=tokens.x, name=name)
     numbers = by_axis(shard_positions(tokens, at.numbers, axes, name=name), axes)
     rests = [None] * len(numbers) if at.rest is None else by_axis(at.rest, axes)
-    return [SplitPositions(*place) for place in zip(numbers, rests, strict=True)]
+    return [SplitPositions(*parts) for parts in zip(numbers, rests, strict=True)]
 
 
 def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str = "positions") -> Array:
-    """Return positions sharded as the tokens are, if these are; raise if they don't fit the tokens."""
+    """Return positions, sharded as the tokens if these are sharded; raise if they don't fit the tokens."""
     shape = tuple(by_axis(at, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
     return _sharding.shard_like(name, at, along[: at.ndim], like=tokens.x)
 
 
 def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return the positions of the tokens; of sharded ones those that this process holds."""
-    each = expand_positions(tokens, positions, axes)
+    """Return the positions of the tokens; of sharded ones those of this process."""
+    at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
-        return each
-    return shard_positions(tokens, as_position_array(each, like=tokens.x, lib=tokens.lib), axes)
+        return at
+    return shard_positions(tokens, as_position_array(at, like=tokens.x, lib=tokens.lib), axes)
 
 
 def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], Table] | None:
     """
-    Return what makes a table ``(seq, pairs)``, ``(batch, seq, pairs)``, ... broadcast to ``x.shape[:-1]``.
+    Return the function that moves and adds axes so that a table broadcasts to ``x.shape[:-1]``; None if none is needed.
 
-    The table has the leading axes `given`. None if there is nothing to do.
+    `given` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ...
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
-        return None  # as most are: the tokens are where rows are
+        return None  # the most common shapes
     axes, last = _axes_along(tokens, given, "positions"), len(given) - 1
     missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
@@ -104,62 +104,59 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
 
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
-    """Return the axes of x that positions of a shape run along: its first other ones, and its tokens'."""
+    """Return the axes of x that positions of shape `given` run along: its first other axes, then that of the tokens."""
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, given)
     if axes is None:
         require_known(positions, given)
         wanted = (
             f"be (seq,) or (batch, ..., seq) for {name} of shape {tuple(x.shape)}, "
-            f"whose tokens stand along axis {seq}; each length 1 or that of {name}"
+            f"with tokens along axis {seq}; each length 1 or that of {name}"
         )
         raise ArgumentValueError(positions, wanted, given, _positions_hint(tokens, given))
     return axes
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the same for an array of a shape whose tokens stand along axis `seq`; None if the positions don't fit."""
+    """Return these axes for an array of `shape` with tokens along axis `seq`; None if the positions don't fit."""
     last = len(given) - 1
     axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
     fits = 0 <= last < len(shape) - 1 and all(n in (shape[axis], 1) for n, axis in zip(given, axes, strict=True))
     return axes if fits else None
 
 
-def query_tail(of_keys: Array, queries: int, keys: int, /, *, axis: int) -> Array:
-    """Return the last `queries` of what is there for each key along a negative axis; what is there for all, whole."""
-    if of_keys.ndim < -axis or of_keys.shape[axis] != keys:
-        return of_keys
-    return _sharding.last_tokens("positions", of_keys, queries, axis=axis)
+def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array:
+    """Return the last `queries` of the values of keys along a negative axis; values shared by all keys unchanged."""
+    if values.ndim < -axis or values.shape[axis] != keys:
+        return values
+    return _sharding.last_tokens("positions", values, queries, axis=axis)
 
 
-# --- hints: what to write instead, composed after a check has failed --------------------------------------------------
+# --- hints of errors: what to write instead ---------------------------------------------------------------------------
 
 
 def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
-    """Return what to write instead of positions of a shape that doesn't fit; nothing if that is unknown."""
+    """Return what to write instead of positions of shape `given` that don't fit; "" if unknown."""
     (_, name, x, seq, count), ndim = tokens, tokens.x.ndim
-    fitting = [
-        axis
-        for axis in range(ndim - 2, -1, -1)
-        if axis != seq and given and given[-1] == x.shape[axis] != 1 and _axes_if_fits(x.shape, axis, given)
-    ]
-    hints = [f"`seq_axis`={axis - ndim} if the tokens stand along axis {axis}" for axis in fitting[:1]]
+    others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and given and given[-1] == x.shape[axis] != 1]
+    fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, given)]
+    hints = [f"`seq_axis`={axis - ndim} if the tokens are along axis {axis}" for axis in fitting[:1]]
     if len(given) == 1 and seq > 0 and given[0] == x.shape[0]:
-        starts = f"positions.from_starts(starts, {count}) if each of {given[0]} rows begins at its own"
+        starts = f"positions.from_starts(starts, {count}) for the starts of {given[0]} rows"
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
     if len(given) > 1 and given[-1] == 1 and _axes_if_fits(x.shape, seq, given[:-1]):
         return "give p[..., 0], without the last axis"
     if given and isinstance(count, int) and isinstance(given[-1], int) and given[-1] > count > 0:
-        return f"give only those of the tokens in {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
+        return f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
     return ""
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:
-    """Return what to write if q is longer than k: another `seq_axis`, or each array by itself."""
-    apart = "rotate each by apply() if they are of two sequences"
+    """Return what to write if q is longer than k: another `seq_axis`, or `apply` for each array."""
+    separately = "rotate each by apply() if they are two sequences"
     near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
     if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:
-        return apart
-    return f"give `seq_axis`={near - q.x.ndim} if the tokens stand along axis {near}, or {apart}"
+        return separately
+    return f"give `seq_axis`={near - q.x.ndim} if the tokens are along axis {near}, or {separately}"

@@ -1,4 +1,4 @@
-"""Checks of arguments, and the exceptions for wrong ones: they carry the argument, what it must be, what it got."""
+"""Checks of arguments, and their exceptions, which carry the argument, what it must be and what it got."""
 
 import math
 from collections.abc import Callable, Container
@@ -8,9 +8,9 @@ from typing import Any
 
 class ArgumentError(Exception):
     """
-    A wrong argument: ``(argument, wanted, got, hint, where)``, of which all but the first two may be left out.
+    A wrong argument: ``(argument, wanted, got, hint, where)``. The last three are optional.
 
-    Its text is composed when it is asked for. There is no ``__init__``, through which torch.compile can't trace.
+    `str` composes the text. There is no ``__init__``, because torch.compile can't trace one.
     """
 
     @property
@@ -20,7 +20,7 @@ class ArgumentError(Exception):
 
     @property
     def wanted(self) -> str:
-        """What it must be or do, after the word *must*. Names of other arguments stand in backquotes."""
+        """What it must be or do, after the word *must*. Names of other arguments are in backquotes."""
         return str(self.args[1])
 
     @property
@@ -35,10 +35,11 @@ class ArgumentError(Exception):
 
     @property
     def where(self) -> str:
-        """The file or the key that it is inside of; may be empty."""
+        """The file or the config key that contains the argument; may be empty."""
         return str(self._given(4))
 
     def _given(self, i: int) -> Any:
+        """Return the i-th argument of the exception, or `NOTHING` if it was left out."""
         return self.args[i] if len(self.args) > i else NOTHING
 
     def __str__(self) -> str:
@@ -47,12 +48,12 @@ class ArgumentError(Exception):
         return (self.where and f"{self.where}: ") + "; ".join(filter(None, parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text of what it got, since not every value can be pickled."""
+        """Pickle the text of `got`, because not every value can be pickled."""
         return type(self), (self.argument, self.wanted, Text(self.got), self.hint, self.where)
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument of a wrong type; what it got is shown with its type."""
+    """An argument of a wrong type; the text shows the type of what it got."""
 
 
 class ArgumentValueError(ArgumentError, ValueError):
@@ -60,17 +61,17 @@ class ArgumentValueError(ArgumentError, ValueError):
 
 
 class Text(str):
-    """Words that an error shows as they are: what an argument got, or the name of a file, which is no argument."""
+    """Text that an error shows without quotes: a description of what it got, or the name of a file."""
 
     __slots__ = ()
 
 
 NOTHING = Text("")
-"""For `got`, if no single value is wrong."""
+"""The value for `got` if no single value is wrong."""
 
 
 def inside(where: str, error: Exception) -> Exception:
-    """Return an error about something inside another thing, such as a file or a key: ``where: argument must ...``."""
+    """Return an error with the file or config key that contains its argument: ``where: argument must ...``."""
     if not isinstance(error, ArgumentError):
         return type(error)(f"{where}: {error}")
     outer = f"{where}: {error.where}" if error.where else where
@@ -78,15 +79,15 @@ def inside(where: str, error: Exception) -> Exception:
 
 
 MAX_FEATURES = 2**20
-"""Features of one head, or of heads side by side: above any in use, and few enough to be listed."""
+"""The largest number of features of a head, or of all heads together: above any in use, and small enough to list."""
 
 
 def integer(name: str, value: object) -> int:
-    """Return `value` as an int, or say that `name` must be one."""
+    """Return `value` as an int; raise unless it is an integer of 64 bits."""
     if type(value) is int and -(2**63) <= value < 2**63:
-        return value  # as nearly all are
+        return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(name, "be an integer", value, _written_as(value, int))
+        raise ArgumentTypeError(name, "be an integer", value, _value_hint(value, int))
     number = int(value)
     if not -(2**63) <= number < 2**63:
         raise ArgumentValueError(name, "be an integer that 64 bits hold", Text("one beyond them"))
@@ -94,7 +95,7 @@ def integer(name: str, value: object) -> int:
 
 
 def integer_between(name: str, value: object, least: int, most: int, /) -> int:
-    """Return an int from `least` to `most`, or say that `name` must be one."""
+    """Return `value` as an int; raise unless it is an integer from `least` to `most`."""
     number = integer(name, value)
     if not least <= number <= most:
         raise ArgumentValueError(name, f"be from {least} to {most}", number)
@@ -102,21 +103,21 @@ def integer_between(name: str, value: object, least: int, most: int, /) -> int:
 
 
 def int32(name: str, value: object, /, *, least: int = 1 - 2**31) -> int:
-    """Return an int that 32 bits hold, or say that `name` must be one."""
+    """Return `value` as an int; raise unless it is an integer of 32 bits, at least `least`."""
     return integer_between(name, value, least, 2**31 - 1)
 
 
 def flag(name: str, value: object) -> bool:
-    """Return `value` as a bool, or say that `name` must be one."""
-    if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too
+    """Return `value` as a bool; raise unless it is one, Python's or NumPy's."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # the name of NumPy's type too
         return bool(value)
-    raise ArgumentTypeError(name, "be True or False", value, _written_as(value, bool))
+    raise ArgumentTypeError(name, "be True or False", value, _value_hint(value, bool))
 
 
 def choice(
     name: str, value: object, known: Container[str], wanted: str, hint: Callable[[object], str] = lambda _: ""
 ) -> str:
-    """Return `value` if it is one of the known words, or say that `name` must do what is wanted; `hint` of others."""
+    """Return `value` if it is one of the `known` strings; otherwise raise with `wanted` and ``hint(value)``."""
     if not isinstance(value, str):
         raise ArgumentTypeError(name, wanted, value, hint(value))
     if value not in known:
@@ -125,9 +126,9 @@ def choice(
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float, or say that `name` must be a real number."""
+    """Return `value` as a float; raise unless it is a real number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ArgumentTypeError(name, "be a real number", value, _written_as(value, float))
+        raise ArgumentTypeError(name, "be a real number", value, _value_hint(value, float))
     try:
         return float(value)
     except OverflowError:
@@ -135,7 +136,7 @@ def real(name: str, value: object) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """Return `value` as a float, or say that `name` must be positive, finite, and such that a few have a product."""
+    """Return `value` as a float; raise unless it is from 1e-100 to 1e100, so that products of a few are finite."""
     number = real(name, value)
     if not 0 < number < math.inf:
         raise ArgumentValueError(name, "be positive and finite", number)
@@ -145,38 +146,32 @@ def positive(name: str, value: object) -> float:
 
 
 def attention_factor(value: object) -> float:
-    """Return `value` as a float, or say that an attention factor must be one that a half-precision x survives."""
+    """Return an attention factor as a float; raise unless it is from 1e-4 to 1e4, which float16 products allow."""
     factor = positive("attention_factor", value)
     if not 1e-4 <= factor <= 1e4:
         raise ArgumentValueError("attention_factor", "be from 1e-4 to 1e4", factor)
     return factor
 
 
-def _written_as(value: object, kind: type) -> str:
-    """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; nothing if unknown."""
-    if hasattr(type(value), "shape"):  # an array, perhaps one that is traced
-        return f"take {kind.__name__}() of it, or make it a static argument of what is compiled"
+def _value_hint(value: object, kind: type) -> str:
+    """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; "" if unknown."""
+    if hasattr(type(value), "shape"):  # an array, maybe a traced one
+        return f"write {kind.__name__}(array), or make it a static argument of the compiled function"
     if kind is bool:
         return f"write {bool(value)}" if isinstance(value, int | float) and value in (0, 1) else ""
     if isinstance(value, bool) or not isinstance(value, str | float):
         return ""
-    number = _number_in(value)
-    if number is None or (kind is int and number != int(number)):
+    try:
+        number = math.nan if isinstance(value, str) and len(value) > 40 else float(value)
+    except ValueError:
+        return ""
+    if not abs(number) < 2**53 or (kind is int and number != int(number)):
         return ""
     return f"write {int(number) if kind is int else number!r}" + (" without quotes" if isinstance(value, str) else "")
 
 
-def _number_in(value: str | float) -> float | None:
-    """Return the number that a short text or a float holds; None if there is none, or one beyond 2⁵³."""
-    try:
-        number = math.nan if isinstance(value, str) and len(value) > 40 else float(value)
-    except ValueError:
-        return None
-    return number if abs(number) < 2**53 else None
-
-
 def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
-    """Return the error of a `user` whose import failed with another one: it names the extra to install."""
+    """Return an import error that names the extra to install; `user` is the module that failed with `error`."""
     text = f'{user} needs {error.name}, which is missing; install it by: pip install "rope-any[{extra}]"'
     return ModuleNotFoundError(text, name=error.name)
 
@@ -195,7 +190,7 @@ def brief(value: object) -> str:
     if isinstance(value, str | bytes | list | tuple | dict) and len(value) > 40:
         return kind
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    if any(isinstance(one, list | tuple | dict) and one for one in inner):  # which may be of any size
+    if any(isinstance(one, list | tuple | dict) and one for one in inner):  # of any size
         return kind
     try:
         text = repr(value)
@@ -205,7 +200,7 @@ def brief(value: object) -> str:
 
 
 def require_known(name: str, shape: tuple[int, ...]) -> None:
-    """Raise unless an array called `name`, of this shape, has known lengths."""
-    if any(isinstance(n, float) for n in shape):  # nan, as Dask has it
+    """Raise if a length in the shape of a Dask array, called `name`, is unknown (nan)."""
+    if any(isinstance(n, float) for n in shape):
         got = Text(f"shape {tuple(shape)}")
-        raise ArgumentValueError(name, "have known lengths", got, "compute_chunk_sizes() finds them out")
+        raise ArgumentValueError(name, "have known lengths", got, "call compute_chunk_sizes()")

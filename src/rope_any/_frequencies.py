@@ -1,4 +1,4 @@
-"""Frequencies: how far each pair of features turns per position. Host numbers, no arrays."""
+"""Frequencies: the angle of each pair of features per position. Python numbers, no arrays."""
 
 import math
 from collections.abc import Sequence
@@ -11,32 +11,31 @@ Row: TypeAlias = tuple[float, ...]
 """One frequency per pair, in radians per position."""
 
 Frequencies: TypeAlias = Row | tuple[Row, ...]
-"""What a `Rope` holds: one row, or one row for each axis of the positions."""
+"""The frequencies of a `Rope`: one row, or one row for each axis of the positions."""
 
-# Far above any frequency in use; below it a table keeps its bounds (see `_table`).
-_LARGEST = 2.0**16
+_LARGEST = 2.0**16  # far above any frequency in use; up to here tables keep their error bounds (see `_table`)
 _BITS = 192
 _INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedFrequencies:
-    """Host frequencies made ready for exact products; the first four fields have one row per axis."""
+    """Host frequencies in the forms that exact products need; the first four fields have one row per axis."""
 
     rows: tuple[Row, ...]
     """Radians per position."""
     high: tuple[Row, ...]
-    """The first 22 bits of each f / 2π, turns per position."""
+    """The first 22 bits of each f / 2π, in turns (2π) per position."""
     low: tuple[Row, ...]
-    """What these leave of it."""
+    """The remaining bits of f / 2π."""
     fixed_point: tuple[tuple[int, ...], ...]
     """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
     axes: int | None
-    """The length of the last axis of the positions; None for a single row, whose positions have no such axis."""
+    """The length of the last axis of the positions; None for a single row: its positions have no such axis."""
 
     @property
     def words(self) -> tuple[tuple[int, ...], ...]:
-        """Their fixed point in 32-bit integers, three for each row: 32 bits with the sign, the next 16, the last 16."""
+        """`fixed_point` in 32-bit integers, three for each row: 32 bits with the sign, the next 16, the last 16."""
         cuts = (lambda word: word >> 32), (lambda word: word >> 16 & 0xFFFF), (lambda word: word & 0xFFFF)
         return tuple(tuple(map(cut, row)) for row in self.fixed_point for cut in cuts)
 
@@ -48,9 +47,9 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     Parameters
     ----------
     rotary_dim : int
-        How many features turn; even and positive. There is one frequency for each pair of them.
+        The number of rotated features; even and positive. Each pair of them has one frequency.
     base : float, optional
-        What others call ``theta`` or ``rope_theta``; positive and finite.
+        Elsewhere called ``theta`` or ``rope_theta``; positive and finite.
 
     Returns
     -------
@@ -88,7 +87,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 
 def as_row(values: object) -> Row:
-    """Return one row of frequencies as floats, or say what is wrong with it."""
+    """Return one row of frequencies as floats; raise if it is empty or a value is wrong."""
     row = tuple(real("frequencies", value) for value in _sequence(values))
     for f in row:
         if not abs(f) <= _LARGEST:
@@ -116,7 +115,7 @@ def as_frequencies(values: object) -> Frequencies:
 
 
 def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
-    """Return frequencies as rows, a single row being a W of one axis."""
+    """Return frequencies as rows; a single row becomes the one row of one axis."""
     return (freqs,) if isinstance(freqs[0], float) else freqs
 
 
@@ -124,18 +123,18 @@ def _sequence(values: object) -> Sequence[object]:
     """Return `values`; raise unless they are a tuple or a list."""
     if not isinstance(values, tuple | list):
         wanted = "be a tuple of floats, or of one such row per axis"
-        raise ArgumentTypeError("frequencies", wanted, values, _instead_of(values))
+        raise ArgumentTypeError("frequencies", wanted, values, _frequencies_hint(values))
     return values
 
 
-def _instead_of(values: object) -> str:
-    """Return what to write if frequencies are no tuple, as the hint of an error; nothing if that is unknown."""
+def _frequencies_hint(values: object) -> str:
+    """Return what to write if frequencies are no tuple, as the hint of an error; "" if unknown."""
     if hasattr(values, "shape"):
         return LEARNED
-    if type(values).__name__ == "Rope":  # which this module can't import
-        return "give its table() of the positions, or its .frequencies"
+    if type(values).__name__ == "Rope":  # this module can't import it
+        return "give rope.table(positions), or rope.frequencies"
     if isinstance(values, int) and 2 <= values <= MAX_FEATURES:
-        return f"frequencies({values}) makes those of {values} features"
+        return f"write frequencies({values}) for {values} features"
     return "cos_sin takes the positions before the frequencies" if isinstance(values, range) else ""
 
 
@@ -143,18 +142,18 @@ LEARNED = (
     "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "
     "rotate(x, *cos_sin(positions, frequencies), pairing=...) without a Rope"
 )
-"""What to write if frequencies are an array, as the hint of an error."""
+"""The hint of an error about frequencies in an array."""
 
 
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
-    """Return host frequencies in the forms of which exact products are made."""
+    """Return host frequencies in the forms that exact products need."""
     rows = as_rows(frequencies)
-    high, low, fixed_point = zip(*(zip(*map(_turns_of, row), strict=True) for row in rows), strict=True)
+    high, low, fixed_point = zip(*(zip(*map(_turns_per_position, row), strict=True) for row in rows), strict=True)
     return PreparedFrequencies(rows, high, low, fixed_point, None if isinstance(frequencies[0], float) else len(rows))
 
 
-def _turns_of(f: float) -> tuple[float, float, int]:
-    """Return the first 22 bits of f / 2π, what these leave, and it as a fixed-point number."""
+def _turns_per_position(f: float) -> tuple[float, float, int]:
+    """Return f / 2π in three forms: its first 22 bits, the remaining bits, and as a fixed-point number modulo one."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))

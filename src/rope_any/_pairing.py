@@ -1,4 +1,4 @@
-"""Which features are rotated together: two pairings, and no third. A model with another order permutes one of them."""
+"""Pairings: which two features form a pair, "half" or "interleaved". Other orders are permutations of these."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -8,25 +8,24 @@ from rope_any._checks import choice
 Pairing: TypeAlias = Literal["half", "interleaved"]
 """``"half"`` rotates feature i with i + pairs, ``"interleaved"`` 2i with 2i + 1."""
 
-# Where the two members of a pair are: (..., 2, pairs) or (..., pairs, 2).
+# The axis of the two members when features are reshaped to (..., 2, pairs) or (..., pairs, 2).
 _MEMBER_AXIS = {"half": -2, "interleaved": -1}
-
 
 _OTHER_NAMES = {
     "half": "half neox gptneox isneoxstyle rotatehalf halves splithalf halfsplit llamahf huggingface hf transformers",
     "interleaved": "interleaved interleave gptj rotateeverytwo adjacent meta llamameta traditional complex roformer",
 }
-"""What other libraries call a pairing, in small letters alone."""
+"""Names of a pairing in other libraries, reduced to lower-case letters."""
 
 
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
-    """Return `value` if it is a pairing; raise an error that names both if not."""
-    known = 'be "half" or "interleaved"'
-    return choice(name, value, _MEMBER_AXIS, known, _own_name)  # type: ignore[return-value]  # a key is a Pairing
+    """Return `value` if it is a pairing; otherwise raise an error that names both."""
+    wanted = 'be "half" or "interleaved"'
+    return choice(name, value, _MEMBER_AXIS, wanted, _pairing_hint)  # type: ignore[return-value]  # a key is a Pairing
 
 
-def _own_name(value: object) -> str:
-    """Return which pairing another library's name stands for, as the hint of an error; nothing if it is unknown."""
+def _pairing_hint(value: object) -> str:
+    """Return the pairing that another library's name means, as the hint of an error; "" if unknown."""
     if isinstance(value, bool):
         return 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
     letters = "".join(c for c in str(value).lower() if c.isalpha()) if isinstance(value, str) else ""
@@ -36,7 +35,7 @@ def _own_name(value: object) -> str:
 
 
 def are_adjacent(pairing: Pairing) -> bool:
-    """Whether the two features of a pair are neighbours, in memory like a complex number."""
+    """Whether the two features of a pair are adjacent in memory, like a complex number."""
     return _MEMBER_AXIS[pairing] == -1
 
 
@@ -46,7 +45,7 @@ def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
 
 
 def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
-    """Return the features of pairs from `start` on: the first of each pair, and then the second ones."""
+    """Return the indices of the features of pairs from `start` on: all first members, then all second members."""
     step, gap = step_and_gap(pairing, pairs)
     return [start + step * pair + member for member in (0, gap) for pair in range(pairs)]
 

@@ -1,4 +1,4 @@
-"""Positions: numbers on the host and arrays, made into arrays that the table can take, with no digit lost."""
+"""Positions: host numbers and arrays, converted to arrays for the table without rounding."""
 
 import math
 from collections.abc import Sequence
@@ -9,32 +9,32 @@ from rope_any._arrays import FLOATING, Array, Library, _sharding, is_array, libr
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
-"""Where tokens stand: an array, or numbers on the host."""
+"""Positions of tokens: an array, or numbers on the host."""
 
 
 class SplitPositions(NamedTuple):
-    """Positions as arrays of one shape, split where one dtype cannot hold all their digits."""
+    """Positions as arrays of one shape: two arrays if no single dtype holds them exactly."""
 
     numbers: Array
-    """Integers; or real numbers, where a dtype holds them."""
+    """Integers; or real numbers, if a dtype holds them."""
     rest: Array | None
-    """What the integers leave of real positions where no float64 holds these, in float32; None for nothing."""
+    """Without float64: real positions less their nearest integers, in float32. None for integers and with float64."""
 
 
 def array_or_none(positions: Positions | SplitPositions) -> Array | None:
-    """Return the array that positions are, if they are one."""
+    """Return positions if they are an array, else None."""
     if isinstance(positions, SplitPositions):
         return positions.numbers
     return positions if is_array(positions) else None
 
 
 def reference_array(positions: Positions | SplitPositions, *arrays: Array | None) -> Array:
-    """Return the first array, which names library and device; raise if there is none."""
+    """Return the first array that is not None, for its library and device; raise if there is none."""
     for array in arrays:
         if array is not None:
             return array
     wanted, got = "be an array, or come with `like`, an array", Text(type(positions).__name__)
-    raise ArgumentTypeError("positions", wanted, got, "give like=q, the array that is to be rotated")
+    raise ArgumentTypeError("positions", wanted, got, "give like=q, the array to rotate")
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
@@ -44,7 +44,7 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
     shape = tuple(positions.shape)
     if not shape or shape[-1] != axes:
         wanted = f"end in an axis of length {axes}, one for each row of frequencies"
-        hint = f"stack([p] * {axes}, axis=-1) gives each of p to all of them"
+        hint = f"stack([p] * {axes}, axis=-1) repeats p on all axes"
         if shape and shape[0] == axes:
             hint = f"moveaxis(p, 0, -1) puts the axis of {axes} last"
         raise ArgumentValueError(name, wanted, Text(f"shape {shape}"), hint)
@@ -66,7 +66,7 @@ def consecutive(
     if not lib.is_integer(start):
         got = Text(lib.dtype_name(start.dtype))
         hint = "cast it to an integer, or give a position for each token"
-        raise ArgumentTypeError(name, "be an integer if they are one number", got, hint)
+        raise ArgumentTypeError(name, "be an integer if 0-d", got, hint)
     along = _sharding.replicated(xp.arange(length, dtype=dtype, **place), like=start)
     return lib.cast(start, dtype) + along
 
@@ -74,7 +74,7 @@ def consecutive(
 def as_position_array(
     positions: Positions, /, *, like: Array | None, name: str = "positions", lib: Library | None = None
 ) -> Array:
-    """Return positions as an array: integers of 64 bits, or of 32 where there is no float64; float64 or float32."""
+    """Return positions as an array: int64, or int32 without float64; real numbers float64 if they are, else float32."""
     given = array_or_none(positions)
     home, named = reference_array(positions, given, like), {name: given, "like": like}
     lib = lib or library(**{name: array for name, array in named.items() if array is not None})
@@ -89,15 +89,15 @@ def as_position_array(
 
 
 def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
-    """Return positions with no digit lost: one array, or integers and a rest where there is no float64."""
+    """Return positions exactly: one array, or integers and a rest if there is no float64."""
     if lib.has_float64(like):
         return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
     return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
 
 
-def stack_axes(lib: Library, *places: SplitPositions) -> SplitPositions:
-    """Return positions ``(seq,)``, ``(batch, seq)``, ... on one axis each as positions on all axes, ``(..., axes)``."""
-    numbers, rests = zip(*places, strict=True)
+def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
+    """Return positions on one axis each, ``(seq,)``, ``(batch, seq)``, ..., as positions on all, ``(..., axes)``."""
+    numbers, rests = zip(*columns, strict=True)
     xp = lib.xp
     if not all(lib.is_integer(number) for number in numbers):
         numbers = tuple(lib.cast(number, xp.float64) for number in numbers)
@@ -109,7 +109,7 @@ def stack_axes(lib: Library, *places: SplitPositions) -> SplitPositions:
 
 
 def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
-    """Return columns as one array, each with as many axes as the longest of `like`, whose first axes are shared."""
+    """Stack columns along a new last axis, after broadcasting; all get as many axes as the most in `like`."""
     most = max(column.ndim for column in like)
     full = list(columns)
     while any(column.ndim < most for column in full):
@@ -120,7 +120,7 @@ def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Arr
 def as_numbers(
     lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
-    """Return positions in float64; without it in int32, with what these leave (or None) in float32."""
+    """Return positions in float64 if `wide`; else in int32, with the float32 rest of real ones (or None)."""
     given, part = read_positions(lib, home, positions, wide=wide, name=name)
     xp = lib.xp
     if wide:
@@ -135,24 +135,24 @@ def as_numbers(
 def read_positions(
     lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
-    """Return positions as an array of numbers, and what it leaves of real ones from the host (or None)."""
+    """Return positions as an array, and the rest (or None) of real host numbers that it does not hold."""
     if isinstance(positions, SplitPositions):
         return positions
     if positions is not home and not is_array(positions):
         return _from_host(lib, home, positions, wide=wide, name=name)
-    kind = lib.dtype_name(positions.dtype)
-    if not lib.is_integer(positions) and kind not in FLOATING:
-        hints = {"bool": "positions.padded(mask) counts the tokens of a mask"}
-        if kind.startswith("complex"):  # Llama's freqs_cis
-            hints[kind] = "give Table(z.real, z.imag) for cosines and sines in complex numbers"
-        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {kind}"), hints.get(kind, ""))
+    dtype = lib.dtype_name(positions.dtype)
+    if not lib.is_integer(positions) and dtype not in FLOATING:
+        hint = "positions.padded(mask) counts the tokens of a mask" if dtype == "bool" else ""
+        if dtype.startswith("complex"):  # Llama's freqs_cis
+            hint = "give Table(z.real, z.imag) for complex cos + i sin"
+        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {dtype}"), hint)
     return positions, None
 
 
 def _from_host(
     lib: Library, home: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
-    """Return host positions likewise, taken apart where the library has no float64 to hold them."""
+    """Return host positions as an array, and the rest (or None) of real ones, split off unless `wide`."""
     xp, place = lib.xp, lib.device_kwargs(home)
     whole = xp.int64 if wide else xp.int32
     if isinstance(positions, range):
@@ -178,10 +178,10 @@ _WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
 def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
-    """Return the numbers of a number or of nested sequences in one list, and their shape."""
+    """Return a number, or the numbers in nested sequences, as one flat list with its shape."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
-            raise ArgumentValueError(name, _WANTED, Text("sequences within more than 64 others"))
+            raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
         parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
@@ -196,24 +196,24 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
 
 
 def _number_hint(position: object) -> str:
-    """Return what to write instead of something that is no position, as the hint of an error; nothing if unknown."""
+    """Return what to write instead of a wrong position, as the hint of an error; "" if unknown."""
     if is_array(position):
-        return "give Table(cos, sin) for cosines and sines, and several arrays of positions as one array"
+        return "give Table(cos, sin) for cosines and sines, or one array for several"
     if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
         return f"write int({brief(position)}) for a start, [{brief(position)}] for one token"
-    is_written = isinstance(position, str) and len(position) <= 20 and position.isdecimal()
-    return f"write {position} without quotes" if is_written else ""
+    is_quoted = isinstance(position, str) and len(position) <= 20 and position.isdecimal()
+    return f"write {position} without quotes" if is_quoted else ""
 
 
 def _is_plain(number: object) -> bool:
-    """Whether `number` is a finite int or float of Python's own, as most are."""
+    """Whether `number` is a Python int or a finite Python float."""
     return type(number) is int or (type(number) is float and -math.inf < number < math.inf)
 
 
 def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
-    """Raise unless numbers can be told apart as positions: in float64 if it is `wide`, else in 32-bit integers."""
+    """Raise unless positions are at most 2⁵³ in magnitude if `wide`, else 2³¹ - 1."""
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:
-            got = position if abs(position) < 2**64 else Text("one beyond 64 bits")  # which may be too long to be shown
+            got = position if abs(position) < 2**64 else Text("one beyond 64 bits")  # maybe too long to print
             raise ArgumentValueError(name, f"not exceed {limit} in magnitude here", got)

@@ -1,4 +1,4 @@
-"""Rope: the numbers of a rotary position embedding, and the calls that rotate queries and keys by it."""
+"""Rope: the parameters of a rotary position embedding, and the calls that rotate queries and keys by it."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
@@ -34,61 +34,61 @@ from rope_any._table import (
 )
 
 _Call: TypeAlias = tuple[tuple[str, ...], int, bool, bool, bool]
-"""The checked options of a call: what the caller calls the arrays; `seq_axis`; `fused`; `inverse`; float64 for all."""
+"""The checked options of a call: names of the arrays, `seq_axis`, `fused`, `inverse`, whether all is in float64."""
 
 
 @dataclass(frozen=True, repr=False)
 class Rope:
     """
-    A rotary position embedding: which pairs turn, and how far per position.
+    A rotary position embedding: which pairs of features rotate, and by which angle per position.
 
-    A recipe of host numbers, not a module: it holds no array, is hashable and comparable, and stays static under
-    ``jax.jit`` and ``torch.compile``.
+    It holds Python numbers and no array: it is hashable, comparable, and static under ``jax.jit`` and
+    ``torch.compile``.
 
     Parameters
     ----------
     frequencies : tuple of float, or tuple of such rows
         Radians per position, one for each pair; or one row for each axis of the positions.
     pairing : {"half", "interleaved"}
-        Which features turn together: i and i + pairs, or 2i and 2i + 1, counted from `start`.
+        Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`.
     attention_factor : float, optional
         Multiplies cosine and sine (YaRN, LongRoPE).
     start : int, optional
-        The first feature that turns; those before it, and those behind the pairs, pass through.
+        The first rotated feature; those before it, and those after the pairs, pass through.
     blocks : int, optional
-        How many equal parts of the turning features are paired each on its own, as in Gemma's vision tower, where
-        each axis has one.
+        Into how many equal blocks the rotated features are split before each is paired, as in Gemma's vision tower,
+        with one block per axis.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind; an array of learned frequencies goes through `cos_sin` and `rotate`.
+        If an argument has a wrong type; learned frequencies in an array need `cos_sin` and `rotate`.
     ValueError
-        If the pairing is unknown, a number is not finite or out of range, rows differ in length, or the pairs don't
-        make as many blocks.
+        If the pairing is unknown, a number is not finite or out of range, rows differ in length, or `blocks` does not
+        divide the number of pairs.
 
     Notes
     -----
-    Wherever positions go, there may go:
+    Positions can be:
 
-    - None, an int or a 0-d integer array: consecutive positions from there (0), on every axis;
+    - None, an int or a 0-d integer array: consecutive positions from there (None: from 0), on every axis;
     - a range, a sequence or an array ``(seq,)`` or ``(batch, seq)``, each length 1 or that of x; with frequencies
       of n rows, ``(seq, n)`` or ``(batch, seq, n)``;
     - a `Table` of such positions, made once by `table` and used in every layer; or a `BentTable`;
-    - for queries and keys, a pair of tables: that of the queries, and that of the keys.
+    - for queries and keys, a pair of tables: first that of the queries, then that of the keys.
 
-    The tokens stand along `seq_axis` of x, the batch along the first other axis. Positions and tables may have
-    more of the other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are made in float64 for
-    float64 arrays, else in float32.
+    Tokens are along `seq_axis` of x, the batch along its first other axis. Positions and tables may have more of the
+    other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are float64 for float64 arrays, else
+    float32.
 
-    Some mistakes fit the shapes, so that no error tells of them:
+    Some mistakes fit the shapes and raise no error:
 
     - tokens on another axis than `seq_axis`: for q and k of shape ``(batch, seq, heads, head_dim)`` with equal numbers
       of heads, and no positions or one start, the default rotates by head. Give ``seq_axis=-3``.
-    - an offset for each row, ``(batch,)`` if there are as many rows as tokens, or ``(batch, 1)``: positions with one
-      axis are always those of the tokens, and one position in a row is that of all its tokens. Give
+    - an offset for each row, ``(batch,)`` with as many rows as tokens, or ``(batch, 1)``: positions with one axis are
+      always those of the tokens, and a single position in a row applies to all its tokens. Give
       ``positions.from_starts(offsets, seq)``.
-    - heads that are not split, ``(batch, seq, heads * head_dim)``: the first features of the first head alone rotate.
+    - heads that are not split, ``(batch, seq, heads * head_dim)``: only the first features of the first head rotate.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class Rope:
     start: int = 0
     blocks: int = 1
     _prepared: PreparedFrequencies = field(init=False, compare=False)
-    _plan_key: tuple[Any, ...] = field(init=False, compare=False)  # all of it that a plan depends on
+    _plan_key: tuple[Any, ...] = field(init=False, compare=False)  # all fields that a plan depends on
 
     def __post_init__(self) -> None:
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
@@ -137,8 +137,8 @@ class Rope:
     def __repr__(self) -> str:
         rows = self._prepared.rows
         axes = "" if self._prepared.axes is None else f"{len(rows)} axes of "
-        turning = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
-        slow, fast = turning[0], turning[-1]
+        nonzero = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
+        slow, fast = nonzero[0], nonzero[-1]
         parts = [f"<{axes}{len(rows[0])} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
         if self.attention_factor != 1:
             parts.append(f"attention_factor={self.attention_factor!r}")
@@ -165,41 +165,40 @@ class Rope:
         Parameters
         ----------
         config : dict, path or object with ``to_dict()``
-            A ``config.json`` of transformers, of today's form or an older one; that of a transformer of diffusers; a
+            A ``config.json`` of transformers, current or older; the config of a diffusers transformer; a
             ``params.json`` of Mistral or Meta; or the metadata of a GGUF file as a dict.
         part : str, optional
-            Which part of the model, of those that `rope_any.config.parts` names. By default the text, or the only part,
-            or the only one that is not in a sub-config.
+            Part of the model, a name in `rope_any.config.parts`. By default the text, or the only part, or the only one
+            that is not in a sub-config.
         layer_type : str, optional
-            Which kind of layer, where the config tells layers apart (``"full_attention"``, ...).
+            Type of layer, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
-            In tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn): the length that the
-            sequence will have. By default the trained length.
+            Length of the sequence in tokens, for the schemes that depend on it (dynamic, longrope, dynamic_yarn). By
+            default the trained length.
         pairing : {"half", "interleaved"}, optional
-            For a ``model_type`` that is not known. If it is known, it must agree.
+            For an unknown ``model_type``. For a known one it must agree.
         factor : float, optional
-            That of Llama 3's scaling, which Meta's ``params.json`` does not hold: 8 for Llama 3.1, 32 for Llama 3.2.
+            Factor of Llama 3's scaling, which Meta's ``params.json`` lacks: 8 for Llama 3.1, 32 for Llama 3.2.
 
         Returns
         -------
         Rope
-            The rotation of the model, or of one kind of its layers.
+            The rotation of the model, or of one type of its layers.
 
         Raises
         ------
         TypeError
-            If a value is of the wrong kind.
+            If a value has a wrong type.
         ValueError
-            If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is not known,
+            If a key is unknown, missing or contradicted, a value is out of range, the ``model_type`` is unknown,
             layers differ and no `layer_type` is given, or the model or these layers have no rotary embedding
             (`rope_any.config.layers` returns None for such layers).
 
         Notes
         -----
-        For models whose attention has a rotary slice by itself (MLA: ``qk_rope_head_dim``) the recipe is of that
-        slice. Which layers rotate, `rope_any.config.layers` says; where each number comes from,
-        `rope_any.config.explain`. GGUF keeps the divisors of Llama 3 as a tensor, of which its metadata have no trace:
-        what they alone say is unscaled.
+        If the attention keeps its rotary slice in a tensor of its own (MLA: ``qk_rope_head_dim``), the result is for
+        that slice. `rope_any.config.layers` lists the layers that rotate, `rope_any.config.explain` the source of each
+        number. GGUF stores the divisors of Llama 3 as a tensor: its metadata alone give unscaled frequencies.
 
         Examples
         --------
@@ -225,27 +224,27 @@ class Rope:
         fused: bool = False,
     ) -> tuple[X, X]:
         """
-        Turn queries and keys.
+        Rotate queries and keys.
 
         Parameters
         ----------
         q, k : array
-            ``(batch, heads, seq, head_dim)``, or any axes of which `seq_axis` is the tokens' and the last the
-            features'. The numbers of heads may differ, and q may be shorter than k.
+            ``(batch, heads, seq, head_dim)``, or any axes with the tokens along `seq_axis` and the features along the
+            last one. The numbers of heads may differ, and q may be shorter than k.
         positions : positions, Table or pair of Table, optional
-            Of the keys. A shorter q stands at their end, as in decoding with a cache. Of a pair of tables the first
-            is for the queries: of these alone, or of all keys, and then its last rows are taken.
+            Positions of the keys. A shorter q takes the last of them, as in decoding with a cache. The first table of a
+            pair has the rows of the queries, or those of all keys; of these the last are used.
         seq_axis : int, optional
-            The axis of q and of k along which the tokens stand.
+            Axis of the tokens in q and in k.
         out : pair of arrays, optional
             Where to write: q and k themselves, or arrays like them.
         fused : bool, optional
-            Let a compiler make one loop of each rotation, and of the table if it is made here: see `rotate`, `cos_sin`.
+            Compile each rotation to one loop, and the table too if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------
         tuple of array
-            The turned q and k, each of the shape, dtype, library and device it came with.
+            The rotated q and k, each of the shape, dtype, library and device of its input.
 
         Raises
         ------
@@ -270,38 +269,38 @@ class Rope:
         fused: bool = False,
     ) -> X:
         """
-        Turn one array.
+        Rotate one array.
 
         Parameters
         ----------
         x : array
             ``(..., seq, features)``, or with the tokens along another axis.
         positions : positions or Table, optional
-            Of the tokens.
+            Positions of the tokens.
         seq_axis : int, optional
-            The axis of x along which the tokens stand.
+            Axis of the tokens in x.
         inverse : bool, optional
-            Undo: turn backwards, and divide by the attention factor that turning forwards multiplied by.
+            Undo the rotation: rotate by the negative angles, and divide by the attention factor.
         out : array, optional
             Where to write: x itself, or an array like it.
         fused : bool, optional
-            Let a compiler make one loop of it, and of the table if it is made here: see `rotate`, `cos_sin`.
+            Compile the rotation to one loop, and the table too if it is made here: see `rotate`, `cos_sin`.
 
         Returns
         -------
         array
-            Turned, of the shape, dtype, library and device of x.
+            The rotated x, of the same shape, dtype, library and device.
 
         Raises
         ------
         TypeError, ValueError
-            As `rotate`; or if the positions don't fit the tokens, or a `BentTable` is to be inverted.
+            As `rotate`; or if the positions don't fit the tokens, or `inverse` is given with a `BentTable`.
         """
         inverse = flag("inverse", inverse)
         if inverse and isinstance(positions, BentTable):
             raise ArgumentValueError("inverse", "be False for a BentTable, which is no rotation", inverse)
         if _is_pair(positions):
-            got = Text("a pair of tables, which is for queries and keys")
+            got = Text("a pair of tables, one for queries and one for keys")
             raise ArgumentValueError("positions", "be one table for one array", got)
         call = ("x",), integer("seq_axis", seq_axis), flag("fused", fused), inverse, False
         return self._rotate(call, (x,), positions, (out,))[0]  # type: ignore[no-any-return]  # as x
@@ -310,19 +309,19 @@ class Rope:
         self, positions: Positions, /, *, like: Array | None = None, dtype: Any = None, fused: bool = False
     ) -> Table:
         """
-        Make the table of some positions, to be used in every layer.
+        Make the table of positions once, for use in every layer.
 
         Parameters
         ----------
         positions : array, int, range or sequence of numbers
             ``(seq,)`` or ``(batch, seq)`` for the calls of a `Rope`; with frequencies of n rows, one more
-            axis of length n. Numbers that are no array need `like`.
+            axis of length n. Positions that are no array need `like`.
         like : array, optional
-            Names library and device, and float64 by being float64.
+            Gives the library, the device and, if it is float64, the dtype of the table.
         dtype : dtype, optional
-            Of the table, if not float32 (or float64 for a `like` of float64).
+            Of the table. By default float32, or float64 if `like` is.
         fused : bool, optional
-            Let a compiler make one loop of it: see `cos_sin`.
+            Compile the table to one loop: see `cos_sin`.
 
         Returns
         -------
@@ -359,19 +358,19 @@ class Rope:
         out: X | None = None,
     ) -> X:
         """
-        Move cached keys: turn what was turned at `old` into what would have been turned at `new`.
+        Move cached keys from positions `old` to positions `new`, by one rotation.
 
         Parameters
         ----------
         keys : array
-            As `apply` has turned them at `old`: ``(..., seq, features)``, or with the tokens along another axis.
+            Keys that `apply` has rotated at `old`: ``(..., seq, features)``, or with the tokens along another axis.
         old, new : positions
-            Where the tokens stood and where they shall stand, of any sign and order.
+            Present and future positions of the tokens, of any sign and order.
         source : Rope, optional
-            What has turned the keys at `old`, if another Rope: one of the same pairing, start, blocks and number of
-            pairs, and of any number of axes.
+            The Rope that rotated the keys at `old`, if another one. It must have the same pairing, start, blocks and
+            number of pairs; its number of axes may differ.
         seq_axis : int, optional
-            The axis of keys along which the tokens stand.
+            Axis of the tokens in keys.
         out : array, optional
             Where to write: keys itself (in place), or an array like it.
 
@@ -390,12 +389,11 @@ class Rope:
 
         Notes
         -----
-        One turn by ``new · W − old · W_source`` and a product by ``A / A_source``, as exact as a table of `cos_sin`, in
-        float64 for float32 keys where the library has it. What is left of a move is then the rounding of the keys: n
-        moves of float32 keys err by at most n · 2⁻²⁴ of a pair's length, 6e-5 for a thousand, and by twice that where
-        the library has no float64. Keys in half precision are rounded to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of them at
-        each move, which swallows slow turns by small steps: move them seldom and far, or move the keys as they were
-        first turned.
+        One rotation by ``new · W − old · W_source`` and a product by ``A / A_source``, as exact as a table of
+        `cos_sin`, in float64 for float32 keys if the library has float64. The error of a move is then the rounding of
+        the keys: n moves of float32 keys err by at most n · 2⁻²⁴ of a pair's length, 6e-5 for a thousand, and by twice
+        that without float64. Each move rounds half-precision keys to 2⁻¹¹ (float16) or 2⁻⁸ (bfloat16) of their value.
+        Small rotations of slow pairs are lost in that: move rarely and far, or always from the first rotated keys.
 
         Examples
         --------
@@ -413,7 +411,7 @@ class Rope:
         tokens, places = tokens_of(lib, "keys", keys, axis), []
         for rope, name, at in ((self, "new", new), (source, "old", old)):
             if isinstance(at, Table) or _is_pair(at):
-                raise ArgumentTypeError(name, "be positions, by whose difference keys are moved", Text("a table"))
+                raise ArgumentTypeError(name, "be positions", Text("a table"))
             places += positions_by_axis(tokens, at, rope._prepared.axes, name=name)  # noqa: SLF001  # of a Rope
         move = reposition_frequencies(self._prepared, source._prepared)  # noqa: SLF001  # likewise
         factor = self.attention_factor / source.attention_factor
@@ -432,9 +430,9 @@ class Rope:
         lib: Library | None = None,
     ) -> tuple[Array, ...]:
         """
-        Rotate arrays by the plan that is kept for arrays like these, or check them, and make and keep a new plan.
+        Rotate arrays by the cached plan for arrays like these; without one check them, and make and cache a plan.
 
-        What a key doesn't tell (overlap of what is written, memory) is asked by the plan in each run.
+        The plan checks in each run what the key does not hold (overlap of outputs, memory).
         """
         arrays = xs if outs[0] is None else xs + outs
         kind: object = type(positions)
@@ -465,7 +463,7 @@ class Rope:
         outs: tuple[Array | None, ...],
         lib: Library | None,
     ) -> tuple["_CallPlan", Table | tuple[Table, Table]]:
-        """Check arrays; return a plan for arrays like these, and their table or tables."""
+        """Check the arrays of a call; return a plan for arrays like these, and their table or tables."""
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
@@ -479,7 +477,7 @@ class Rope:
         each_table = _for_both(tables)[: len(xs)]
         broadcasters = []
         calls = list(zip(tokens, each_table, outs, strict=True))
-        for each, given, out in calls[::-1] if shorter else calls:  # an error about positions names those of the keys
+        for each, given, out in calls[::-1] if shorter else calls:  # so that an error about positions names the keys
             if isinstance(positions, tuple):
                 self._check_given(lib, given)
             broadcasters.append(broadcaster(each, tuple(given.cos.shape[:-1])))
@@ -505,10 +503,10 @@ class Rope:
         positions: Positions | Table | tuple[Table, Table] | None,
     ) -> Table | tuple[Table, Table]:
         """
-        Return the table of a call, or a pair of tables: as they are given, or made from positions.
+        Return the table of a call, or a pair of tables: those given, or made from positions.
 
-        If there are fewer queries than keys, theirs are the last rows. To rotate backwards, the table is divided by the
-        square of the attention factor.
+        If there are fewer queries than keys, they take the last rows. For `inverse`, the table is divided by the square
+        of the attention factor.
         """
         names, axis, fused, inverse, _ = call
         if decided.adds_angles:
@@ -525,32 +523,32 @@ class Rope:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
         if shorter:
-            (of_q, of_k), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
-            tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in of_q)), of_k
+            (q_table, k_table), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
+            tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table)), k_table
         if inverse and self.attention_factor != 1:
-            # (A R)⁻¹ = Rᵀ / A, and the table holds A R; there is one array, and one table
+            # (A R)⁻¹ = Rᵀ / A, and the table holds A R; `apply` has one array and one table
             tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
         return tables
 
     def _make_table(
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
-        """Return the table of the tokens that this process holds, in the dtype of `like`; a pair if q and k differ."""
-        of_k, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
+        """Return the table of this process's tokens, in the dtype of `like`; a pair if q and k differ in shards."""
+        last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def table_for(tokens: Tokens, at: Positions | None) -> Table:
             each = own_positions(tokens, at, axes)
-            options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # of which the rotation warns
+            options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # the rotation warns
             return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
 
         first, *others = tokens
         if others and lib.is_sharded(first.x):
-            uneven = first.count != of_k.count or _sharding.placements(first.x) != _sharding.placements(of_k.x)
-            if uneven:  # then a process holds other tokens of q than of k
-                at = as_position_array(expand_positions(of_k, positions, axes), like=of_k.x, lib=lib)
-                at = query_tail(at, first.count, of_k.count, axis=-1 if axes is None else -2)
-                return table_for(first, at), table_for(of_k, positions)
-        return table_for(of_k, positions)
+            uneven = first.count != last.count or _sharding.placements(first.x) != _sharding.placements(last.x)
+            if uneven:  # a process has other tokens of q than of k
+                at = as_position_array(expand_positions(last, positions, axes), like=last.x, lib=lib)
+                at = query_tail(at, first.count, last.count, axis=-1 if axes is None else -2)
+                return table_for(first, at), table_for(last, positions)
+        return table_for(last, positions)
 
     def _require_same_layout(self, source: object) -> "Rope":
         """Return `source`; raise unless it is a Rope that rotates the same pairs of features."""
@@ -562,40 +560,40 @@ class Rope:
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 
         if layout(self) != layout(source):
-            wanted = f"turn the same features together, {layout(self)}"
+            wanted = f"rotate the same pairs of features, {layout(self)}"
             raise ArgumentValueError("source", wanted, Text(layout(source)))
         return source
 
 
 class _CallPlan(NamedTuple):
-    """What was decided for calls with arrays like those of one: how to make their table, and how to rotate them."""
+    """What is cached for calls with arrays like these: how to make their table, and how to rotate them."""
 
     lib: Library
     shorter: bool
     """Whether there are fewer queries than keys."""
     as_given: bool
-    """Whether one table is used as it was given."""
+    """Whether the call has one table, used unchanged."""
     adds_angles: bool
-    """Whether it is made of consecutive positions that are known on the host, in the memory of a CPU, and so used."""
+    """Whether `consecutive_table` makes the table: consecutive positions from a Python int, arrays on a CPU."""
     run: Plan = lambda *_: ()
-    """Rotates them."""
+    """Rotates the arrays."""
 
 
 def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
-    """Return the array that a table for all is to be like: the first if it is float64, else the last."""
+    """Return the array that a shared table takes its dtype and device from: a float64 q, else the last array."""
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
 def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
-    """Return the tables of queries and of keys."""
+    """Return the pair of the table of queries and that of keys; one table serves both."""
     return (tables, tables) if isinstance(tables, Table) else tables
 
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
     """
-    Return the arrays whose signature goes into the key of a plan, and what else of the positions does.
+    Return the arrays whose signature goes into the key of a plan, and the facts of the positions that do.
 
-    That is their type; of a range its length and step; of a pair of tables whether one serves both.
+    These are their type; for a range its length and step; for a pair of tables whether it is one table twice.
     """
     kind: object = type(positions)
     if kind is BentTable:
@@ -608,7 +606,7 @@ def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tup
 
 
 def _are_fewer(q: Tokens, k: Tokens) -> bool:
-    """Whether there are fewer queries than keys; of lengths that are open, both None, the same is assumed."""
+    """Whether there are fewer queries than keys; raise if there are more. Two unknown lengths (None) count as equal."""
     queries, keys = q.count, k.count
     fewer = queries != keys
     if fewer and (queries is None or keys is None or queries > keys):
@@ -621,7 +619,7 @@ def _are_fewer(q: Tokens, k: Tokens) -> bool:
 def _one_library(
     names: tuple[str, ...], xs: tuple[Array, ...], positions: object, outs: tuple[Array | None, ...]
 ) -> Library:
-    """Return the record of the library of all arrays of a call; raise if they cannot be used together."""
+    """Return the library of all arrays of a call; raise if they cannot be used together."""
     named = dict(zip(names, xs, strict=True))
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(**named, **{name: out for name, out in written.items() if out is not None}, **_arrays_of(positions))
@@ -634,12 +632,12 @@ def _one_library(
 
 
 def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
-    """Whether tables of queries and of keys are given."""
+    """Whether positions are a pair of tables, of queries and of keys."""
     return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
 
 
 def _arrays_of(positions: object) -> dict[str, Array]:
-    """Return the arrays of what may stand for positions, by name."""
+    """Return the arrays in positions or tables, by name."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
     if _is_pair(positions):
@@ -652,7 +650,7 @@ _NO_OUTS = None, None
 
 
 def _pair(out: Any) -> tuple[Array, Array]:
-    """Return the arrays for q and for k; raise unless there are two."""
+    """Return `out` as two arrays, for q and for k; raise if it is anything else."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
         got, hint = Text(type(out).__name__), "write out=(q, k) to rotate in place"
         raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", got, hint)

@@ -1,4 +1,4 @@
-"""`rotate`: checks, and plans, which hold what was decided for arrays like some."""
+"""`rotate`: checks of its arrays, and plans, which cache the decisions for arrays of the same kind."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -26,7 +26,7 @@ def rotate(
     fused: bool = False,
 ) -> X:
     """
-    Turn pairs of features of x by the angles of a table.
+    Rotate pairs of features of x by the angles of a table.
 
     Parameters
     ----------
@@ -34,20 +34,20 @@ def rotate(
         Queries or keys, ``(..., features)``, of dtype float16, bfloat16, float32 or float64.
     cos, sin : array
         A table ``(..., pairs)`` of the same library and device, whose leading axes broadcast to
-        ``x.shape[:-1]``. ``2 * pairs`` features turn, the others pass through.
+        ``x.shape[:-1]``. ``2 * pairs`` features rotate, the others pass through.
     pairing : {"half", "interleaved"}
-        Which features turn together: i and i + pairs, or 2i and 2i + 1, counted from `start`. It depends
+        Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`. It depends
         on the checkpoint (Llama, GPT-NeoX: "half"; GPT-J, and Llama as Meta published it: "interleaved").
     inverse : bool, optional
-        Turn backwards, by (cos, −sin): the transpose, and for a table without attention factor the inverse.
+        Rotate by (cos, −sin): the transpose, and for a table without attention factor the inverse.
     start : int, optional
-        The first feature that turns.
+        The first rotated feature.
     out : array, optional
         Where to write: x itself (in place), or an array like x that does not overlap it.
     fused : bool, optional
-        Let a compiler make one loop of it: Numba (extra ``numba``) for NumPy and torch on a CPU, else the library's
-        own: torch.compile, jax.jit, mlx.compile, cupy.fuse. The first call with a dtype takes seconds to compile.
-        What cannot be compiled runs as without, with a RuntimeWarning once.
+        Compile the rotation to one loop: by Numba (extra ``numba``) for NumPy and torch on a CPU, else by
+        torch.compile, jax.jit, mlx.compile or cupy.fuse. The first call with a dtype takes seconds to compile. What
+        cannot be compiled runs without it, with one RuntimeWarning.
 
     Returns
     -------
@@ -57,15 +57,15 @@ def rotate(
     Raises
     ------
     TypeError
-        If an argument is no array, no floating-point array or of another library than x.
+        If an argument is not a floating-point array of the library of x.
     ValueError
-        If shapes, devices or the pairing don't broadcast; or if `out` cannot be written, overlaps another argument
-        in part, or would be written through while gradients are recorded.
+        If the shapes don't broadcast, the pairing is unknown or devices differ; or if `out` cannot be written,
+        overlaps another argument in part, or is given while gradients are recorded.
 
     Notes
     -----
-    Each pair (a, b) becomes (a cos − b sin, b cos + a sin): Su et al., arXiv:2104.09864, equation 34. It is
-    computed in float64 if x is float64, else in float32.
+    Each pair (a, b) becomes (a cos − b sin, b cos + a sin): Su et al., arXiv:2104.09864, equation 34. The products are
+    float64 if x is float64, else float32.
 
     Examples
     --------
@@ -101,9 +101,9 @@ def require_rotatable(
     rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x", is_given: bool = False
 ) -> None:
     """
-    Raise unless a table fits x, which errors call `name`, and `out` is like x with no gradient recorded.
+    Raise unless a table fits x, called `name` in errors, and `out` is like x with no gradient recorded.
 
-    `is_given` says that the caller made the table, of a width that no `Rope` has checked.
+    `is_given`: the table is the caller's, and no `Rope` has checked its width.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)
@@ -111,7 +111,7 @@ def require_rotatable(
         raise ArgumentValueError(name, "have an axis of features", Text("a 0-d array"))
     pairs, features = cos.shape[-1], x.shape[-1]
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
-        wanted = f"hold the {2 * pairs} features that {pairs} pairs turn from `start`={start} on"
+        wanted = f"have the {2 * pairs} features of {pairs} pairs from `start`={start}"
         hint = doubled_table_hint(table, (features - start) // 2) if is_given else ""
         hint = hint or _fewer_pairs_hint(features - start)
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
@@ -128,18 +128,18 @@ def require_rotatable(
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` broadcasts to `to`, which does not grow."""
+    """Whether an array of `shape` broadcasts to exactly the shape `to`."""
     last = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n == m or n == 1 for n, m in last)  # noqa: PLR1714  # sizes may be symbols
 
 
 def _fewer_pairs_hint(features: int) -> str:
-    """Return which frequencies fit some features, as the hint of an error."""
+    """Return the call of `frequencies` that fits a number of features, as the hint of an error; "" for one feature."""
     return f"frequencies({features // 2 * 2}) would fit" if features > 1 else ""
 
 
 def _reshape_hint(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:
-    """Return the shape in which a table would broadcast to the axes of x before its features; nothing if in none."""
+    """Return a shape of the table that would broadcast to `batch`, as the hint of an error; "" if there is none."""
     *given, pairs = shape
     for axes in combinations(range(len(batch)), len(given)):
         if all(batch[axis] == n for axis, n in zip(axes, given, strict=True)):
@@ -160,10 +160,10 @@ def plan_of(
     /,
 ) -> Plan:
     """
-    Decide how checked arrays are rotated, each by its table.
+    Return the plan that rotates arrays like these checked ones, each by its table.
 
-    `broadcasters` has for each table None, or a function that gives it axes by which it broadcasts to its array. The
-    plan takes the arrays; one table for all, or a pair of tables; and `outs`. What these overlap is asked in each run.
+    `broadcasters` has for each table None, or a function that adds axes so that it broadcasts to its array. The plan
+    takes the arrays; one table for all, or a pair of tables; and `outs`, whose overlap it checks in each run.
     """
     names, xs = tuple(named), tuple(named.values())
     writes = any(out is not None for out in outs)
@@ -176,17 +176,17 @@ def plan_of(
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
             if writes:
-                require_apart(rotation.lib, names, xs, (table,), outs)
+                require_no_overlap(rotation.lib, names, xs, (table,), outs)
             return together(xs, broadcast(table) if broadcast else table, outs)
 
         return run if writes or broadcast else together
     each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
-        of_each: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
+        by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
-            require_apart(rotation.lib, names, xs, of_each, outs)
-        calls = zip(each, broadcasters, xs, of_each, outs, strict=True)
+            require_no_overlap(rotation.lib, names, xs, by_array, outs)
+        calls = zip(each, broadcasters, xs, by_array, outs, strict=True)
         return tuple(
             [run((x,), broadcast(table) if broadcast else table, (out,))[0] for run, broadcast, x, table, out in calls]
         )
@@ -194,7 +194,7 @@ def plan_of(
     return run_each
 
 
-def require_apart(
+def require_no_overlap(
     lib: Library,
     names: tuple[str, ...],
     xs: tuple[Array, ...],
@@ -202,14 +202,14 @@ def require_apart(
     outs: tuple[Array | None, ...],
     /,
 ) -> None:
-    """Raise unless each of `outs` can be written, is its x or beside it, and beside all else of the call."""
+    """Raise unless each of `outs` can be written, and is its own x or overlaps no array of the call."""
     if passes_fast_overlap_check(lib, outs, xs, tables[0] + (tables[-1] if len(tables) > 1 else ())):
         return
-    factors = [("cos", tables[0].cos), ("sin", tables[0].sin)]
+    parts = [("cos", tables[0].cos), ("sin", tables[0].sin)]
     if tables[-1] is not tables[0]:
-        factors += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]
+        parts += [("cos of the keys", tables[-1].cos), ("sin of the keys", tables[-1].sin)]
     for i, (x, out) in enumerate(zip(xs, outs, strict=True)):
         if out is not None:
             written = {f"the out of {name}": other for name, other in zip(names[:i], outs[:i], strict=True)}
             read = {name: other for j, (name, other) in enumerate(zip(names, xs, strict=True)) if j != i}
-            require_writable(lib, "out", out, onto=x, onto_name=names[i], others={**dict(factors), **read, **written})
+            require_writable(lib, "out", out, onto=x, onto_name=names[i], others={**dict(parts), **read, **written})

@@ -1,13 +1,12 @@
 """
 The table: exact cosines and sines of positions x frequencies.
 
-The product position x frequency is where rotary embeddings lose their digits: in float32 an angle of a
-million radians is known to 0.06. Here the frequency is first turned into turns, f / 2π, with 192 bits on the
-host. It goes on as its word, the fraction of a turn that it adds per position as a 64-bit integer: an integer times a
-word, in arithmetic that wraps, is the angle modulo one turn. Real positions, float64 tables and what a compiler traces
-take it in two pieces: the product of a position with the first 22 bits is exact in float64, and so is its distance to
-whole turns; the rest is small. With ``fused=True``, `_arrays._table_loop` makes the tables in the memory of a CPU;
-others are made by the same functions as without, compiled.
+Rotary embeddings lose digits in the product position x frequency: a float32 angle of a million radians has an error of
+up to 0.06. Here the host first divides the frequency by 2π, with 192 bits. For integer positions it is then a 64-bit
+fraction of a turn (2π) per position: the product of two integers, which wraps, is the angle modulo one turn. For real
+positions, float64 tables and under compilers it has two pieces: the product of a position with the first 22 bits is
+exact in float64, and so is its distance to whole turns; the rest is small. With ``fused=True``, `_arrays._table_loop`
+makes tables on a CPU; other devices compile the same functions.
 """
 
 import math
@@ -42,7 +41,7 @@ class Table(NamedTuple):
     """
     Cosines and sines of the angles, each ``(*positions.shape, pairs)``.
 
-    Made by `cos_sin` or `Rope.table`, used by `rotate`, and by `Rope` wherever positions go.
+    `cos_sin` and `Rope.table` make it; `rotate` takes it, and the methods of `Rope` in place of positions.
     """
 
     cos: Array
@@ -53,17 +52,17 @@ class BentTable(Table):
     """
     A `Table` that is no rotation: its pairs are scaled by position, or mixed.
 
-    Made by the functions of `rope_any.bending`. It goes wherever a `Table` goes, but has no inverse.
+    The functions of `rope_any.bending` make it. It can replace any `Table`, but has no inverse.
     """
 
     __slots__ = ()
 
 
 def doubled_table_hint(table: Table, pairs: int) -> str:
-    """Return what to write if a table has each angle twice, as transformers makes it; nothing if it has not."""
+    """Return how to halve a table with each angle twice, as the hint of an error; "" if its width is not doubled."""
     if table.cos.shape[-1] != 2 * pairs:
         return ""
-    return f"if each angle stands there twice, as in transformers, give cos[..., :{pairs}] and sin[..., :{pairs}]"
+    return f"if the table has each angle twice, as in transformers, give cos[..., :{pairs}] and sin[..., :{pairs}]"
 
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
@@ -91,49 +90,48 @@ def cos_sin(
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, an array of any shape and any integer or real dtype; any sign, any order.
-        With frequencies of n rows its last axis has length n. Numbers that are no array need `like`.
+        Positions of the tokens: an array of any shape and any integer or real dtype; any sign, any order.
+        With frequencies of n rows its last axis has length n. Positions that are no array need `like`.
     frequencies : tuple of float, tuple of such rows, or array
         Radians per position: ``(pairs,)``, or one row for each axis of the positions, ``(axes, pairs)``.
-        An array (learned frequencies) must be of the library and device of `positions`. Gradients reach
-        it, and the bounds below don't hold for it: its products are made in floating point. It may hold
-        frequencies for each head, ``(heads, axes, pairs)``.
+        An array (learned frequencies) must be of the library and device of `positions`. Gradients flow to
+        it. Its products are floating-point, without the bounds below. It may have frequencies for each
+        head, ``(heads, axes, pairs)``.
     attention_factor : float, optional
-        Multiplies both, as YaRN and LongRoPE ask.
+        Multiplies cosine and sine, as in YaRN and LongRoPE.
     dtype : dtype, optional
         Of the table. By default float64 if `like` is float64, or, without `like`, if the positions or the
         learned frequencies are; else float32.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
     fused : bool, optional
-        Let a compiler make one loop of it: Numba in the memory of a CPU, elsewhere the library's own. If that cannot
-        be (in the memory of a CPU: float64 tables, learned frequencies, gradients), it warns once, and runs as without.
+        Compile the table to one loop: by Numba for NumPy and torch on a CPU, else by the library's own compiler. What
+        cannot be compiled (by Numba: float64 tables, learned frequencies, gradients) runs without it, with one warning.
 
     Returns
     -------
     Table
         The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of positions
-        where the frequencies have rows; ``(..., heads, seq, pairs)`` for positions ``(..., seq, axes)`` where each
-        head has its own. On the library and device of `positions` or `like`.
+        if the frequencies have rows; ``(..., heads, seq, pairs)`` for positions ``(..., seq, axes)`` if each
+        head has frequencies. Of the library and device of `positions` or `like`.
 
     Raises
     ------
     TypeError
-        If an argument is of a kind that is not named above, or the arrays come from several libraries.
+        If an argument has another type than those above, or the arrays come from several libraries.
     ValueError
-        If shapes or devices don't fit, or float64 is asked for where the library has none.
+        If shapes or devices don't fit, or `dtype` is float64 and the library has none.
 
     Notes
     -----
     Largest error of a float32 table, for the frequencies as given in float64: 1.2e-7 at any integer position
-    below 2³¹ in magnitude, on every library; at real positions up to 2²⁴ and frequencies up to 2π, 2.5e-7 where the
-    library has float64 and 2e-6 where it has none. A float64 table: 1e-15 (1 + abs(angle)). Beyond these
-    positions the error grows in proportion to them where the library has float64; where it has none, positions of an
-    array don't reach beyond 2³¹: integers wrap there, and real ones stay there.
+    below 2³¹ in magnitude, on every library; at real positions up to 2²⁴ and frequencies up to 2π, 2.5e-7 if the
+    library has float64, else 2e-6. A float64 table: 1e-15 (1 + abs(angle)). Beyond these positions the error grows in
+    proportion to them with float64. Without it, array positions are limited to 2³¹: integers wrap, real numbers stop.
 
-    No table is made in half precision unless `dtype` asks for it. With ``fused=True`` and Numba a row has the same
-    bits however its integer position is given; without, those of a range and those of an array may differ in the last
-    bit. So may those of a real position from those of the same integer.
+    Tables are half precision only if `dtype` says so. With ``fused=True`` and Numba, a row has the same bits for an
+    integer in a range, a list or an array. Otherwise rows of a range and of an array may differ in the last bit, and
+    so may those of a real position and the same integer.
 
     Examples
     --------
@@ -165,7 +163,7 @@ def table(
     """
     Return the table of prepared or learned frequencies: see `cos_sin`.
 
-    `lib` if it has been looked up. `on_fallback` is called with the reason if `fused` is asked for and can't be had.
+    `lib` is the library of the arrays, if known. `on_fallback` gets the reason if `fused` is given and not possible.
     """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
@@ -200,7 +198,7 @@ def table(
         whole, part = as_numbers(lib, home, positions, wide=wide)
         return finished(_from_fixed_point(lib, whole, part, frequencies))
     given = read_positions(lib, home, positions, wide=wide)[0]
-    # 64 bits of a turn are enough for float32; and a compiler must not see integers that overflow.
+    # 64 bits of a turn are enough for float32. Under a compiler, integers must not overflow.
     wraps = work == xp.float32 and lib.is_integer(given) and not lib.is_traced(home)
     numbers = lib.cast(given, xp.int64 if wraps else xp.float64)
     if wraps:
@@ -222,13 +220,13 @@ def _fast_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table | None:
-    """Return the table by sums of angles or by a compiler, for a factor and a dtype; None if neither is for it."""
+    """Return the table by `consecutive_table` or a compiler, else None; `options` are the factor and the dtype."""
     factor, dtype = options
     if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
         at: Any = positions
         if fused and isinstance(reason := _table_maker_of(lib, frequencies), str):
             on_fallback(reason)
-        count = max(at.stop - at.start, 0)  # which may be too many for `len`
+        count = max(at.stop - at.start, 0)  # `len` fails beyond 63 bits
         return consecutive_table(lib, at.start, count, frequencies, factor, fused=fused)
     if not fused or lib.is_traced(home):
         return None
@@ -240,7 +238,7 @@ def _fast_table(
 
 
 def can_add_angles(lib: Library, like: Array, positions: object, frequencies: PreparedFrequencies | Array) -> bool:
-    """Whether `consecutive_table` can be called: for consecutive positions on one axis, in the memory of a CPU."""
+    """Whether `consecutive_table` can make the table: consecutive positions in a range, one axis, arrays on a CPU."""
     return (
         isinstance(positions, range)
         and positions.step == 1
@@ -255,7 +253,7 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
 def consecutive_table(
     lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
 ) -> Table:
-    """Return the float32 table of consecutive positions, by sums of angles, or by Numba's loop if `fused` and there."""
+    """Return the float32 table of consecutive positions on a CPU, by angle addition, or by Numba if `fused`."""
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
@@ -270,14 +268,14 @@ def consecutive_table(
 
 
 def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFrequencies, *, fused: bool) -> bool:
-    """Whether `table` has made a table by `consecutive_table`, and will again, with no warning."""
+    """Whether `table` made this table by `consecutive_table`, with no warning to repeat in later calls."""
     lib = library(cos=made.cos)
     adds = made.cos.dtype == lib.xp.float32 and can_add_angles(lib, made.cos, positions, frequencies)
     return adds and not (fused and isinstance(_table_maker_of(lib, frequencies), str))
 
 
 def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
-    """Return what tables of consecutive positions are made of."""
+    """Return the angles whose sums `consecutive_table` uses."""
     from rope_any._arrays import _angles
 
     return _angles.precompute(frequencies.fixed_point[0])
@@ -290,14 +288,14 @@ def _fused_table(
     frequencies: PreparedFrequencies | Array,
     options: tuple[float, Any],
 ) -> Table | str:
-    """Return the table for a factor and a dtype, made by a compiler in one loop; or why it cannot be."""
+    """Return the table made by a compiler in one loop, or why it cannot be; `options` are the factor and dtype."""
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     reason = f"the compiler of {lib.name} makes no tables"
     if lib.host is not None and lib.host.contains(home):
         if learned is not None:
-            return "learned frequencies are not compiled in the memory of a CPU"
+            return "learned frequencies are not compiled on a CPU"
         loop = _table_maker_of(lib, frequencies)
         if not isinstance(loop, str):
             return _table_by_loop(lib, home, positions, frequencies, options, loop)
@@ -315,7 +313,7 @@ def _fused_table(
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """Return a compiled function of positions, their rest and learned frequencies (or None): their table."""
+    """Return a compiled function that makes the table of positions, their rest and learned frequencies (or None)."""
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
@@ -327,12 +325,12 @@ def _compiled_table(
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return what makes tables of frequencies by Numba's loop in the memory of a CPU, or why there is none; kept."""
+    """Return the cached function that makes tables of frequencies on a CPU by Numba, or why there is none."""
     return cached(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
 def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return the same, made now."""
+    """Return a new function for `_table_maker_of`, or why there is none."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
         return reason  # type: ignore[no-any-return]  # a sentence
@@ -341,14 +339,14 @@ def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callabl
 
         packed = _table_loop.pack_frequencies(frequencies.fixed_point, frequencies.high, frequencies.low)
         return _table_loop.table_maker(packed, host.threads)
-    except Exception as error:  # noqa: BLE001  # of any kind: compilers raise their own
+    except Exception as error:  # noqa: BLE001  # compilers raise their own types
         return f"Numba failed ({type(error).__name__})"
 
 
-_UNSEEN = "what transforms or records arrays does not see Numba's loop"
+_UNSEEN = "transforms, tracers and gradients cannot follow Numba's loop"
 
 
-def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
+def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     lib: Library,
     home: Array,
     positions: Positions | SplitPositions,
@@ -356,10 +354,10 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
     options: tuple[float, Any],
     loop: Callable[..., Any],
 ) -> Table | str:
-    """Return the table in the memory of a CPU by Numba's loop, which is given addresses; or why it cannot be made."""
+    """Return the table on a CPU by Numba's loop, which reads positions by address; or why it cannot be made."""
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
     if dtype == xp.float64:
-        return "tables in float64 want more digits than Numba's loop has"
+        return "Numba's loop is not exact enough for float64 tables"
     if not lib.keeps_constants():
         return _UNSEEN
     at, first, step, real, given = 0, 0, 0, 0, None
@@ -375,13 +373,13 @@ def _table_by_loop(  # noqa: PLR0917  # all that has been worked out
         given = host.contiguous(given, xp.float64 if real else xp.int64)
         at = 0 if 0 in shape else (lib.span(given) or [1])[0]
         if at % 8 or not host.is_readable(given):
-            return "the loop needs aligned numbers that stand in memory as they are, without a negative bit"
+            return "Numba's loop needs aligned positions in memory, without torch's negative bit"
     cos, sin = map(host.wrap_host_data, loop(shape, factor, at, real, first, step, keep_alive=given))
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as an array beside a sharded tensor; raise if they are sharded along the axis summed over."""
+    """Return positions as an array for a sharded tensor `like`; raise if they are sharded along their axis of axes."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_whole(
@@ -393,7 +391,7 @@ def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Arra
 def _table_in_tiles(
     lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
 ) -> Table:
-    """Return ``make(positions)``; tile by tile if they are many: what is made on the way stays in the cache."""
+    """Return ``make(positions)``, on a CPU tile by tile, so that intermediate arrays stay in the CPU's cache."""
     xp = lib.xp
     if lib.host is None or not lib.supports_out(positions):
         return make(positions)
@@ -411,7 +409,7 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """Return the dtype asked for, or float64 if one of the deciding arrays has it, else float32."""
+    """Return the dtype given, or float64 if one of the deciding arrays has it, else float32."""
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)
@@ -427,26 +425,26 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the table of integer positions p, by 64-bit integers that wrap at whole turns."""
+    """Return the table of integer positions p, by products of 64-bit integers that wrap at whole turns (2π)."""
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
-    return _of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
+    return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
 
 
 def _from_pieces(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """With float64: the turns of each product, modulo one, in two pieces."""
+    """Return the table of float64 positions, by products with both pieces of each frequency, modulo one turn."""
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
         near = p * high
         terms.append(near - lib.xp.round(near) + p * low)
-    return _of_turns(lib, _sum(terms), dtype)
+    return _table_of_turns(lib, _sum(terms), dtype)
 
 
 def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
-    """Without float64: the top 32 bits of position x word, in 32-bit integers, then a float32 angle in two steps."""
+    """Return the table without float64: 32-bit integer products of the `words`, then float32 angles in two steps."""
     xp = lib.xp
     dtype = xp.float32
     words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=whole))
@@ -454,7 +452,7 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
         _high_product(n, *word) for n, *word in zip(_columns(whole, frequencies.axes), words, words, words, strict=True)
     )
     # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit
-    # of its angle without its last digits: their float32 product is exact. What is left is small.
+    # of its angle without its last digits: their float32 product is exact. The remaining angle is small.
     step = (phase + 2**19) >> 20
     rest = xp.astype(phase - (step << 20), dtype)
     step = xp.astype(step, dtype)
@@ -472,7 +470,7 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
 
 
 def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
-    """With frequencies that are an array: products in floating point, through which gradients pass."""
+    """Return the table of learned frequencies, by floating-point products with gradients."""
     xp = lib.xp
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
@@ -490,9 +488,9 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
         position = xp.expand_dims(position, axis=-3)  # (..., 1, seq, axes)
         rows = [xp.expand_dims(row, axis=-2) for row in rows]  # (heads, 1, pairs)
     angle = _weighted(position, rows, axes)
-    if angle.dtype == xp.float32:  # as it is: another product would cost it digits
+    if angle.dtype == xp.float32:  # unchanged: another product would cost digits
         return Table(xp.cos(angle), xp.sin(angle))
-    return _of_turns(lib, angle * (1 / _TURN), dtype)
+    return _table_of_turns(lib, angle * (1 / _TURN), dtype)
 
 
 def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
@@ -506,20 +504,21 @@ def _columns(positions: Array, axes: int | None) -> list[Array]:
 
 
 def _sum(terms: Iterable[Array]) -> Array:
+    """Return the sum of arrays, without the 0 that `sum` begins with."""
     return reduce(operator.add, terms)
 
 
-def _of_turns(lib: Library, turns: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in float32 or float64, of an angle in float64 turns."""
-    return _of_angle(lib, (turns - lib.xp.round(turns)) * _TURN, dtype)
+def _table_of_turns(lib: Library, turns: Array, dtype: Any) -> Table:
+    """Return cosine and sine, in float32 or float64, of float64 angles in turns (2π)."""
+    return _table_of_angle(lib, (turns - lib.xp.round(turns)) * _TURN, dtype)
 
 
-def _of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
-    """Return cosine and sine, in float32 or float64, of a float64 angle between −π and π."""
+def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
+    """Return cosine and sine, in float32 or float64, of float64 angles between −π and π."""
     xp = lib.xp
     if angle.dtype == dtype or lib.has_fast_float64_cosine(angle):
         return Table(lib.cast(xp.cos(angle), dtype), lib.cast(xp.sin(angle), dtype))
-    # Turn by the nearest float32 angle and then by the rest, below 2e-7: to the last digit, the
+    # Rotate by the nearest float32 angle and then by the rest, below 2e-7: to the last digit, the
     # cosine of that is 1 and its sine is itself.
     near = xp.astype(angle, dtype)
     rest = xp.astype(angle - xp.astype(near, xp.float64), dtype)
@@ -527,7 +526,7 @@ def _of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Table:
-    """Return the table of angles that are larger by one of sine `rise` and cosine ``1 - fall``."""
+    """Return the table of (c, s) with an angle of sine `rise` and cosine ``1 - fall`` added."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if fall is None:
         return Table(c - s * rise, s + c * rise)
@@ -539,7 +538,7 @@ def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16
-    # products of two 16-bit pieces fill 32 bits: their high and low halves are taken as patterns
+    # products of two 16-bit pieces fill 32 bits: their high and low halves are read as bit patterns
     outer, inner = bottom * middle, top * low
     carry = ((bottom * low >> 16 & low16) + (outer & low16) + (inner & low16)) >> 16
     return n * high + top * middle + (outer >> 16 & low16) + (inner >> 16) + carry
