@@ -130,7 +130,7 @@ def test_inverse_and_a_short_q(files):
         ),
         ("rotate q.npy --pairing half --positions k.npy -o out", "--positions must be (seq,)"),
         ("rotate q.npy --pairing half --base 0 -o out", "--base must be positive"),
-        ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must hold"),
+        ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must have"),
         ("rotate words.npy --pairing half -o out", "words.npy must be floating-point"),
         ("rotate text.npy --pairing half -o out", "text.npy"),
         ("rotate many.npz --pairing half -o out", "one array"),

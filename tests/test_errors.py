@@ -264,8 +264,8 @@ CASES = {
     "cos 0-d": (lambda: rotate(cos=np.asarray(0.5), sin=np.asarray(0.5)), ValueError, "cos and sin"),
     "more pairs than features": (lambda: rotate(X[..., :7]), ValueError, "x .* 4 pairs .* got 7 features"),
     "no pairs": (lambda: rotate(cos=COS[:, :0], sin=SIN[:, :0]), ValueError, "x .* 0 pairs"),
-    "start too far": (lambda: rotate(start=1), ValueError, "x .* from `start`=1 on; got 8 features"),
-    "rotate negative start": (lambda: rotate(start=-1), ValueError, "from `start`=-1 on"),
+    "start too far": (lambda: rotate(start=1), ValueError, "x .* from `start`=1; got 8 features"),
+    "rotate negative start": (lambda: rotate(start=-1), ValueError, "from `start`=-1; got"),
     "tables of other tokens": (
         lambda: rotate(cos=COS[:2], sin=SIN[:2]),
         ValueError,
