@@ -67,7 +67,7 @@ def work(rank, ranks, store, results):
 
     parts = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(parts, own)
-    together = torch.cat(parts, dim=1)[:, positions.gathered(TOKENS, ranks, zigzag=True, like=q)]
+    together = torch.cat(parts, dim=1)[:, positions.gather_order(TOKENS, ranks, zigzag=True, like=q)]
     at = torch.arange(TOKENS)
     alone = scores(*ROPE(q, k), at, at).softmax(-1) @ v
     if rank == 0:

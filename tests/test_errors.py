@@ -624,13 +624,13 @@ CASES = {
     "shard: zigzag a word": (lambda: shard(zigzag="yes"), TypeError, "zigzag must be True or False; got str"),
     "shard: no zigzag": (lambda: at.shard(12, 3, 0, like=X), TypeError, "zigzag"),
     "shard: no like": (lambda: shard(like=None), TypeError, "like must be an array .* got NoneType"),
-    "shard: gathered unevenly": (
-        lambda: at.gathered(9, 3, zigzag=True, like=X),
+    "shard: gather_order unevenly": (
+        lambda: at.gather_order(9, 3, zigzag=True, like=X),
         ValueError,
         "length must be a multiple of 6, .* got 9",
     ),
-    "shard: gathered like a list": (
-        lambda: at.gathered(12, 3, zigzag=True, like=[1]),
+    "shard: gather_order like a list": (
+        lambda: at.gather_order(12, 3, zigzag=True, like=[1]),
         TypeError,
         "like must be an array .* got list",
     ),

@@ -168,7 +168,7 @@ CALLS = {
     "normalised": (positions.normalised, (3,), {"edges": False}),
     "frames": (positions.frames, (3,), {"fps": 2.0, "base_fps": 24.0}),
     "shard": (positions.shard, (12, 3, 0), {"zigzag": True, "like": X}),
-    "gathered": (positions.gathered, (12, 3), {"zigzag": True, "like": X}),
+    "gather_order": (positions.gather_order, (12, 3), {"zigzag": True, "like": X}),
     "mrope": (positions.mrope, ([3, (1, 2, 2), 4],), {"like": X, "start": 0, "time_advances": True}),
     "mrope_end": (positions.mrope_end, ([3, (1, 2, 2), 4],), {"start": 0, "time_advances": True}),
     "self_extend": (positions.self_extend, (P,), {"group": 2, "window": 2, "like": X}),

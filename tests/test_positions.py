@@ -245,7 +245,7 @@ def test_shards(lib, like, length, ranks, zigzag):
     for rank, tokens in enumerate(wanted):
         same(lib, positions.shard(length, ranks, rank, zigzag=zigzag, like=like), np.asarray(tokens, int))
         same(lib, positions.shard(length, ranks, lib(rank, "uint8"), zigzag=zigzag), np.asarray(tokens, int))
-    back = positions.gathered(length, ranks, zigzag=zigzag, like=like)
+    back = positions.gather_order(length, ranks, zigzag=zigzag, like=like)
     same(lib, back, np.argsort(np.ravel(wanted)))
 
 
@@ -254,7 +254,7 @@ def test_shards_at_random(ranks, size, zigzag):
     length, x = 2 * ranks * size, np.ones(1)
     parts = [positions.shard(length, ranks, rank, zigzag=zigzag, like=x) for rank in range(ranks)]
     assert [part.tolist() for part in parts] == dealt(length, ranks, zigzag=zigzag)
-    back = positions.gathered(length, ranks, zigzag=zigzag, like=x)
+    back = positions.gather_order(length, ranks, zigzag=zigzag, like=x)
     assert np.concatenate(parts)[back].tolist() == list(range(length))
 
 
@@ -361,7 +361,7 @@ def test_zigzag_is_the_head_tail_order_of_torch(torch):
     for length, ranks in ((24, 3), (16, 1), (64, 8)):
         theirs = balancer._HeadTailLoadBalancer(length, ranks, "cpu")
         assert torch.equal(ours(length, ranks), theirs._generate_indices()[0].long())
-        back = positions.gathered(length, ranks, zigzag=True, like=like)
+        back = positions.gather_order(length, ranks, zigzag=True, like=like)
         assert torch.equal(back, theirs._generate_indices(restore=True)[0])
     lengths = [8, 16, 4]  # documents, each dealt out by itself
     theirs = balancer._PerDocumentHeadTailLoadBalancer([lengths], 2, "cpu")._generate_indices()[0]
@@ -382,7 +382,7 @@ def all_of_it(ends, mask, starts, row, rank):
         positions.unrotated(positions.grid(positions.normalised(2), row), before=1, axes=2),
         positions.shard(16, 4, rank, zigzag=True),
         positions.shard(16, 4, rank, zigzag=False),
-        positions.gathered(16, 4, zigzag=True, like=row),
+        positions.gather_order(16, 4, zigzag=True, like=row),
     )
 
 
@@ -405,7 +405,7 @@ def of_length(x):
         positions.packed([0, 2, n], like=x),
         positions.shard(4 * n, 2, 1, zigzag=True, like=x),
         positions.shard(4 * n, 2, 1, zigzag=False, like=x),
-        positions.gathered(4 * n, 2, zigzag=True, like=x),
+        positions.gather_order(4 * n, 2, zigzag=True, like=x),
         positions.grid(positions.centred(n), positions.scaled(n, 3), positions.normalised(n), like=x),
     )
 

@@ -1,8 +1,8 @@
 """
-Positions: tokens, and rules about them -> where they stand.
+Make the positions of tokens: packed, padded and sharded sequences, grids, streams of text and images, attention maps.
 
-A rule takes positions and returns positions, an array for `cos_sin` and `Rope`. No rule looks into an array: each runs
-under a tracer, and lazily. `centred`, `scaled`, `normalised` and `frames` return numbers on the host, for `grid`.
+They return an array for `cos_sin` and `Rope`, and read no values of arrays: they work under tracers and on lazy arrays.
+`centred`, `scaled`, `normalised` and `frames` return numbers on the host, for `grid`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ __all__ = [
     "dual_chunk",
     "frames",
     "from_starts",
-    "gathered",
+    "gather_order",
     "grid",
     "leaky_rerope",
     "mrope",
@@ -38,39 +38,38 @@ __all__ = [
 ]
 
 
-# --- sequences: packed, padded, beside others -------------------------------------------------------------------------
+# --- sequences: packed, padded, with starts, with unrotated tokens ----------------------------------------------------
 
 
 def packed(
     cumulative_lengths: Array | Sequence[int], length: int | None = None, /, *, like: Array | None = None
 ) -> Array:
     """
-    Start anew at 0 in each of the sequences that are packed into one.
+    Count the tokens of packed sequences, from 0 in each.
 
     Parameters
     ----------
     cumulative_lengths : array or sequence of int
-        ``(sequences + 1,)``, where each sequence ends and the next one begins: ``0, n1, n1 + n2, ...``, as the
-        ``cu_seqlens`` of flash-attention. Sequences may be empty. Numbers that are no array need `like`; those of an
-        array are not looked at.
+        ``(sequences + 1,)``, the ends of the sequences after a 0: ``0, n1, n1 + n2, ...``, as the ``cu_seqlens`` of
+        flash-attention. Sequences may be empty. Numbers that are no array need `like`; values of an array are not read.
     length : int, optional
-        Tokens in all. Without it, the last of the cumulative lengths, which must then not be those of an array.
+        The total number of tokens; required if `cumulative_lengths` is an array. By default the last of them.
     like : array, optional
-        Names the library and the device where `cumulative_lengths` don't; where they do, it must agree with them.
+        Gives the library and the device; if `cumulative_lengths` are an array, it must agree with them.
 
     Returns
     -------
     array
-        ``(length,)``, int64, or int32 where the library has no float64. Tokens behind the last sequence are counted
-        from 0 likewise.
+        ``(length,)``, int64, or int32 without float64. Tokens after the last sequence also count
+        from 0.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, `length` is missing, or the arrays come from several libraries.
+        If an argument has a wrong type, `length` is missing, or the arrays come from several libraries.
     ValueError
-        If `cumulative_lengths` have another shape, don't start at 0, fall, or exceed `length`; if a number is negative
-        or beyond 32 bits, or the devices differ.
+        If `cumulative_lengths` have another shape, don't start at 0, decrease, or exceed `length`; if a number is
+        negative or beyond 32 bits, or the devices differ.
 
     Notes
     -----
@@ -98,7 +97,7 @@ def packed(
 
 
 def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
-    """Return how many tokens there are, or say what is wrong with their cumulative lengths."""
+    """Return the total number of tokens; raise if the cumulative lengths or `length` are wrong."""
     ends = list(cumulative_lengths)
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         raise ArgumentValueError("cumulative_lengths", "start at 0 and not fall", ends)
@@ -111,18 +110,18 @@ def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
 
 def padded(mask: Array, /) -> Array:
     """
-    Count the tokens alone, and not the padding before, behind or between them.
+    Count the tokens of each row, without the padding before, after or between them.
 
     Parameters
     ----------
     mask : array
-        ``(..., seq)``, True for tokens and False for padding; of integers, all but 0 are tokens.
+        ``(..., seq)``, True (or a nonzero integer) for tokens, False (or 0) for padding.
 
     Returns
     -------
     array
-        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding. int64, or int32 where
-        the library has no float64.
+        Of the shape of the mask: 0, 1, 2, ... for the tokens of each row, and 0 for padding. int64, or int32 without
+        float64.
 
     Raises
     ------
@@ -133,8 +132,8 @@ def padded(mask: Array, /) -> Array:
 
     Notes
     -----
-    As the ``position_ids`` that transformers makes of an ``attention_mask`` when it generates; older versions have 1 at
-    padding. What padding is turned by makes no difference, since nobody attends to it.
+    These are the ``position_ids`` that transformers makes of an ``attention_mask`` in generation; older versions give
+    padding 1. The positions of padding make no difference, because attention masks it.
 
     Examples
     --------
@@ -151,39 +150,39 @@ def padded(mask: Array, /) -> Array:
     if mask.ndim == 0:
         raise ArgumentValueError("mask", "have shape (..., seq)", ())
     n = as_position_array(lib.xp.astype(mask, lib.xp.int32), like=None)
-    # position = tokens so far, without this one
+    # position = number of tokens before this one
     return n * (lib.cumulative_sum(n) - 1)
 
 
 def from_starts(starts: Array | Sequence[int], length: int, /, *, like: Array | None = None) -> Array:
     """
-    Let each row begin at a position of its own: the rows of a batch whose caches have different lengths.
+    Count the tokens of each row from its own start, for a batch with KV caches of different lengths.
 
     Parameters
     ----------
     starts : array or sequence of int
-        ``(...)``, where the first token of each row stands. Numbers that are no array need `like`.
+        ``(...)``, the position of the first token of each row. Numbers that are no array need `like`.
     length : int
         Tokens in each row.
     like : array, optional
-        Names the library and the device where `starts` don't; where they do, it must agree with them.
+        Gives the library and the device; if `starts` are an array, it must agree with them.
 
     Returns
     -------
     array
-        ``(*starts.shape, length)``: start, start + 1, .... int64, or int32 where the library has no float64.
+        ``(*starts.shape, length)``: start, start + 1, .... int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `length` is negative, a number or the position of a last token is beyond 32 bits, or the devices differ.
 
     Notes
     -----
-    As ``seqlen_offsets`` of flash-attention and ``start_positions`` of TransformerEngine. For all rows alike, give the
-    start itself to `Rope` in the place of positions.
+    As ``seqlen_offsets`` of flash-attention and ``start_positions`` of TransformerEngine. If all rows have the same
+    start, give `Rope` that number as the positions.
 
     Examples
     --------
@@ -203,36 +202,36 @@ def unrotated(
     positions: Positions, /, *, before: int = 0, after: int = 0, axes: int | None = None, like: Array | None = None
 ) -> Array:
     """
-    Put tokens that don't turn before or behind the others: the class and register tokens of a vision transformer.
+    Add positions for tokens that don't rotate: the class and register tokens of a vision transformer.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, ``(..., seq)``, or ``(..., seq, axes)``. Numbers that are no array need `like`.
+        Positions of the other tokens, ``(..., seq)``, or ``(..., seq, axes)``. Numbers that are no array need `like`.
     before, after : int, optional
-        How many tokens to put there.
+        The number of unrotated tokens before and after them.
     axes : int, optional
-        How many axes of positions there are, if `positions` end in an axis for them, as those of `grid` do.
+        The length of the last axis of `positions`, if it is an axis of axes, as in those of `grid`.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     array
         ``(..., before + seq + after)``, or with `axes` ``(..., before + seq + after, axes)``. Integers are int64, or
-        int32 where the library has no float64; real numbers are float64 if they came so, else float32.
+        int32 without float64; real numbers are float64 if they came so, else float32.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `positions` have another shape, a number is out of range or not finite, or the devices differ.
 
     Notes
     -----
-    They stand at 0 on every axis, where cosine is 1 and sine 0: what is turned there comes out as it went in. With an
-    attention factor, it comes out multiplied by it.
+    Their position is 0 on every axis, with cosine 1 and sine 0: a rotation leaves them unchanged. An attention factor
+    multiplies them too.
 
     Examples
     --------
@@ -251,24 +250,24 @@ def unrotated(
         raise ArgumentValueError("positions", f"have shape {wanted}", shape)
     lib = library(positions=p)
 
-    def still(count: int) -> Array:
+    def zeros(count: int) -> Array:
         return lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p))
 
-    return lib.xp.concat([still(head), p, still(tail)], axis=seq_axis)
+    return lib.xp.concat([zeros(head), p, zeros(tail)], axis=seq_axis)
 
 
 def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = None) -> Array:
     """
-    Let the first tokens stand on an axis of their own: the tokens that LongRoPE leaves unscaled.
+    Put the first positions on an axis of their own, for frequencies that LongRoPE leaves unscaled there.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, of any shape. Numbers that are no array need `like`.
+        Positions of the tokens, of any shape. Numbers that are no array need `like`.
     count : int
-        The positions below it are those of the first axis, in tokens.
+        Positions below `count` go on the first axis.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
@@ -279,7 +278,7 @@ def unscaled_first(positions: Positions, count: int, /, *, like: Array | None = 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `count` is negative or beyond 32 bits, a number is not finite, or the devices differ.
 
@@ -314,39 +313,37 @@ def grid(
     *positions: Positions, order: str = "rows", window: Sequence[int] | None = None, like: Array | None = None
 ) -> Array:
     """
-    Put a token on each point of a grid: the patches of an image or of a video.
+    Return the positions of the points of a grid: the patches of an image or a video.
 
     Parameters
     ----------
     *positions : int, range, sequence of numbers or array
-        Where the tokens stand along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ...,
-        n − 1; an array has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
+        Positions along each axis: rows and columns, or time, rows and columns. An int n is 0, 1, ..., n − 1; an array
+        has shape ``(n,)``. `centred`, `scaled`, `normalised` and `frames` make others.
     order : {"rows", "columns"}, optional
-        ``"rows"``: the last axis runs fastest, row after row. ``"columns"``: the first one does.
+        ``"rows"``: the last axis varies fastest, row after row. ``"columns"``: the first one does.
     window : sequence of int, optional
-        How many points a window has along each axis. Tokens then come window by window, and in `order` in each.
+        The number of points of a window along each axis. Tokens are ordered by window, and within each by `order`.
     like : array, optional
-        Names the library and the device; needed where no axis is an array.
+        Gives the library and the device; required if no axis is an array.
 
     Returns
     -------
     array
-        ``(tokens, axes)``, for as many rows of frequencies. Integers are int64, or int32 where the library has no
-        float64; with real numbers among them all are real, float32 if no axis is float64. Those of the host are
-        float64 where the library has it.
+        ``(tokens, axes)``, for frequencies with a row per axis. Integers are int64, or int32 without float64. If an
+        axis is real, all are: float64 if one axis is, else float32. Real host numbers are float64 if possible.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If there are no axes, one has no shape ``(n,)``, `order` is another, `window` doesn't divide the grid, a number
-        is not finite or too large, or the devices differ.
+        If there are no axes, one is not of shape ``(n,)``, `order` is unknown, `window` doesn't divide the grid, a
+        number is not finite or too large, or the devices differ.
 
     Notes
     -----
-    The vision tower of Qwen2-VL, which merges 2 × 2 patches, has ``window=(2, 2)`` for an image; with an axis for
-    time, ``(1, 2, 2)``.
+    The vision tower of Qwen2-VL merges 2 × 2 patches: ``window=(2, 2)`` for an image, ``(1, 2, 2)`` with a time axis.
 
     Examples
     --------
@@ -387,7 +384,7 @@ def _along(points: Positions, /, *, like: Array) -> Array:
 
 
 def _window(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
-    """Return how many points a window has along each axis, or say that it must divide them."""
+    """Return the size of a window along each axis; raise unless it divides the length of that axis."""
     sizes = [1] * len(lengths) if window is None else _numbers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
         raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
@@ -395,8 +392,8 @@ def _window(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
 
 
 def _product(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
-    """Return along each axis where the points of all axes stand, window by window, the last axis fastest."""
-    # each axis is cut in two, (windows, points in one): first come the windows of all axes, then the points in them
+    """Return the coordinates of all grid points along each axis, window by window, the last axis fastest."""
+    # each axis is split in two, (windows, points in one): first the windows of all axes, then the points in them
     shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
     parts = [xp.reshape(axis, only) for axis, only in zip(axes, own, strict=True)]
@@ -405,19 +402,19 @@ def _product(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
 
 def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
     """
-    Count from the middle of an axis.
+    Count the points of an axis from its middle.
 
     Parameters
     ----------
     count : int
         How many points the axis has.
     step : float, optional
-        How far it is from one to the next; positive and finite.
+        The distance between two neighbours; positive and finite.
 
     Returns
     -------
     tuple of float
-        ``step · (i − (count − 1) / 2)`` for each of them.
+        ``step · (i − (count − 1) / 2)`` for each point.
 
     Raises
     ------
@@ -428,7 +425,7 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
 
     Notes
     -----
-    Mochi has it along rows and columns, with a step that keeps the area, ``sqrt(area / (height · width))``.
+    Mochi uses it for rows and columns, with a step that keeps the area, ``sqrt(area / (height · width))``.
 
     Examples
     --------
@@ -442,19 +439,19 @@ def centred(count: int, /, *, step: float = 1.0) -> tuple[float, ...]:
 
 def scaled(count: int, reference: float, /) -> tuple[float, ...]:
     """
-    Spread an axis over the size that a model was trained on.
+    Scale the points of an axis to the size that a model was trained on.
 
     Parameters
     ----------
     count : int
         How many points the axis has.
     reference : float
-        How many it had in training; positive and finite.
+        The number of points in training; positive and finite.
 
     Returns
     -------
     tuple of float
-        ``i · reference / count`` for each of them.
+        ``i · reference / count`` for each point.
 
     Raises
     ------
@@ -465,7 +462,7 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
 
     Notes
     -----
-    ``ref_feat_shape`` of EVA in timm (Fang et al., *EVA-02*, arXiv:2303.11331), and CogVideoX, each axis by itself.
+    As ``ref_feat_shape`` of EVA in timm (Fang et al., *EVA-02*, arXiv:2303.11331) and in CogVideoX, for each axis.
 
     Examples
     --------
@@ -479,20 +476,20 @@ def scaled(count: int, reference: float, /) -> tuple[float, ...]:
 
 def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
     """
-    Spread an axis from -1 to 1, whatever its length.
+    Scale the points of an axis to the range from -1 to 1.
 
     Parameters
     ----------
     count : int
         How many points the axis has.
     edges : bool, optional
-        Whether the first and the last point stand on −1 and 1. Otherwise the axis is cut into cells, and points stand
-        in their middles.
+        Whether the first and the last point are at −1 and 1. Otherwise the range is split into equal cells, with a
+        point in the middle of each.
 
     Returns
     -------
     tuple of float
-        ``(2i + 1) / count − 1`` for each of them; with `edges`, ``2i / (count − 1) − 1``, which for one point is −1.
+        ``(2i + 1) / count − 1`` for each point; with `edges`, ``2i / (count − 1) − 1``, and −1 for a single point.
 
     Raises
     ------
@@ -503,8 +500,8 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
 
     Notes
     -----
-    Cells are those of DINOv3 (Siméoni et al., arXiv:2508.10104), edges those of the frequencies for pixels in timm
-    and rotary-embedding-torch.
+    DINOv3 (Siméoni et al., arXiv:2508.10104) uses cells; timm and rotary-embedding-torch use edges for their pixel
+    frequencies.
 
     Examples
     --------
@@ -522,16 +519,16 @@ def normalised(count: int, /, *, edges: bool = False) -> tuple[float, ...]:
 
 def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
     """
-    Let the frames of a video stand by time, as if they had been taken at another rate.
+    Scale the frames of a video to the frame rate that a model was trained on.
 
     Parameters
     ----------
     count : int
-        How many frames there are.
+        The number of frames.
     fps : float
         Frames per second of this video; positive and finite.
     base_fps : float
-        The rate at which frames are one position apart; positive and finite. 1 gives seconds.
+        The frame rate at which neighbouring frames differ by one position; positive and finite. 1 gives seconds.
 
     Returns
     -------
@@ -564,38 +561,38 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
 
 def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: Array | None = None) -> Array:
     """
-    Return which tokens of a long sequence one of several ranks holds: context parallelism.
+    Return the positions of one rank's tokens in context parallelism.
 
     Parameters
     ----------
     length : int
-        Tokens in all; a multiple of `ranks`, with `zigzag` of twice as many.
+        The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`.
     ranks : int
-        How many hold the sequence together.
+        The number of ranks that share the sequence.
     rank : int or array
-        Which of them, from 0 on; or a 0-d integer array, traced ones too, whose number is not looked at.
+        The rank, from 0 on; or a 0-d integer array, also a traced one: its value is not read.
     zigzag : bool
-        Whether a rank holds chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, so that with a causal mask
-        all have as much to do. Otherwise it holds chunk ``rank`` of `ranks`. There is no default: it is for whoever
-        distributes the data to say.
+        Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
+        a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It has no default and must match how the data is
+        distributed.
     like : array, optional
-        Names the library and the device where `rank` doesn't; where it does, it must agree with it.
+        Gives the library and the device; if `rank` is an array, it must agree with it.
 
     Returns
     -------
     array
-        ``(length / ranks,)``, int64, or int32 where the library has no float64.
+        ``(length / ranks,)``, int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If `length` can't be dealt out evenly, a number is out of range, or the devices differ.
+        If `length` can't be divided evenly, a number is out of range, or the devices differ.
 
     Notes
     -----
-    Zig-zag is the order of Megatron, TransformerEngine and PyTorch (there head-tail). `gathered` is the way back.
+    Zig-zag is the order of Megatron, TransformerEngine and PyTorch (there head-tail). `gather_order` is the inverse.
 
     Examples
     --------
@@ -612,41 +609,41 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
         xp, which = library(rank=rank).xp, _integers("rank", rank, like=like)
         if which.ndim:
             raise ArgumentValueError("rank", "be one number", Text(f"shape {tuple(which.shape)}"))
-        starts = xp.stack([size * chunk for chunk in _held(which, count, zigzag=zigzag)])
+        starts = xp.stack([size * chunk for chunk in _rank_chunks(which, count, zigzag=zigzag)])
     elif 0 <= (which := int32("rank", rank)) < ranks:
-        starts = [size * chunk for chunk in _held(which, count, zigzag=zigzag)]
+        starts = [size * chunk for chunk in _rank_chunks(which, count, zigzag=zigzag)]
     else:
         raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
-    return _in_a_row(starts, size, like=like)
+    return _tokens_of_chunks(starts, size, like=like)
 
 
-def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
+def gather_order(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
     """
-    Return where each token is when the shards of all ranks are laid end to end.
+    Return the indices that put the concatenated shards of all ranks back into the order of the tokens.
 
     Parameters
     ----------
     length : int
-        Tokens in all; a multiple of `ranks`, with `zigzag` of twice as many.
+        The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`.
     ranks : int
-        How many hold the sequence together.
+        The number of ranks that share the sequence.
     zigzag : bool
         As for `shard`.
     like : array
-        Names the library and the device.
+        Gives the library and the device.
 
     Returns
     -------
     array
-        ``(length,)``, int64, or int32 where the library has no float64. Taken along the axis of the tokens, it puts
-        them in order again.
+        ``(length,)``, int64, or int32 without float64. Use it with ``take`` along the
+        axis of the tokens.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind.
+        If an argument has a wrong type.
     ValueError
-        If `length` can't be dealt out evenly, or a number is out of range.
+        If `length` can't be divided evenly, or a number is out of range.
 
     Examples
     --------
@@ -657,29 +654,29 @@ def gathered(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
     >>> together = np.concatenate(shards)
     >>> print(together)
     [ 0  1 10 11  2  3  8  9  4  5  6  7]
-    >>> print(together[positions.gathered(12, 3, zigzag=True, like=x)])
+    >>> print(together[positions.gather_order(12, 3, zigzag=True, like=x)])
     [ 0  1  2  3  4  5  6  7  8  9 10 11]
     """
     count, size = _chunks(length, ranks, zigzag=zigzag)
-    dealt = [chunk for rank in range(ranks) for chunk in _held(rank, count, zigzag=zigzag)]
-    return _in_a_row([size * place for place in sorted(range(count), key=dealt.__getitem__)], size, like=like)
+    held = [chunk for rank in range(ranks) for chunk in _rank_chunks(rank, count, zigzag=zigzag)]
+    return _tokens_of_chunks([size * i for i in sorted(range(count), key=held.__getitem__)], size, like=like)
 
 
 def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
-    """Return how many chunks a sequence is cut into, and how many tokens each has."""
+    """Return the number of chunks of a sequence, and the number of tokens in each."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     if (n := int32("length", length, least=1)) % count:
         raise ArgumentValueError("length", f"be a multiple of {count}, the number of chunks for {ranks} ranks", n)
     return count, n // count
 
 
-def _held(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
-    """Return the chunks that a rank holds, of `count`."""
+def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
+    """Return the indices of a rank's chunks, out of `count` chunks."""
     return (rank, count - 1 - rank) if zigzag else (rank,)
 
 
-def _in_a_row(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
-    """Return the tokens of chunks, one chunk after the other."""
+def _tokens_of_chunks(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
+    """Return the positions of the tokens of chunks with these starts, one chunk after the other."""
     rows = from_starts(starts, size, like=like)
     return library(rows=rows).xp.reshape(rows, (-1,))
 
@@ -690,49 +687,49 @@ Span: TypeAlias = int | Sequence[int | Sequence[int]]
 """A number of text tokens; or the frames, rows and columns of an image or a video."""
 
 Coordinates: TypeAlias = tuple[Sequence[int], ...]
-"""Those of a span, from its first position on: of text on one axis, of an image or a video on three."""
+"""The coordinates of a span, counted from its first position: one axis for text, three for an image or a video."""
 
 
 def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advances: bool = True) -> Array:
     """
-    Place a stream of text, images and videos in time, height and width: M-RoPE.
+    Return M-RoPE positions, in time, height and width, of a stream of text, images and videos.
 
     Parameters
     ----------
     spans : sequence of int or (frames, rows, columns)
         In the order of the stream: a number of text tokens; or an image (one frame) or a video, in tokens after
-        merging. In the place of each count there may be a sequence of coordinates, integers from 0 on.
+        merging. Each count can be a sequence of coordinates instead, integers from 0 on.
     like : array
-        Names the library and the device.
+        Gives the library and the device.
     start : int, optional
         The position of the first token.
     time_advances : bool, optional
-        Whether what follows a video stands behind its time too. False: behind its rows and columns alone, as in
-        transformers from 5.3 on.
+        Whether the span after a video begins after its last time, row and column. False: after its last row and column
+        only, as in transformers from 5.3 on.
 
     Returns
     -------
     array
-        ``(tokens, 3)``: time, height and width of each token; int64, or int32 where the library has no float64.
+        ``(tokens, 3)``: time, height and width of each token; int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument, a span or one of its axes is of another kind.
+        If an argument, a span or one of its axes has a wrong type.
     ValueError
         If there is no span, an image has no token or other than three axes, or a number is negative or beyond 32 bits.
 
     Notes
     -----
-    Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text stands at the same position on all axes. The tokens of
-    a video stand at ``first + (time, row, column)``, columns fastest, and ``first`` is one behind the largest position
-    so far, on whichever axis. So do vLLM and transformers up to 5.2. With `time_advances` false it is one behind the
-    largest row or column, and text may stand at the time of frames before it. For images there is no difference.
+    Wang et al., *Qwen2-VL*, arXiv:2409.12191, section 2.1. Text has the same position on all axes. The tokens of a
+    video are at ``first + (time, row, column)``, columns fastest, where ``first`` is one more than the largest position
+    so far on any axis, as in vLLM and transformers up to 5.2. If `time_advances` is False, it is one more than the
+    largest row or column, and text may have the time of earlier frames. For images both are the same.
 
-    Frames of Qwen2.5-VL stand at ``floor(frame · tokens_per_second · seconds_per_frame)``: give these in place of a
+    Frames of Qwen2.5-VL are at ``floor(frame · tokens_per_second · seconds_per_frame)``: give these instead of a
     count. Qwen3-VL and GLM-4V write the time of each frame as text, and each frame is an image between texts.
 
-    transformers has position ids ``(3, batch, seq)``: ``moveaxis(position_ids, 0, -1)`` are positions, and back.
+    transformers has position ids ``(3, batch, seq)``: ``moveaxis(position_ids, 0, -1)`` makes positions of them.
 
     Examples
     --------
@@ -747,7 +744,7 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
     require_array("like", like)
     xp = library(like=like).xp
     parts = []
-    for first, axes in _laid(spans, start=start, time_advances=time_advances)[0]:
+    for first, axes in _place_spans(spans, start=start, time_advances=time_advances)[0]:
         columns = xp.meshgrid(*(as_position_array(axis, like=like) + first for axis in axes), indexing="ij")
         parts.append(xp.reshape(xp.stack([*columns] * (3 // len(axes)), axis=-1), (-1, 3)))
     return xp.concat(parts, axis=0)
@@ -755,7 +752,7 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
 
 def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool = True) -> int:
     """
-    Say where the next text token stands: one behind all positions of a stream.
+    Return the position of the text token after a stream, one more than its largest position.
 
     Parameters
     ----------
@@ -769,7 +766,7 @@ def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool =
     Returns
     -------
     int
-        The position, on all three axes. It is what a `Rope` takes for the tokens that are generated.
+        The position, on all three axes: the start to give a `Rope` for generated tokens.
 
     Raises
     ------
@@ -778,7 +775,7 @@ def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool =
 
     Notes
     -----
-    The ``rope_deltas`` of transformers are this less the number of tokens.
+    The ``rope_deltas`` of transformers are this number minus the number of tokens.
 
     Examples
     --------
@@ -786,25 +783,27 @@ def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool =
     >>> positions.mrope_end([2, (1, 2, 3), 2])
     7
     """
-    return _laid(spans, start=start, time_advances=time_advances)[1]
+    return _place_spans(spans, start=start, time_advances=time_advances)[1]
 
 
-def _laid(spans: Sequence[Span], /, *, start: int, time_advances: bool) -> tuple[list[tuple[int, Coordinates]], int]:
-    """Return of each span where it begins, and its coordinates; and one behind the largest position of all."""
+def _place_spans(
+    spans: Sequence[Span], /, *, start: int, time_advances: bool
+) -> tuple[list[tuple[int, Coordinates]], int]:
+    """Return the first position and the coordinates of each span, and one more than the largest position of all."""
     if not isinstance(spans, tuple | list):
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
     if not spans:
         raise ArgumentValueError("spans", "have at least one", Text("none"))
     first = end = int32("start", start)
     counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)  # rows and columns, or text
-    laid = []
+    placed = []
     for i, span in enumerate(spans):
         axes = _axes(f"spans[{i}]", span)
-        laid.append((first, axes))
+        placed.append((first, axes))
         end = max(end, first + _length(axes))
         first += _length(axes[counted])
     int32("the end of spans", end)
-    return laid, end
+    return placed, end
 
 
 def _length(axes: Coordinates) -> int:
@@ -813,6 +812,7 @@ def _length(axes: Coordinates) -> int:
 
 
 def _axes(name: str, span: Span) -> Coordinates:
+    """Return the coordinates of a span on each axis; raise unless it is a count of text or three axes."""
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
@@ -824,6 +824,7 @@ def _axes(name: str, span: Span) -> Coordinates:
 
 
 def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
+    """Return the coordinates of an image or video on one axis, given as a count or one by one."""
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:
@@ -835,57 +836,57 @@ def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
 
 
 class Far(NamedTuple):
-    """Where queries and keys stand for the scores of pairs that are far apart, each of the shape of the positions."""
+    """Positions of queries and of keys for the scores of distant pairs, each of the shape of the given positions."""
 
     queries: Array
     keys: Array
 
 
 class DualChunk(NamedTuple):
-    """Where keys stand, and queries by the chunk of the key they meet, each of the shape of the positions."""
+    """Positions of keys, and of queries by the chunk of the key, each of the shape of the given positions."""
 
     keys: Array
     intra: Array
-    """Queries, for the keys of their own chunk."""
+    """Queries, for keys in the same chunk."""
     successive: Array
-    """Queries, for the keys of the chunk before."""
+    """Queries, for keys in the previous chunk."""
     inter: Array
-    """Queries, for the keys of all chunks before that."""
+    """Queries, for keys in all earlier chunks."""
 
 
 def self_extend(positions: Positions, /, *, group: int, window: int, like: Array | None = None) -> Far:
     """
-    Let far tokens stand in groups: Self-Extend.
+    Return the positions of Self-Extend, which groups distant tokens.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     group : int
-        How many consecutive tokens share a position, G.
+        The number of consecutive tokens with one position, G.
     window : int
-        The distance from which on a pair is far, W, in tokens. 0 leaves none near.
+        The smallest distance of a far pair, W, in tokens. With 0 all pairs are far.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     Far
-        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 where the library has no float64.
+        Queries at ``p // G + W - W // G``, keys at ``p // G``; int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `group` is not positive, a number is negative or beyond 32 bits, or the devices differ.
 
     Notes
     -----
     Jin et al., *LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning*, arXiv:2401.01325. Pairs nearer than
-    W keep their own positions; a far pair of distance d is seen at ``d // G + W - W // G``, or one more where a group
-    ends between. Negative positions are divided downwards too. For causal attention. The authors' code leaves out the
-    shift ``W - W // G`` while all positions are below W, where no pair is far.
+    W keep their own positions; a far pair of distance d gets distance ``d // G + W - W // G``, or one more if a group
+    ends in between. Negative positions are also rounded down. For causal attention. The authors' code leaves out the
+    shift ``W - W // G`` while all positions are below W, when no pair is far.
 
     Examples
     --------
@@ -896,40 +897,40 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     [2 2 3 3 4 4 5 5] [0 0 1 1 2 2 3 3]
     """
     g, w = int32("group", group, least=1), int32("window", window, least=0)
-    grouped = _whole(positions, like) // g
+    grouped = _integer_positions(positions, like) // g
     # far m, n meet at m//G − n//G + W − W//G
     return Far(grouped + (w - w // g), grouped)
 
 
 def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -> Far:
     """
-    Let all far tokens be seen at one distance: ReRoPE, rectified rotary positions.
+    Return the positions of ReRoPE, which gives all far pairs one distance.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     window : int
-        The distance from which on a pair is far, w, in tokens.
+        The smallest distance of a far pair, w, in tokens.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     Far
-        All queries at w, all keys at 0; int64, or int32 where the library has no float64.
+        All queries at w, all keys at 0; int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `window` is negative or beyond 32 bits, or the devices differ.
 
     Notes
     -----
     Su, *ReRoPE*, kexue.fm/archives/9708. Pairs nearer than w keep their own positions. For causal attention. The
-    author's code multiplies the query at p by ``max(1, ln(p + 1) / ln(trained_length))`` besides, which is no rotation.
+    author's code also multiplies the query at p by ``max(1, ln(p + 1) / ln(trained_length))``, which is no rotation.
 
     Examples
     --------
@@ -939,45 +940,45 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     >>> print(far.queries, far.keys)
     [2 2 2 2] [0 0 0 0]
     """
-    w, p = int32("window", window, least=0), _whole(positions, like)
+    w, p = int32("window", window, least=0), _integer_positions(positions, like)
     none = p * 0
     return Far(none + w, none)
 
 
 def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Array | None = None) -> Far:
     """
-    Let distance grow more slowly beyond a window: leaky ReRoPE.
+    Return the positions of leaky ReRoPE, which divides distances beyond a window.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     window : int
-        The distance from which on a pair is far, w, in tokens.
+        The smallest distance of a far pair, w, in tokens.
     factor : int
-        How many tokens beyond the window count as one, k.
+        The number of tokens beyond the window that count as one, k.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     Far
-        Queries at ``p + w · (k - 1)``, keys at ``p``, in units of 1 / k of a position: they are turned by frequencies
-        divided by k (`rope_any.scaling.linear`). int64, or int32 where the library has no float64.
+        Queries at ``p + w · (k - 1)``, keys at ``p``, in units of 1 / k of a position: rotate both with frequencies
+        divided by k (`rope_any.scaling.linear`). int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `factor` is not positive, a number is negative, one or ``window * (factor - 1)`` is beyond 32 bits, or the
         devices differ.
 
     Notes
     -----
-    Su, kexue.fm/archives/9708. Pairs nearer than w keep their own positions; a far pair of distance d is seen at
-    ``w + (d - w) / k``. In units of 1 / k that is an integer, so it costs no digit, as the author's code has it too.
-    As k grows it becomes `rerope`. For causal attention. Where integers have 32 bits, they must hold the queries.
+    Su, kexue.fm/archives/9708. Pairs nearer than w keep their own positions; a far pair of distance d gets distance
+    ``w + (d - w) / k``. In units of 1 / k that is an integer and exact, as in the author's code. For large k it becomes
+    `rerope`. For causal attention. The positions of queries must fit the integers of the library.
 
     Examples
     --------
@@ -992,45 +993,45 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     w, k = int32("window", window, least=0), int32("factor", factor, least=1)
     # (m + w·(k − 1) − n) / k = w + (m − n − w) / k
     offset = int32("window * (factor - 1)", w * (k - 1))
-    p = _whole(positions, like)
+    p = _integer_positions(positions, like)
     return Far(p + offset, p)
 
 
 def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, like: Array | None = None) -> DualChunk:
     """
-    Count from the beginning of each chunk: Dual Chunk Attention.
+    Return the positions of Dual Chunk Attention, counted from the beginning of each chunk.
 
     Parameters
     ----------
     positions : array, int, range or sequence of numbers
-        Where the tokens stand, integers of any shape. Numbers that are no array need `like`.
+        Positions of the tokens, integers of any shape. Numbers that are no array need `like`.
     chunk_size : int
-        The largest distance that is seen, in tokens, at most the trained length.
+        The largest distance in a score, in tokens, at most the trained length.
     local_size : int
-        By how much a chunk is shorter: chunks have ``c = chunk_size - local_size`` tokens, from position 0 on.
+        The difference to the length of a chunk: chunks have ``c = chunk_size - local_size`` tokens.
     like : array, optional
-        Names the library and the device where `positions` don't; where they do, it must agree with them.
+        Gives the library and the device; if `positions` are an array, it must agree with them.
 
     Returns
     -------
     DualChunk
-        Keys at ``p mod c``. Queries, by the chunk of the key: at ``p mod c`` in the same one, at
-        ``min(p mod c + c, chunk_size)`` in the one before, and all at ``min(2c - 1, chunk_size)`` in those before that.
-        int64, or int32 where the library has no float64.
+        Keys at ``p mod c``. Queries at ``p mod c`` for keys in the same chunk, at ``min(p mod c + c, chunk_size)`` for
+        keys in the previous one, and at ``min(2c - 1, chunk_size)`` for keys in earlier ones.
+        int64, or int32 without float64.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind, or the arrays come from several libraries.
+        If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
         If `local_size` is not from 0 to below `chunk_size`, a number is beyond 32 bits, or the devices differ.
 
     Notes
     -----
     An et al., *Training-Free Long-Context Scaling of Large Language Models*, arXiv:2402.17463, as in the authors' code
-    (ChunkLlama) and in vLLM. In the paper no distance exceeds one less than its window: to get its figures give
-    ``chunk_size = window - 1`` and ``local_size = window - 1 - c``. vLLM makes two more copies of queries,
-    with which it chooses the keys of sparse attention; they are no part of the scores. For causal attention.
+    (ChunkLlama) and in vLLM. In the paper the largest distance is its window less one: for its figures give
+    ``chunk_size = window - 1`` and ``local_size = window - 1 - c``. vLLM makes two more copies of queries
+    to select the keys of sparse attention; they are no part of the scores. For causal attention.
 
     Examples
     --------
@@ -1046,7 +1047,7 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     if not (local := int32("local_size", local_size, least=0)) < size:
         raise ArgumentValueError("local_size", f"be less than `chunk_size`, {size}", local)
     c = size - local
-    p = _whole(positions, like)
+    p = _integer_positions(positions, like)
     xp = library(positions=p).xp
     keys = p % c
     return DualChunk(keys, keys, xp.minimum(keys + c, p * 0 + size), p * 0 + min(2 * c - 1, size))
@@ -1055,15 +1056,15 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _whole(positions: Positions, like: Array | None) -> Array:
-    """Return positions as an array of integers, or say that they must be such."""
+def _integer_positions(positions: Positions, like: Array | None) -> Array:
+    """Return positions as an array; raise unless they are integers."""
     p = as_position_array(positions, like=like)
     library(positions=p).require_integer("positions", p)
     return p
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """Return integers as an array, those of a host sequence each within 32 bits."""
+    """Return integers as an array; raise unless those of a host sequence fit 32 bits."""
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)
@@ -1072,7 +1073,7 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 
 
 def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
-    """Return the integers of a host sequence, or say that `name` must be one."""
+    """Return a host sequence as a list of ints; raise unless it has only integers from `least` on, of 32 bits."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
