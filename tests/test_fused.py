@@ -813,11 +813,11 @@ def test_what_fused_tables_fall_back_for_is_told(put):
     p, array = put(np.arange(5)), put(np.asarray(F))
     unaligned = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
     calls = {
-        "tables in float64": lambda fused: ra.cos_sin(p, F, dtype="float64", fused=fused),
+        "float64 tables": lambda fused: ra.cos_sin(p, F, dtype="float64", fused=fused),
         "learned frequencies": lambda fused: ra.cos_sin(p, array, fused=fused),
     }
     if put is np.asarray:
-        calls["aligned numbers"] = lambda fused: ra.cos_sin(unaligned, F, fused=fused)
+        calls["aligned positions"] = lambda fused: ra.cos_sin(unaligned, F, fused=fused)
     for reason, call in calls.items():
         with pytest.warns(RuntimeWarning, match=f"eager schedule: .*{reason}") as caught:
             got = call(True)

@@ -299,7 +299,7 @@ WRONG = {
     "an offset": (
         lambda: ROPE.apply(GRAPH["float32"], 5),
         ValueError,
-        "positions must be given one by one .* got 5",
+        "positions must be given for each token .* got 5",
     ),
     "q open, k not": (
         lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),

@@ -99,7 +99,7 @@ def test_lengths_that_dask_does_not_know_are_refused(axis, unknown):
     u = u[u > 3]
     w = (u[:, None] if unknown == 0 else u) * np.ones((6, 1 if unknown else 6))[: None if unknown else 1]
     assert math.isnan(w.shape[unknown]) and w.shape[1 - unknown] == 6
-    with pytest.raises(ValueError, match=r"w must have known lengths; got shape .*nan.*; compute_chunk_sizes"):
+    with pytest.raises(ValueError, match=r"w must have known lengths; got shape .*nan.*; call compute_chunk_sizes"):
         weights.convert(w, 6, **HALVES, axis=axis)
 
 

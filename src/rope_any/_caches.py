@@ -39,7 +39,7 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
     """
-    Return the rows of a field of prepared frequencies as arrays on the device of `like`, cached.
+    Return the rows of a field as cached arrays on the device of `like`; raise if a capture would have to make them.
 
     They live as long as the frequencies, because a captured CUDA graph continues to read their memory. Under a tracer
     or a transform the cache is neither read nor written.

@@ -208,7 +208,7 @@ def explain(
 
 
 def _score_of(one: _parts.PartReader, group: Layers) -> dict[str, Fact]:
-    """Return the score scale of some layers, or why it is not told."""
+    """Return the fact ``score_scale``, with the reason if it is refused; nothing if the part has no score."""
     if one.score is None:
         return {}
     try:

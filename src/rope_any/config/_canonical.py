@@ -126,7 +126,7 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
 def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
-    """Return what is read of groups of layers that agree by a key, or why none rotates; raise if they differ."""
+    """Return the value all layers share, or why none rotates; raise if values differ or only some kinds rotate."""
     found = by_label(groups)
     read_of = {label: [read(group) for group in alike if not group.unrotated] for label, alike in found.items()}
     values = [value for each in read_of.values() for value in each]

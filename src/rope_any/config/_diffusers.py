@@ -180,7 +180,7 @@ class _Component(NamedTuple):
         return checked(self.read(what), _count)
 
     def further(self, key: str, other: object = None) -> object:
-        """Return the setting of one of the further keys, or another value if the class does not read that key."""
+        """Return the entry of `row.reads` for a key, or `other` if the class does not read that key."""
         return next((setting for setting in self.row.reads if setting.key == key), other)
 
 

@@ -55,7 +55,7 @@ def _first_given(part: "Part", keys: Iterable[str]) -> Fact | None:
 
 
 def _whole(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
-    """Return the integer from `least` to `most` that stands at some paths, if any of them has one."""
+    """Return the one integer given at these paths, or None; raise if they differ or it is out of range."""
     given = filter(None, (_at(part, path) for path in paths))
     return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 

@@ -206,7 +206,7 @@ def _dense_first(config: Config, index: int, layers: int) -> str:
 
 
 def _by_windows(config: Config, index: int, layers: int) -> str:
-    """Return the type of a layer by its window, of which 0 is none."""
+    """Return the type of a layer by its entry in `attention_windows`, 0 for full; every third is full without one."""
     windows = listed("attention_windows", config.get("attention_windows"))
     if windows is None or index >= len(windows):
         return _every(config, index, layers, every=3)

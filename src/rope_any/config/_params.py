@@ -85,7 +85,7 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
 
 
 def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
-    """Refuse names that speak of rotary or of windows, in objects too, but those that are known at the top."""
+    """Refuse unknown names about rotary or windows, at any depth; what is under known top-level keys is not checked."""
     for key, value in keys.items():
         if key in known and not path:
             continue

@@ -214,6 +214,7 @@ def _unwrapped(part: Part) -> Part:
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    """Return the `model_type` of an object of a config, or None; raise, with its path, if it is no name."""
     found = keys.get("model_type")
     if found is not None and not is_name(found):
         raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", found)

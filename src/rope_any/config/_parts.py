@@ -106,7 +106,7 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: obje
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
-    """Return the text part of a config, its indexer, and parts of files of other programs, which are not read."""
+    """Return the text part, its indexer, and parts found only in the translated config: read if known, else refused."""
     parts = {"text": _text(text)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
@@ -223,7 +223,7 @@ def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: in
 def _others(
     keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
 ) -> Iterator[tuple[Any, PartReader]]:
-    """Yield the parts beside the text, with their paths."""
+    """Yield the other parts that rotate, with paths; unknown ones that may rotate are refused when they are read."""
     for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
             continue

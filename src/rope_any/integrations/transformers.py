@@ -253,7 +253,7 @@ class Made(NamedTuple):
 
 
 def _tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, made: Made) -> Any:
-    """Be the ``forward`` of a rotary embedding."""
+    """Replace the ``forward`` of a rotary embedding: return its tables in the layout of the model."""
     wide = WIDE[made.layout](*made.by_kind[layer_type].table(position_ids.to(x.device), like=x))
     return tuple(part.to(x.dtype) for part in wide) if made.rounds else wide
 
