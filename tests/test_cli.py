@@ -293,9 +293,9 @@ def test_inspect(configs):
     ("inside", "said"),
     [
         (4096, "never complete a turn within 4096 tokens (extended_length)"),
-        ("x", "the config says no length"),
-        ([4096], "the config says no length"),
-        (0.5, "the config says no length"),
+        ("x", "the config gives no context length"),
+        ([4096], "the config gives no context length"),
+        (0.5, "the config gives no context length"),
     ],
 )
 def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
@@ -500,8 +500,7 @@ def test_diff(configs):
     assert f"1024 {ra.config.drift(a, b, 1024):.2g} 4096 " in words
     assert "all layers: the same rotation" in run("diff", "plain.json", "plain.json", cwd=configs).stdout
     assert (
-        "can't be compared: they turn different numbers of pairs"
-        in run("diff", "plain.json", "narrow.json", cwd=configs).stdout
+        "can't be compared: the numbers of pairs differ" in run("diff", "plain.json", "narrow.json", cwd=configs).stdout
     )
 
 
@@ -525,7 +524,7 @@ def by_layer(folder, **bases):
 def test_diff_of_layers_that_differ_one_by_one(tmp_path):
     by_layer(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
     words = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
-    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest distance" in words
+    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest difference" in words
     assert words.endswith("layers (2-3): the same rotation")
     records = json.loads(run("diff", "a.json", "c.json", "--json", cwd=tmp_path).stdout)
     assert [(r["layers"][0], r["facts"]["rope_theta"]) for r in records if r["facts"]] == [
@@ -686,7 +685,7 @@ def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
         ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got 'mine'"),
         (
             "mine:left --pairing half",
-            "MODULE:FUNCTION must name what is there; got 'mine:left'; there is no 'left'",
+            "MODULE:FUNCTION must exist; got 'mine:left'; there is no 'left'",
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
@@ -791,11 +790,11 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
         ),
         (
             "--show-completion zsh",
-            "--show-completion must stand alone, and is for the shell that it is typed in; got 'zsh'",
+            "--show-completion must be the only word, and applies to the current shell; got 'zsh'",
         ),
         (
             "--version --show-completion zsh",
-            "--show-completion must stand alone, and is for the shell that it is typed in; got '--version'",
+            "--show-completion must be the only word, and applies to the current shell; got '--version'",
         ),
         ("check more", "got unexpected extra argument(s) (more); see rope-any check --help"),
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),

@@ -8,7 +8,7 @@ Examples
 >>> q = np.ones((1, 32, 6, 128), dtype=np.float32)  # (batch, heads, seq, head_dim)
 >>> k = np.ones((1, 8, 6, 128), dtype=np.float32)
 >>> rope = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
->>> q, k = rope(q, k, 131_072)  # the first token stands at position 131 072
+>>> q, k = rope(q, k, 131_072)  # the position of the first token is 131 072
 """
 
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public module when it is first asked for, so that a program loads only those that it uses."""
+        """Import a public module at its first use, so that a program loads only what it uses."""
         if name not in __all__:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)
@@ -58,5 +58,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, among them those of modules that are not imported yet."""
+    """Return the public names, with those of modules that are not imported yet."""
     return __all__

@@ -1,4 +1,4 @@
-"""Define the command line ``rope-any``: its verbs, in groups, each with an example."""
+"""Define the command line ``rope-any``: its verbs in groups, each with an example."""
 
 import sys
 from collections.abc import Callable
@@ -39,7 +39,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
 
 app = typer.Typer(
     cls=Verbs,
-    rich_markup_mode=None,  # the same help in a pipe as on a terminal
+    rich_markup_mode=None,  # the same help in a pipe and on a terminal
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -53,7 +53,7 @@ def _no_verb(
     ctx: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
     """Rotary position embeddings (RoPE), exactly, on every array library."""
     if as_json and not version:

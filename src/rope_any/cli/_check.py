@@ -1,4 +1,4 @@
-"""``rope-any check``: how exactly, and how fast, queries and keys are rotated on each library and device found."""
+"""``rope-any check``: measure the error and the time of rotations on each installed library and device."""
 
 import sys
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def check(*, as_json: AsJson = False) -> None:
     pairs, at positions of the job and others up to 2³¹. Exits with 1 if it breaks a bound.
     """
     rope = Rope(frequencies(HEAD_DIM, base=BASE), pairing="half")
-    with redirect_stdout(sys.stderr):  # what libraries print is no part of the report
+    with redirect_stdout(sys.stderr):  # keep output of libraries out of the report
         report = _report(rope)
     if as_json:
         echo_json(report)
@@ -43,7 +43,7 @@ def check(*, as_json: AsJson = False) -> None:
 
 
 def _report(rope: Rope) -> dict[str, Any]:
-    """Measure each library and device found."""
+    """Return the measurements of each installed library and device, with the job and the bounds."""
     found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
     places = [(name, *place) for name, lib in found.items() for place in lib.devices().items()]
     measured: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def _report(rope: Rope) -> dict[str, Any]:
     return {
         "job": {**shapes, "base": BASE, "first_position": OFFSET},
         "table_entries": 2 * (far.cos.size + job.cos.size),
-        "bounds": {"table_error": TABLE_BOUND, "turn_error": {dtype: ROTATION_BOUNDS[dtype] for dtype in DTYPES}},
+        "bounds": {"table_error": TABLE_BOUND, "rotation_error": {dtype: ROTATION_BOUNDS[dtype] for dtype in DTYPES}},
         "measured": measured,
         "not_measured": {
             name: "installed, but finds no GPU" if name in found else "not found"
@@ -78,6 +78,7 @@ def _report(rope: Rope) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any]) -> None:
+    """Print a report as a table."""
     job = report["job"]
     show(
         f"q {job['q']}, k {job['k']}, base {job['base']:.0f}, from position {job['first_position']}; "
@@ -87,7 +88,7 @@ def _print(report: dict[str, Any]) -> None:
     rows = (
         (
             *(row[name] for name in heads[:4]),
-            *(f"{row[name]:.1e}" for name in ("table_error", "turn_error")),
+            *(f"{row[name]:.1e}" for name in ("table_error", "rotation_error")),
             f"{1e3 * row['seconds']:.1f} ms",
             f"{row['seconds'] / row['copy_seconds']:.1f}",
         )
@@ -95,14 +96,14 @@ def _print(report: dict[str, Any]) -> None:
     )
     show(table(*heads, rows=rows, gap=1))
     bounds = report["bounds"]
-    turns = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["turn_error"].items())
-    show(f"bounds: table err {bounds['table_error']:.1e}; q, k err {turns}")
+    rotations = ", ".join(f"{bound:.1e} ({dtype})" for dtype, bound in bounds["rotation_error"].items())
+    show(f"bounds: table err {bounds['table_error']:.1e}; q, k err {rotations}")
     for name, why in report["not_measured"].items():
         _, extra = INSTALLABLE[name]
         show(f'{name}: {why} (extra {extra}: pip install "rope-any[{extra.split()[0]}]")')
 
 
-def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by its one caller
+def _measure(  # noqa: PLR0917  # called once
     lib: Library,
     device: Any,
     dtype: str,
@@ -111,7 +112,7 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     job: Sample,
     far: Sample,
 ) -> dict[str, Any] | None:
-    """Do the job in one dtype on one device: figures, and whether the bounds hold; None without that dtype."""
+    """Return the errors and times of the job in one dtype on one device; None if the library lacks the dtype."""
     arrays = [lib.put(x, device) for x in job_qk]
     xp = lib.xp
     if not hasattr(xp, dtype):
@@ -119,8 +120,8 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     q, k = (xp.astype(x, getattr(xp, dtype)) for x in arrays)
     given = [lib.get(xp.astype(x, xp.float32)) for x in (q, k)]
     table_error = float(np.max([_table_error(lib, device, rope, sample) for sample in (job, far)]))
-    turned = [lib.get(xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
-    turn_error = float(np.max([_turn_error(x, y, job) for x, y in zip(given, turned, strict=True)]))
+    rotated = [lib.get(xp.astype(x, xp.float32)) for x in rope(q, k, OFFSET)]
+    rotation_error = float(np.max([_rotation_error(x, y, job) for x, y in zip(given, rotated, strict=True)]))
     ready = rope.table(range(OFFSET, OFFSET + TOKENS), like=q)
     ours, copy = _times(
         lambda: [lib.wait(x) for x in rope(q, k, ready)],
@@ -128,27 +129,28 @@ def _measure(  # noqa: PLR0917  # what there is to a measurement, handed on by i
     )
     return {
         "table_error": table_error,
-        "turn_error": turn_error,
+        "rotation_error": rotation_error,
         "seconds": ours,
         "copy_seconds": copy,
-        "passed": table_error <= TABLE_BOUND and turn_error <= ROTATION_BOUNDS[dtype],
+        "passed": table_error <= TABLE_BOUND and rotation_error <= ROTATION_BOUNDS[dtype],
     }
 
 
 def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float:
+    """Return the largest error of the table at the positions of a sample; nan if an entry is nan."""
     positions = lib.put(sample.positions.astype(np.int32), device)
     cos, sin = (lib.get(part).astype(np.float64) for part in rope.table(positions))
-    return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))  # which a nan comes through
+    return float(np.max(np.abs([cos - sample.cos, sin - sample.sin])))
 
 
-def _turn_error(x: np.ndarray[Any, Any], turned: np.ndarray[Any, Any], sample: Sample) -> float:
-    """Return the largest distance of a turned pair from where it should be, relative to its length."""
-    before, after = (part[0][:, sample.positions - OFFSET] for part in (x, turned))
+def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
+    """Return the largest error of a rotated pair, relative to its length."""
+    before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
     return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 
 
 def _times(*jobs: Callable[[], object]) -> list[float]:
-    """Return the median time of each job in seconds, taken in turn after an untimed round."""
+    """Return the median time of each job in seconds, over alternating runs after an untimed one."""
     seconds: list[list[float]] = [[] for _ in jobs]
     for _ in range(REPEATS + 1):
         for job, times in zip(jobs, seconds, strict=True):

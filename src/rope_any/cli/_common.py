@@ -1,4 +1,4 @@
-"""Provide what all verbs share: consoles, progress, JSON, and the text of errors."""
+"""Provide what all verbs share: help, the text of errors, tables, progress bars, JSON."""
 
 import json
 import math
@@ -16,41 +16,41 @@ from typer.core import TyperCommand, TyperGroup
 from rope_any._checks import NOTHING, ArgumentError, Text, shown
 from rope_any._pairing import Pairing
 
-PairingName = Annotated[Pairing, typer.Option(help="Which features turn together, as the model was trained.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
 
 
 class Verbs(TyperGroup):
-    """The verbs, shown in their groups, each with its example; what one refuses is told in one line."""
+    """The verbs, listed in groups with examples; their errors are printed on one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a verb; what is refused, by it or of its words, is one line to stderr and exit code 2."""
+        """Run a verb; on an error print one line to stderr and exit with code 2."""
         try:
             sys.exit(super().main(*args, **options | {"standalone_mode": False}))
         except typer.TyperException as error:
             ctx = getattr(error, "ctx", None)
-            told = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
+            message = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
-            told = str(error)
-        line = re.sub(r"\s*\n\s*", " ", told)
+            message = str(error)
+        line = re.sub(r"\s*\n\s*", " ", message)
         typer.echo(f"rope-any: {line}", err=True)
         sys.exit(2)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse words beside an option for completion, which would be ignored."""
+        """Raise if an option for shell completion comes with other words, which typer would ignore."""
         asked = [word for word in args if word in COMPLETION]
         if asked and args[1:] and not ctx.resilient_parsing:
             other = next((word for word in args if word != asked[0]), asked[0])
-            msg = f"{asked[0]} must stand alone, and is for the shell that it is typed in; got {other!r}"
+            msg = f"{asked[0]} must be the only word, and applies to the current shell; got {other!r}"
             raise ValueError(msg)
         return super().parse_args(ctx, args)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
-        """Write what each verb is for, group by group."""
+        """Write the help of each verb, group by group."""
         gap = 2 + max(map(len, self.commands))
-        commands: Any = self.commands  # typer's own, which have panels
+        commands: Any = self.commands  # typer's type, with panels
         for group, verbs in groupby(commands.values(), lambda verb: verb.rich_help_panel):
             with formatter.section(group):
                 for verb in verbs:
@@ -60,21 +60,21 @@ class Verbs(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """A verb: its help says what to type in upper case, its errors name what was typed."""
+    """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it, or say what is refused in the words of the command line."""
+        """Run it; errors name the options of the command line instead of Python arguments."""
         try:
             return super().invoke(ctx)
         except ArgumentError as error:
             raise ValueError(_rendered(error, ctx)) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what to type: all arguments of all verbs are needed."""
+        """Return the words of the usage line; all arguments are required."""
         return ["[OPTIONS]", *(_many(param) for param in self.get_params(ctx) if _is_argument(param))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what arguments and options are for."""
+        """Write the help of arguments and options."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         params: list[Any] = self.get_params(ctx)
         for param in params:
@@ -90,32 +90,34 @@ class Verb(TyperCommand):
                     formatter.write_dl(rows)
 
 
-# What typer shows of a type, and what is shown in its place; the rest are words to choose from.
+# typer's name of a type, and the name that the help shows; other types are lists of choices.
 METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
-# What the library calls parameters of verbs, where that is not their name.
+# Names of arguments in the package, and of the parameters of verbs that set them, if they differ.
 ELSEWHERE = {"function": "target", "longest": "length", "names": "name", "ropes": "files", "x": "files"}
 
 
 def _word(param: Any) -> str:
-    """Return what stands for a parameter on the command line: ``--head-dim``, ``CONFIG``."""
+    """Return the name of a parameter on the command line: ``--head-dim``, ``CONFIG``."""
     return str(param.metavar if _is_argument(param) else param.opts[0])
 
 
 def _many(param: Any) -> str:
+    """Return that name, with dots if it takes several values."""
     return f"{_word(param)}{'...' if param.nargs != 1 else ''}"
 
 
 def _is_argument(param: Any) -> bool:
+    """Whether a parameter is an argument, not an option."""
     return bool(param.param_type_name == "argument")
 
 
 def _rendered(error: ArgumentError, ctx: Any) -> str:
-    """Return an error in the words of the command line: ``--head-dim must be ...``."""
+    """Return the text of an error with the names of the command line: ``--head-dim must be ...``."""
     params = {param.name: param for param in ctx.command.params}
     params = {name: params[own] for name, own in ELSEWHERE.items() if own in params} | params
     words = {name: _word(param) for name, param in params.items()}
     argument, wanted, got, hint, where = (*error.args, NOTHING, NOTHING, NOTHING)[:5]
-    if type(argument) is str and argument in params:  # the name of a file is none
+    if type(argument) is str and argument in params:  # a `Text` is the name of a file
         typed = ctx.params.get(params[argument].name)
         argument, got = words[argument], Text(repr(got)) if type(typed) is type(got) and typed == got else got
     wanted, hint = (re.sub(r"`(\w+)`", lambda name: words.get(name[1], name[0]), text) for text in (wanted, hint))
@@ -123,9 +125,9 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
 
 
 def _sentence(error: typer.TyperException) -> str:
-    """Return what typer says of a wrong word in the words of the house: ``--base must be a valid number; got ...``."""
+    """Return typer's message in the form of this package: ``--base must be a valid number; got ...``."""
     text = f"{error.format_message().rstrip('.?')};"
-    cause: Any = error.__cause__  # pydantic's, by which typer reads words
+    cause: Any = error.__cause__  # of pydantic, which parses values for typer
     got = "" if cause is None else f"; got {cause.errors()[0]['input']!r}"
     for pattern, words in SENTENCES.items():
         text = re.sub(pattern, words, text)
@@ -133,7 +135,7 @@ def _sentence(error: typer.TyperException) -> str:
 
 
 SENTENCES = {
-    r"'(-[-\w]+)'": r"\1",  # options stand without quotes
+    r"'(-[-\w]+)'": r"\1",  # options have no quotes
     r"^Missing argument '(.*?)'": r"Missing argument \1",
     r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
     r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
@@ -143,7 +145,7 @@ SENTENCES = {
 
 
 def show(what: Any, *, bold: bool = False) -> None:
-    """Print a line or a table: folded to the width of a terminal, elsewhere plain and as long as it is."""
+    """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
     out = _console(sys.stdout)
     out.width = out.width if out.is_terminal else ENDLESS
     with out.capture() as text:
@@ -163,7 +165,7 @@ def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a bar on the terminal; call what it gives when a step is done, or several."""
+    """Show a progress bar on the terminal; the context gives a function to call after one or more steps."""
     from rich.markup import escape
     from rich.progress import Progress
 
@@ -174,12 +176,12 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def status(what: str) -> Any:
-    """Return a context that shows on the terminal what is being done."""
+    """Return a context that shows a message on the terminal while it runs."""
     return _console(sys.stderr).status(what)
 
 
 def _console(stream: TextIO) -> Any:
-    """Return what shows words as they are, on a terminal with colours unless NO_COLOR is set."""
+    """Return a rich console without markup, coloured on a terminal unless NO_COLOR is set."""
     from rich.console import Console
 
     return Console(
@@ -193,12 +195,12 @@ def _console(stream: TextIO) -> Any:
 
 
 def echo_json(records: Any) -> None:
-    """Print JSON."""
+    """Print records as JSON."""
     typer.echo(json.dumps(plain(records), indent=2, allow_nan=False))
 
 
 def plain(value: Any, depth: int = 12) -> Any:
-    """Return a value that JSON can hold: what is infinite or no number is null, and what is too deep a word."""
+    """Return a value for JSON: infinity and nan become null, values nested too deeply become text."""
     if isinstance(value, dict | list | tuple) and not depth:
         return shown(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Provide what the verbs that read a config share: their options, and the explained config."""
+"""Provide options and functions that the verbs with a config share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +17,7 @@ from rope_any.config._parts import is_pipeline
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
 Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
-PairingOf = Annotated[
-    Pairing | None, typer.Option("--pairing", help="Of a model_type that is not known.", show_default=False)
-]
+PairingOf = Annotated[Pairing | None, typer.Option("--pairing", help="For an unknown model_type.", show_default=False)]
 
 PartOf = Annotated[
     str | None, typer.Option("--part", help="Of the model: text, vision, ...", show_default="text, or the only one")
@@ -32,35 +30,35 @@ LENGTH_KINDS = ("trained", "extended", "stated")
 
 
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
-    """Return what a config says, by the options of `explain`; an error names the file."""
+    """Return the explanations of the rotations in a config file, by `explain`; errors name the file."""
     config = _loaded(file)
     with _naming(file):
         return explain(config, **options)
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """Return what a config says of each of its parts, or why a part other than the text is refused."""
+    """Return the explanations of each part of a config, or why a part other than the text cannot be read."""
     config = _loaded(file)
-    told: dict[str, tuple[Explanation, ...] | str] = {}
+    explanations: dict[str, tuple[Explanation, ...] | str] = {}
     with _naming(file):
         for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")) or ("text",):
             try:
-                told[part] = explain(config, part=part, **options)
+                explanations[part] = explain(config, part=part, **options)
             except (TypeError, ValueError) as error:
                 if part == "text":
                     raise
-                told[part] = str(error)
-    return told
+                explanations[part] = str(error)
+    return explanations
 
 
 def _loaded(file: Path) -> Path | dict[str, Any]:
-    """Return a config as a dict, or the folder of a pipeline of diffusers, which has several."""
+    """Return a config as a dict; the folder of a diffusers pipeline, which has several configs, unchanged."""
     return file if is_pipeline(file) else load(file)
 
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Name the file in an error."""
+    """Add the name of the file to an error."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -68,19 +66,19 @@ def _naming(file: Path) -> Iterator[None]:
 
 
 def lengths(one: Explanation) -> dict[str, float]:
-    """Return the lengths that a config tells, in tokens, the shorter one first; the stated one may be either."""
+    """Return the lengths in a config, in tokens, by kind: trained, extended, stated."""
     return {kind: fact.value for kind in LENGTH_KINDS if (fact := one.facts.get(f"{kind}_length"))}
 
 
 def reach(one: Explanation) -> dict[str, float]:
-    """Return the lengths that a rotation is for, by the names of their facts; of one made for a length, that alone."""
+    """Return the lengths that a rotation is for, by the names of their facts; only "length" if it was made for one."""
     if length := one.facts.get("length"):
         return {"length": length.value}
     return {f"{kind}_length": tokens for kind, tokens in lengths(one).items()}
 
 
 def title(one: Explanation) -> str:
-    """Return which layers it is about, runs of them as ``0-4``."""
+    """Return the layers of an explanation as text, runs of them as ``0-4``."""
     if not one.layers:
         return one.layer_type or ("no layer" if one.layers == () else "all layers")
     starts = [i for i in one.layers if i - 1 not in one.layers]
@@ -89,9 +87,9 @@ def title(one: Explanation) -> str:
     return f"{one.layer_type or 'layers'} ({runs})"
 
 
-def only(told: tuple[Explanation, ...]) -> tuple[Rope, int]:
-    """Return the one rotation of a config and the width of its head, or say why there is not one."""
-    found = {(one.rope, one.facts["head_dim"].value): title(one) for one in told if one.rope is not None}
+def only(explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:
+    """Return the one rotation of a config and its head_dim; raise if it has several or none."""
+    found = {(one.rope, one.facts["head_dim"].value): title(one) for one in explanations if one.rope is not None}
     if len(found) != 1:
         got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"
         raise ArgumentValueError("the config", "have one rotation", Text(got))

@@ -25,12 +25,12 @@ def convert(
     ],
     output: Annotated[
         Path,
-        typer.Argument(metavar="OUT", help="The file to write; of an index or a folder, the folder."),
+        typer.Argument(metavar="OUT", help="The file to write; for an index or a folder, a folder."),
     ],
     *,
-    head_dim: Annotated[int, typer.Option(help="How many features a head has.")],
-    of: Annotated[Pairing, typer.Option("--from", help="As the weights are.")],
-    to: Annotated[Pairing, typer.Option(help="As they will be used.")],
+    head_dim: Annotated[int, typer.Option(help="The number of features of a head.")],
+    of: Annotated[Pairing, typer.Option("--from", help="The pairing of the weights.")],
+    to: Annotated[Pairing, typer.Option(help="The pairing to write.")],
     name: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,11 +40,11 @@ def convert(
         ),
     ] = None,
     axis: Annotated[
-        int | None, typer.Option(help="The axis of the features in what --name matches.", show_default="0")
+        int | None, typer.Option(help="The axis of the features in tensors that --name matches.", show_default="0")
     ] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
-    start: Annotated[int, typer.Option(help="The first feature that turns.")] = 0,
-    heads: Annotated[str, typer.Option(metavar="M/N", help="Of N heads each only the first M.")] = "1/1",
+    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
+    start: Annotated[int, typer.Option(help="The first rotated feature.")] = 0,
+    heads: Annotated[str, typer.Option(metavar="M/N", help="Convert the first M of every N heads.")] = "1/1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -87,6 +87,7 @@ def convert(
 
 
 def _share(text: str) -> tuple[int, int]:
+    """Return the M and N of ``M/N``; raise unless M is from 1 to N."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     some, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= some <= of:
@@ -95,6 +96,7 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
+    """Return the axis of the features by the pattern of --name; None for the usual names."""
     if axis is not None and not patterns:
         raise ArgumentValueError("--axis", "come with --name", Text(f"{axis} alone"))
     return dict.fromkeys(patterns, axis or 0) if patterns else None

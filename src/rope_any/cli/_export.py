@@ -15,7 +15,7 @@ def export(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The .onnx file to write.")],
     *,
     part: PartOf = None,
-    layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
+    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
     factor: Factor = None,
@@ -24,7 +24,7 @@ def export(
         int | None,
         typer.Option(
             metavar="TOKENS",
-            help="Use the operator RotaryEmbedding, with a table for so many tokens.",
+            help="Use the operator RotaryEmbedding, with a table for this many tokens.",
             show_default=False,
         ),
     ] = None,
@@ -33,8 +33,8 @@ def export(
 ) -> None:
     """Write the rotation of a model as an ONNX model."""
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
-    told = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
-    rope, head_dim = only(told)
+    explanations = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
+    rope, head_dim = only(explanations)
     _files.require_replaceable([output], overwrite=overwrite)
     model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     with _files.replace_together([output], overwrite=overwrite) as (unfinished,):

@@ -1,4 +1,4 @@
-"""``rope-any inspect``, ``diff``: show the rotations of models, where each value is from, and how far two differ."""
+"""``rope-any inspect``, ``diff``: show the rotations of models with the sources of values, and compare two models."""
 
 import math
 from dataclasses import replace
@@ -40,37 +40,37 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """
-    Show the rotations of a model, and where each value is from.
+    Show the rotations of a model and the source of each value.
 
-    First all of them in one table, then part by part each value with its source, the wavelengths of the pairs, and how
-    many pairs never complete a turn within the lengths that the rotation is for.
+    Prints all rotations in one table, then for each part the values with their sources, the wavelengths of the pairs,
+    and how many pairs never complete a turn within the lengths that the rotation is for.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
-    told: dict[str, tuple[Explanation, ...] | str]
+    explanations: dict[str, tuple[Explanation, ...] | str]
     if part is None and layer_type is None:
-        told = explained_parts(file, **options)
+        explanations = explained_parts(file, **options)
     else:
-        told = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
+        explanations = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
     if as_json:
-        echo_json([_record(one, name) for name, each in told.items() for one in _each(each)])
+        echo_json([_record(one, name) for name, each in explanations.items() for one in _each(each)])
         return
-    if sum(len(_each(each)) for each in told.values()) > 1:
+    if sum(len(_each(each)) for each in explanations.values()) > 1:
         heads = ("part", "layers", "rotates", "pairing", "axes", "base", "scheme")
-        show(table(*heads, rows=[_summary(one, name) for name, each in told.items() for one in _each(each)]))
+        show(table(*heads, rows=[_summary(one, name) for name, each in explanations.items() for one in _each(each)]))
         show("")
-    for number, (name, each) in enumerate(told.items()):
+    for number, (name, each) in enumerate(explanations.items()):
         if number:
             show("")
         if isinstance(each, str):
             show(f"{name}: refused", bold=True)
             show(each)
         else:
-            _show(each, name, "" if [*told] == ["text"] else f"{name}, ")
+            _show(each, name, "" if [*explanations] == ["text"] else f"{name}, ")
 
 
-def _each(told: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:
-    """Return the rotations of a part, or the one reason why it is refused."""
-    return (told,) if isinstance(told, str) else told
+def _each(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:
+    """Return the explanations of a part, or the reason why it cannot be read, as a tuple."""
+    return (explanations,) if isinstance(explanations, str) else explanations
 
 
 def _summary(one: Explanation | str, part: str) -> tuple[str, ...]:
@@ -94,29 +94,29 @@ def _summary(one: Explanation | str, part: str) -> tuple[str, ...]:
     )
 
 
-def _show(told: tuple[Explanation, ...], part: str, label: str) -> None:
-    """Show the rotations of one part: all values of the first, of others those that differ."""
-    for number, one in enumerate(told):
+def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
+    """Show the rotations of one part: all values of the first, and the different values of the others."""
+    for number, one in enumerate(explanations):
         if number:
             show("")
         show(f"{label}{title(one)}: {one.rope or 'no rotary'}", bold=True)
         facts: dict[str, Fact] = dict(one.facts)
         if number:
-            first = told[0].facts
+            first = explanations[0].facts
             facts = {name: facts.get(name, Fact(None, "")) for name in [*first, *facts]}
             facts = {name: fact for name, fact in facts.items() if first.get(name) != fact}
         path = one.facts["model_type"].source.removesuffix("model_type") if "model_type" in one.facts else ""
-        path = path if path.endswith(".") else ""  # of the part's own config, which most sources begin with
+        path = path if path.endswith(".") else ""  # of the part's sub-config: the prefix of most sources
         rows = ((name, _short(fact.value), fact.source.replace(path or "\0", "…")) for name, fact in facts.items())
         show(table("value", "", f"from (… is {path[:-1]})" if path else "from", rows=rows))
         if number:
-            show(f"other values: as for {told[0].layer_type or title(told[0])}")
+            show(f"other values: as for {explanations[0].layer_type or title(explanations[0])}")
         if one.rope is not None:
             _show_wavelengths(one, one.rope, part)
 
 
 def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
-    """Show the wavelengths of a rotation by axis, and how many pairs come round within the lengths that it is for."""
+    """Show the wavelengths of a rotation by axis, and how many pairs complete a turn within its lengths."""
     axes: dict[tuple[str, ...], list[str]] = {}
     rows = as_rows(rope.frequencies)
     for axis, row in enumerate(rows):
@@ -129,26 +129,26 @@ def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
         show("wavelengths in positions along each axis")
         show(table("axis", *heads, rows=((", ".join(names), *cells) for cells, names in axes.items())))
     tokens = wavelengths(rope)
-    if still := sum(n == math.inf for n in tokens):
-        show(f"{still} of {len(tokens)} pairs don't rotate")
+    if unrotated := sum(n == math.inf for n in tokens):
+        show(f"{unrotated} of {len(tokens)} pairs don't rotate")
     for name, pairs in _unfinished(one).items():
         length = one.facts[name].value
         show(f"{pairs} of {len(tokens)} pairs never complete a turn within {length:.0f} tokens ({name})")
     if part == "text" and not _unfinished(one):
-        show("the config says no length, within which pairs might complete a turn")
+        show("the config gives no context length, so pairs that never complete a turn are not listed")
     if "length" in one.facts:
-        show("longer sequences may turn otherwise: see --sequence-length")
+        show("other lengths may have another rotation: see --sequence-length")
 
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
-    """Return how many pairs rotate, and their shortest wavelength, the quartiles and the longest."""
+    """Return the number of pairs that rotate, and their shortest wavelength, the quartiles and the longest."""
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
     return str(len(tokens)), *(_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
 
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="config.json, or the folder that it is in.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another config.")],
     *,
     part: PartOf = None,
     layer_type: LayerType = None,
@@ -160,7 +160,7 @@ def diff(
     """
     Show how the rotations of two models differ.
 
-    Lists the values that differ, and the largest distance of their tables by position.
+    Prints the values that differ, and the largest difference of their tables by position.
     """
     options: dict[str, Any] = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length}
     pairs = _paired(*(explained(file, pairing=pairing, factor=factor, **options) for file in (a, b)))
@@ -169,7 +169,7 @@ def diff(
         echo_json(records)
         return
     for (one, other), record in zip(pairs, records, strict=True):
-        heading = " and ".join(dict.fromkeys(title(told) for told in (one, other) if told.facts))
+        heading = " and ".join(dict.fromkeys(title(each) for each in (one, other) if each.facts))
         if not record["facts"] and record["drift"] is not None and not any(record["drift"].values()):
             show(f"{heading}: the same rotation", bold=True)
             continue
@@ -177,18 +177,18 @@ def diff(
         if record["facts"]:
             rows = ((name, *map(_short, values)) for name, values in record["facts"].items())
             show(table("value", str(a), str(b), rows=rows))
-        still = [str(file) for file, told in ((a, one), (b, other)) if told.rope is None]
-        if still:
-            show(f"no rotary here: {', '.join(still)}")
+        ropeless = [str(file) for file, each in ((a, one), (b, other)) if each.rope is None]
+        if ropeless:
+            show(f"no rotary here: {', '.join(ropeless)}")
         elif record["drift"] is None:
-            show("their tables can't be compared: they turn different numbers of pairs")
+            show("their tables can't be compared: the numbers of pairs differ")
         else:
-            rows = ((position, f"{apart:.2g}") for position, apart in record["drift"].items())
-            show(table("position", "largest distance of their tables", rows=rows))
+            rows = ((position, f"{difference:.2g}") for position, difference in record["drift"].items())
+            show(table("position", "largest difference of their tables", rows=rows))
 
 
 def _short(value: object) -> str:
-    """Return a value on one line, a long list of numbers by its ends."""
+    """Return a value as one line of text; a long list of numbers as its length, least and greatest."""
     if value is None:
         return "–"
     if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
@@ -203,21 +203,23 @@ def _short(value: object) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300  # what a float can hold, so that it can be shown as one
+    """Whether a value is an int or a float, small enough to be formatted as a float."""
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def _tokens(n: float) -> str:
+    """Return a wavelength as short text."""
     return f"{n:.0f}" if 1000 <= n < 1e9 else f"{n:.3g}"
 
 
 def _unfinished(one: Explanation) -> dict[str, int]:
-    """Return how many pairs don't come round within the lengths that a rotation is for."""
+    """Return how many pairs never complete a turn within each length that a rotation is for."""
     tokens = wavelengths(one.rope) if one.rope is not None else ()
     return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
 
 
 def _record(one: Explanation | str, part: str) -> dict[str, Any]:
-    """Return an explanation of a part as JSON has it, or the reason why the part is refused."""
+    """Return the explanation of a part as a dict for JSON; `one` may be the reason why the part cannot be read."""
     refused = one if isinstance(one, str) else None
     one = _NOTHING if isinstance(one, str) else one
     rope = one.rope
@@ -240,8 +242,8 @@ def _record(one: Explanation | str, part: str) -> dict[str, Any]:
 
 
 def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return what is to be compared: one rotation with each of the other config, layers of one type, or the same."""
-    ours, theirs = ({one.layer_type: one for one in told} for told in (a, b))
+    """Return the pairs of rotations to compare: one with all, layers of one type, or the same layers."""
+    ours, theirs = ({one.layer_type: one for one in each} for each in (a, b))
     by_type = len(ours) == len(a) and len(theirs) == len(b)
     if len(a) == 1 or len(b) == 1 or not (by_type or all(one.layers is not None for one in (*a, *b))):
         return [(one, other) for one in a for other in b]
@@ -254,24 +256,24 @@ _NOTHING = Explanation(None, None, {}, None)
 
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return the rotations that meet in some layers, each pair as of these layers."""
-    ours, theirs = ({i: one for one in told for i in one.layers or ()} for told in (a, b))
-    met: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
+    """Return the pairs of rotations that have layers in common, with these layers."""
+    ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
+    common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
     for one in (*a, _NOTHING):
         for other in (*b, _NOTHING):
             layers = [
                 i for i in {**ours, **theirs} if ours.get(i, _NOTHING) is one and theirs.get(i, _NOTHING) is other
             ]
-            met += [(tuple(sorted(layers)), one, other)] if layers else []
-    met.sort(key=lambda row: row[0])
-    return [(one._replace(layers=layers), other._replace(layers=layers)) for layers, one, other in met]
+            common += [(tuple(sorted(layers)), one, other)] if layers else []
+    common.sort(key=lambda row: row[0])
+    return [(one._replace(layers=layers), other._replace(layers=layers)) for layers, one, other in common]
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
-    """Return the values that differ, and the distance of the tables by position, or null for it."""
+    """Return the values that differ, and the largest difference of the tables by position (None without tables)."""
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
     values = {
-        name: [plain(told.facts[name].value) if name in told.facts else None for told in (one, other)] for name in names
+        name: [plain(each.facts[name].value) if name in each.facts else None for each in (one, other)] for name in names
     }
     a, b = one.rope, other.rope
     drifts = None

@@ -43,7 +43,7 @@ DPI = 150
 
 
 def _completed(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return what may be drawn, once there is a config; where nothing fits, shells go on to names of files."""
+    """Return the kinds that complete a word after a config; if there are none, shells complete file names."""
     return [kind for kind in KINDS if ctx.params.get("kind") and kind.startswith(incomplete)]
 
 
@@ -54,7 +54,7 @@ def plot(
             metavar="CONFIG",
             help="config.json, or the folder that it is in; for wavelengths also several.",
             autocompletion=_completed,
-            default_factory=list,  # so that of one word, which is taken for KIND, `_require` says what is missing
+            default_factory=list,  # a single word is taken for KIND, and `_require` names the missing CONFIG
         ),
     ],
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.")],
@@ -72,7 +72,7 @@ def plot(
         ),
     ] = None,
     part: PartOf = None,
-    layer_type: Annotated[str | None, typer.Option(help="Which kind of layer.", show_default=False)] = None,
+    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
     sequence_length: Length = None,
     pairing: PairingOf = None,
     factor: Factor = None,
@@ -89,9 +89,9 @@ def plot(
     _require(kind, files, options, output)
     _files.require_replaceable([output], overwrite=overwrite)
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
-    told = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
-    os.environ["MPLBACKEND"] = "agg"  # which needs no screen, and opens no window where there is one
-    ax = _wavelengths(told) if kind == "wavelengths" else _one(kind, files[0], told[files[0]], options)
+    by_file = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
+    os.environ["MPLBACKEND"] = "agg"  # needs no screen, opens no window
+    ax = _wavelengths(by_file) if kind == "wavelengths" else _one(kind, files[0], by_file[files[0]], options)
     with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
         _save(unfinished)
     if as_json:
@@ -101,7 +101,7 @@ def plot(
 
 
 def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
-    """Say what is wrong with the words of a command."""
+    """Raise if the words of a plot command don't fit together."""
     if kind not in KINDS:
         got = Text("none") if Path(kind).exists() or not files else kind
         raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", got)
@@ -117,36 +117,37 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
         raise ArgumentValueError("--output", f"end in {', '.join(SUFFIXES)}", str(output))
 
 
-def _wavelengths(told: dict[Path, tuple[Explanation, ...]]) -> "Axes":
-    """Draw all rotations of some configs, and the lengths that they name."""
+def _wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
+    """Draw the wavelengths of all rotations in some configs, with the lengths in these."""
     found: dict[str, Explanation] = {}
-    for name, several in zip(_names([*told]), told.values(), strict=True):
-        turning = [one for one in several if one.rope is not None]
-        kinds = _distinct([one.layer_type or title(one) for one in turning], map(title, turning))
-        for kind, one in zip(kinds, turning, strict=True):
+    for name, several in zip(_names([*by_file]), by_file.values(), strict=True):
+        rotating = [one for one in several if one.rope is not None]
+        kinds = _distinct([one.layer_type or title(one) for one in rotating], map(title, rotating))
+        for kind, one in zip(kinds, rotating, strict=True):
             found[", ".join(filter(None, [name, kind if len(kinds) > 1 else None, _for_length(one)]))] = one
     if not found:
         raise ArgumentValueError("CONFIG", "have a rotation", Text("none"))
     each = {name: lengths(one) for name, one in found.items()}
-    alike = all(of == next(iter(each.values())) for of in each.values())
-    labels = [name if alike else _with_lengths(name, of) for name, of in each.items()]
+    same_lengths = all(of == next(iter(each.values())) for of in each.values())
+    labels = [name if same_lengths else _with_lengths(name, of) for name, of in each.items()]
     marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTH_KINDS}
     return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
 def _for_length(one: Explanation) -> str | None:
-    """Return for which length a rotation is, where each has its own."""
+    """Return the length that a rotation was made for, as text; None if it has none."""
     length = one.facts.get("length")
     return length and f"for {format_number(length.value)} tokens"
 
 
-def _with_lengths(name: str, told: dict[str, float]) -> str:
-    said = ", ".join(f"{kind} {format_number(length)}" for kind, length in told.items())
-    return f"{name}: {said or 'no length given'}"
+def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
+    """Return a label with the lengths of a rotation."""
+    texts = ", ".join(f"{kind} {format_number(length)}" for kind, length in lengths_by_kind.items())
+    return f"{name}: {texts or 'no length given'}"
 
 
 def _names(files: list[Path]) -> list[str]:
-    """Return what configs are called: by their file or, where that is called as all are, by its folder."""
+    """Return short names of configs: of the file, or of its folder if the file is config.json."""
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
@@ -155,16 +156,18 @@ def _names(files: list[Path]) -> list[str]:
 
 
 def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
-    """Return short names if they tell things apart, else long ones."""
+    """Return the short names if they are distinct, else the long ones."""
     return short if len(set(short)) == len(short) else [*long]
 
 
-def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
-    """Draw the one rotation of a config, under its name."""
-    rope, _ = only(told)
-    one = next(one for one in told if one.rope == rope)
+def _one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
+    """Draw the one rotation of a config, with a title."""
+    rope, _ = only(explanations)
+    one = next(one for one in explanations if one.rope == rope)
     model = one.facts.get("model_type")
-    of = ", ".join(filter(None, [model and model.value, one.layer_type if len(told) == 1 else None, _for_length(one)]))
+    of = ", ".join(
+        filter(None, [model and model.value, one.layer_type if len(explanations) == 1 else None, _for_length(one)])
+    )
     ax = ONE[kind](rope, one, **options)
     (name,) = _names([file])
     ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10, parse_math=False)
@@ -172,6 +175,7 @@ def _one(kind: str, file: Path, told: tuple[Explanation, ...], options: dict[str
 
 
 def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
+    """Draw the angles of a rotation at --position as clock hands."""
     if position is None:
         raise ArgumentValueError("--position", "be given with hands", Text("none"))
     places = [_number(text) for text in position.split(",")]
@@ -179,10 +183,12 @@ def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
 
 
 def _axes(rope: Rope) -> tuple[str, ...] | None:
+    """Return the names of the position axes, if they are known."""
     return AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
 
 
 def _number(text: str) -> float:
+    """Return the integer or finite number in a text."""
     for kind in (int, float):
         with suppress(ValueError):
             if isinstance(number := kind(text), int) or math.isfinite(number):
@@ -191,16 +197,18 @@ def _number(text: str) -> float:
 
 
 def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
+    """Draw the decay of scores up to --length, by default the longest length in the config."""
     if length is None and (said := reach(one).values()):
         length = min(int(max(said)), 2**31 - 1)
     return pictures.decay(rope) if length is None else pictures.decay(rope, length=length)
 
 
 def _pairs(rope: Rope, one: Explanation) -> "Axes":
+    """Draw which features of a head form pairs."""
     return pictures.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axes(rope))
 
 
-# What is drawn of one rotation and what the config says of it.
+# How each kind is drawn from one rotation and its explanation.
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
@@ -215,7 +223,7 @@ ONE: dict[str, Callable[..., "Axes"]] = {
 
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
-    """Return what is in a picture, as JSON has it."""
+    """Return the data in a picture as a dict for JSON."""
     labels = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
     for right in ax.child_axes:
         labels["right"] = right.get_ylabel()
@@ -228,12 +236,13 @@ def _drawn(ax: "Axes") -> dict[str, Any]:
 
 
 def _points(x: Any, y: Any) -> dict[str, list[float]]:
+    """Return the points of a line as lists."""
     return {"x": np.asarray(x).tolist(), "y": np.asarray(y).tolist()}
 
 
 def _save(file: Path) -> None:
     """Write the figure that has been drawn."""
-    import matplotlib as mpl  # which is there, then
+    import matplotlib as mpl  # installed if a figure was drawn
     from matplotlib import pyplot as plt
 
     with mpl.rc_context({"svg.hashsalt": "rope_any"}):

@@ -1,4 +1,4 @@
-"""``rope-any rotate``: rotate queries and keys that are in files of NumPy."""
+"""``rope-any rotate``: rotate queries and keys in .npy files."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +26,9 @@ def rotate(
     positions: Annotated[
         str, typer.Option(metavar="OFFSET|FILE", help="An offset, or a .npy file of positions of the (last) array.")
     ] = "0",
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
-    seq_axis: Annotated[int, typer.Option(help="The axis along which tokens stand.")] = -2,
-    inverse: Annotated[bool, typer.Option("--inverse", help="Turn backwards.")] = False,
+    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
+    seq_axis: Annotated[int, typer.Option(help="The axis of the tokens.")] = -2,
+    inverse: Annotated[bool, typer.Option("--inverse", help="Rotate backwards.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace results that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,29 +39,28 @@ def rotate(
         require_array(str(file), array).require_floating(str(file), array)
     dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
     sign = -1 if inverse else 1
-    turning = tuple(sign * f for f in frequencies(dim, base=base))
-    rope = Rope(turning, pairing=pairing)
+    rope = Rope(tuple(sign * f for f in frequencies(dim, base=base)), pairing=pairing)
     with status(f"rotating {', '.join(map(str, files))}"):
-        where = _positions(positions)
+        at = _positions(positions)
         if len(arrays) == 1:
-            turned: tuple[Any, ...] = (rope.apply(arrays[0], where, seq_axis=seq_axis),)
+            rotated: tuple[Any, ...] = (rope.apply(arrays[0], at, seq_axis=seq_axis),)
         else:
             q, k = arrays
-            turned = rope(q, k, where, seq_axis=seq_axis)
+            rotated = rope(q, k, at, seq_axis=seq_axis)
         with _files.replace_together(targets, overwrite=overwrite) as parts:
-            for part, array in zip(parts, turned, strict=True):
+            for part, array in zip(parts, rotated, strict=True):
                 with part.open("wb") as target:  # to a name, np.save would add .npy
                     np.save(target, array)
     if as_json:
-        written = zip(targets, turned, strict=True)
+        written = zip(targets, rotated, strict=True)
         echo_json([{"file": str(file), "shape": x.shape, "dtype": str(x.dtype)} for file, x in written])
         return
-    for file, array in zip(targets, turned, strict=True):
+    for file, array in zip(targets, rotated, strict=True):
         show(f"{file}: {array.shape} {array.dtype}")
 
 
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
-    """Return where the results go, having made sure that nothing is lost there."""
+    """Return the paths of the results; raise if two are equal, or one exists and `overwrite` is False."""
     if len(files) > 2:
         raise ArgumentValueError("FILE", "be one array, or q and k", Text(f"{len(files)} files"))
     targets = [output / file.name for file in files]
@@ -73,6 +72,7 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
 
 
 def _load(file: Path) -> np.ndarray[Any, Any]:
+    """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
     wanted = "be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -87,7 +87,7 @@ def _load(file: Path) -> np.ndarray[Any, Any]:
 
 
 def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
-    """Return how many features an array has, which all turn."""
+    """Return the number of features of an array, all to be rotated; raise if it is odd or zero."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
         wanted = "have an even number of features, or --rotary-dim be given"
         raise ArgumentValueError(file, wanted, Text(f"shape {array.shape}"))
@@ -95,6 +95,7 @@ def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
 
 
 def _positions(text: str) -> Any:
+    """Return the offset in a text, or the array in the .npy file that it names."""
     try:
         return int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``rope-any verify``: anybody's rotary against 60-digit arithmetic and the properties of a rotation."""
+"""``rope-any verify``: check any rotary function against 60-digit arithmetic and the properties of a rotation."""
 
 import importlib
 import sys
@@ -20,13 +20,13 @@ TITLES = {package: title for title, (package, _) in INSTALLABLE.items()}
 def verify(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, turned."),
+        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, rotated."),
     ],
     *,
     pairing: PairingName,
-    head_dim: Annotated[int | None, typer.Option(help="How many features a head has.", show_default="128")] = None,
-    rotary_dim: Annotated[int | None, typer.Option(help="How many features turn.", show_default="all")] = None,
-    start: Annotated[int | None, typer.Option(help="The first feature that turns.", show_default="0")] = None,
+    head_dim: Annotated[int | None, typer.Option(help="The number of features of a head.", show_default="128")] = None,
+    rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
+    start: Annotated[int | None, typer.Option(help="The first rotated feature.", show_default="0")] = None,
     base: Annotated[float | None, typer.Option(help="Also called rope_theta.", show_default="10000")] = None,
     attention_factor: Annotated[
         float | None, typer.Option(help="Multiplies cosines and sines.", show_default="1")
@@ -35,21 +35,21 @@ def verify(
     case: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="One of the vectors, in place of all these.", autocompletion=lambda: list(cases())
+            metavar="NAME", help="A test vector, instead of these options.", autocompletion=lambda: list(cases())
         ),
     ] = None,
     library: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What x is made by: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
+        typer.Option(metavar="NAME", help="The library of x: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
     ] = "numpy",
     dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
     as_json: AsJson = False,
 ) -> None:
     """
-    Hold anybody's rotary against 60-digit arithmetic.
+    Check any rotary function against 60-digit arithmetic.
 
-    And against the properties of a rotation. Shows the largest error by position, which property fails and what is
-    probably wrong. Exits with 1 if it fails.
+    Checks the properties of a rotation too. Shows the largest error by position, which property fails and the probable
+    mistake. Exits with 1 if a check fails.
     """
     options: dict[str, Any] = {
         "head_dim": head_dim,
@@ -60,7 +60,7 @@ def verify(
         "longest": longest,
         "case": None if case is None else _case(case),
     }
-    with redirect_stdout(sys.stderr):  # what the function and its module print is no part of the report
+    with redirect_stdout(sys.stderr):  # keep output of the function and its module out of the report
         function, like = _function(target), _like(library, dtype)
         with status(f"verifying {target}"):
             report = check_rotary(function, pairing=pairing, like=like, **options)
@@ -74,11 +74,11 @@ def verify(
         raise typer.Exit(1)
 
 
-KEYED = ("errors", "refusals")  # by position, which JSON has no key for
+KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """Return what a target names; modules are looked for where the command is run, too."""
+    """Return the function that a target names; its module may be in the current folder."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise ArgumentValueError("MODULE:FUNCTION", "be like package.module:function", target)
@@ -90,9 +90,9 @@ def _function(target: str) -> Callable[..., Any]:
         raise ImportError(msg) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ArgumentValueError("MODULE:FUNCTION", "name what is there", target, f"there is no {part!r}")
+            raise ArgumentValueError("MODULE:FUNCTION", "exist", target, f"there is no {part!r}")
         found = getattr(found, part)
-    return found  # type: ignore[no-any-return]  # check_rotary says what it must be
+    return found  # type: ignore[no-any-return]  # checked by check_rotary
 
 
 def _like(library: str, dtype: str) -> Array:
@@ -110,6 +110,7 @@ def _like(library: str, dtype: str) -> Array:
 
 
 def _case(name: str) -> Case:
+    """Return the test vector of a name; raise if there is none."""
     known = cases()
     if name not in known:
         raise ArgumentValueError("case", f"be one of {', '.join(known)}", name)
