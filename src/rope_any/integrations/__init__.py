@@ -1,1 +1,1 @@
-"""Use rope_any inside of other libraries: one module for each, the only one that imports it."""
+"""Use rope_any inside other libraries: one module for each, and the only one that imports it."""

@@ -1,10 +1,10 @@
 """
-Give an existing model of transformers exact tables and the fast rotation.
+Give an existing transformers model exact tables and the fast rotation.
 
-There a rotary embedding makes the tables, once for all layers of a kind, and each attention hands them to a function of
-its module. `replace` gives both a ``forward`` of their own, on the instance: nothing that models share is changed. It
-trusts no name. An embedding must have made the tables of its config, as far as float32 angles go; and a function that
-does not turn as `rotate` does stays where it is, with exact tables.
+In transformers a rotary embedding makes the tables, once for all layers of a type, and each attention passes them to a
+function of its module. `replace` sets a new ``forward`` on both instances, and changes nothing that models share. It
+compares results instead of names: an embedding must make the tables of its config, up to float32 errors of angles. A
+function with another result than `rotate` is kept, with exact tables.
 """
 
 import re
@@ -37,44 +37,44 @@ from rope_any.config._recipe import LONGEST
 __all__ = ["Undo", "replace"]
 
 Path: TypeAlias = str
-"""Where a module stands in a model: ``model.layers.0.self_attn``."""
+"""The path of a module in a model: ``model.layers.0.self_attn``."""
 Paths: TypeAlias = tuple[Path, ...]
 
 ROTARY = re.compile(r"Rotary(Positional)?Embedding$")
 VISION = re.compile(r"Vi(sion|T)")
-"""Classes of towers, whose positions are those of patches."""
+"""Class names of vision towers, with positions of patches."""
 NAME = "__name__"
 HELD = "embed_positions"
-"""The buffer in which the attention of GPT-J and of CodeGen holds the sines, then the cosines, of all positions."""
-HANDED = frozenset({"position_embeddings", "freqs_cis"})
-"""Names by which modules take tables."""
+"""The buffer of the sines, then the cosines, of all positions, in the attention of GPT-J and of CodeGen."""
+TABLE_ARGUMENTS = frozenset({"position_embeddings", "freqs_cis"})
+"""Names of the arguments that take tables."""
 ORIGINAL = "original_max_position_embeddings"
 LONG = 2**17
-"""In tokens: as far as the tables of an embedding are compared."""
+"""In tokens: the length up to which the tables of an embedding are compared."""
 FEW = 2**20
-"""As many elements a function of transformers turns sooner than `rotate`, where nothing compiles them."""
+"""Up to this many elements, functions of transformers are faster than `rotate`, unless compiled."""
 
 
 @dataclass(frozen=True)
 class Undo:
-    """What `replace` did to a model; call it, and it is undone."""
+    """What `replace` did to a model; a call undoes it."""
 
     tables: Paths
-    """The rotary embeddings whose tables are exact now."""
+    """The rotary embeddings with exact tables."""
     rotations: Paths
-    """The attentions that turn by `rotate` now, but for few elements. Others turn by their own function."""
+    """The attentions that call `rotate`, except for few elements. Others keep their own function."""
     left: Paths
-    """The rotary embeddings of vision towers, which are as they were."""
+    """The rotary embeddings of vision towers, unchanged."""
     _changes: list["Change"] = field(repr=False, compare=False)
-    """Those that stand."""
+    """Changes not undone yet."""
 
     def __call__(self) -> None:
-        """Give the model its own code back. What is wrapped by now stays, until this is called without the wrapper."""
+        """Give the model its own code back. Wrapped modules stay changed until a call without the wrapper."""
         self._changes[:] = [change for change in self._changes if not change.undone()]
 
 
 class Change(NamedTuple):
-    """A name in the namespace of a module, and what it shall mean: a table, or a ``forward`` where there is none."""
+    """A name in the namespace of a module and its new value: a table instead of `old`, or a ``forward``."""
 
     namespace: dict[str, Any]
     name: str
@@ -82,17 +82,17 @@ class Change(NamedTuple):
     old: Tensor | None = None
 
     def make(self) -> None:
-        """Change what the name means."""
+        """Set the new value."""
         self.namespace[self.name] = self.new
 
     def undone(self) -> bool:
-        """Change it back, if it is still ours, and return whether it was."""
+        """Undo the change if the value is still the new one; return whether it was."""
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
         elif now is self.new:
             del self.namespace[self.name]
-        elif isinstance(self.new, partial):  # the attentions behind it have their own functions again
+        elif isinstance(self.new, partial):  # its attentions have their own functions again
             made = self.new.keywords["made"]
             self.new.keywords["made"] = made._replace(rounds=made.follows)
             return False
@@ -103,36 +103,36 @@ class Change(NamedTuple):
 
 def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     """
-    Put exact tables and the fast rotation under a model of transformers, in place.
+    Give a transformers model exact tables and the fast rotation, in place.
 
     Parameters
     ----------
     model : torch.nn.Module
         A model of any architecture with rotary embeddings, or a part of one, on any device and of any dtype.
     sequence_length : int, optional
-        In tokens: the length that tables are made for, where they depend on it (dynamic, longrope). Without it those
-        of longrope go by the largest position of each call, as in transformers, and dynamic is refused.
+        In tokens: the length that tables are made for, if they depend on it (dynamic, longrope). Without it, longrope
+        uses the largest position of each call, as in transformers, and dynamic raises an error.
 
     Returns
     -------
     Undo
-        Says what was replaced and what was left, and undoes it when called.
+        Lists what was replaced and what was left; a call undoes it.
 
     Raises
     ------
     TypeError
-        If an argument is of another kind.
+        If an argument has a wrong type.
     ValueError
-        If there is no rotary embedding, one is not known, does not make the tables of its config, or is replaced
-        already, has a ``forward`` of its own (a hook of accelerate) or is on the meta device; or if tables depend on
-        the length and `sequence_length` must be given. Nothing is changed then.
+        If there is no rotary embedding, one is unknown, does not make the tables of its config, is replaced already,
+        has a ``forward`` of its own (a hook of accelerate) or is on the meta device; or if tables depend on the length
+        and `sequence_length` is missing. The model is then unchanged.
 
     Notes
     -----
-    Parameters, caches and hooks stay as they are, and so do the state dict and all buffers but one: that in which GPT-J
-    and CodeGen hold their table. Tables are float32 in a model of half precision too (float64 in one of float64),
-    except where a module that they may reach keeps its own function: there they are rounded as its own were. Few
-    elements, as in a decoding step, are turned by the model's own function.
+    Parameters, caches, hooks, the state dict and buffers stay unchanged, except the buffer with the table of GPT-J and
+    CodeGen. Tables are float32 in a half-precision model too (float64 in a float64 one); if a module that they may
+    reach keeps its own function, they are rounded as before. The model's own function rotates few elements, as in a
+    decoding step.
 
     Examples
     --------
@@ -150,15 +150,15 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     length = None if sequence_length is None else int32("sequence_length", sequence_length, least=1)
-    with torch.device("cpu"), torch.no_grad():  # what is compared is made here
-        tables, rotations, left, changes = _found(model, length)
+    with torch.device("cpu"), torch.no_grad():  # for the comparisons
+        tables, rotations, left, changes = _plan_changes(model, length)
     for change in changes:
         change.make()
     return Undo(tables, rotations, left, changes)
 
 
-def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
-    """Return where there are tables, rotations, and tables that are left; and what to change."""
+def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
+    """Return the paths of tables and rotations to replace and of embeddings to leave, and the changes."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
     made = {path: _made(m, length) for path, m in embeddings.items() if path not in left}
@@ -167,19 +167,19 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
         raise _unfit(model, "have rotary embeddings, other than those of vision towers")
     layouts = {path: tables.layout for path, tables in made.items()} | dict.fromkeys(held, "once")
     reach = {path: path if path in held else _nearest(path, embeddings) for path, _ in model.named_modules()}
-    turning = cache(_turning)
+    new_forward = cache(_new_forward)
     rotations = {
         path: MethodType(forward, m)
         for path, m in model.named_modules()
         if (tables := reach[path]) in layouts
         and "forward" not in vars(m)
-        and (forward := turning(type(m).forward, layouts[tables])) is not None
+        and (forward := new_forward(type(m).forward, layouts[tables])) is not None
     }
     above = {path[:end] for path in rotations for end, letter in enumerate(path) if letter == "."}
     around = {type(model.get_submodule(path)) for path in above}
-    may_turn = cache(partial(_may_turn, around=around))
-    rounded = {reach[path] for path, m in model.named_modules() if may_turn(m.__class__, replaced=path in rotations)}
-    # Rounded tables do everywhere; those of float32 only where all turn by `rotate`.
+    may_rotate = cache(partial(_may_rotate, around=around))
+    rounded = {reach[path] for path, m in model.named_modules() if may_rotate(m.__class__, replaced=path in rotations)}
+    # Rounded tables work everywhere; float32 tables only if all modules use `rotate`.
     exact = set() if None in rounded else {reach[path] for path in rotations} - rounded
     changes = [Change(vars(model.get_submodule(path)), "forward", forward) for path, forward in rotations.items()]
     for path, own in made.items():
@@ -192,7 +192,7 @@ def _found(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Ch
 
 
 def _refuse(module: nn.Module) -> None:
-    """Say that the tables of a module cannot be replaced: if they are from here, or have no numbers."""
+    """Raise if the tables of a module are replaced already, or on the meta device."""
     if _is_ours(vars(module).get("forward")):
         raise _unfit(module, "not be replaced twice", " that is replaced already")
     if any(buffer.is_meta for buffer in module.buffers()):
@@ -205,7 +205,7 @@ def _unfit(module: nn.Module, wanted: str, but: str = "", hint: str = "") -> Arg
 
 
 def _is_ours(forward: Any) -> bool:
-    """Whether a ``forward`` is from here."""
+    """Whether a ``forward`` was set by `replace`."""
     if isinstance(forward, partial):
         return forward.func is _tables
     return isinstance(forward, MethodType) and NAME not in getattr(forward, "__globals__", {NAME})
@@ -215,7 +215,7 @@ def _is_ours(forward: Any) -> bool:
 
 
 class ByLength(NamedTuple):
-    """One rotation, or two: LongRoPE has another one for sequences longer than those it was trained on."""
+    """One rotation, or two for LongRoPE: `longer` is for sequences beyond the trained length."""
 
     rope: Rope
     longer: Rope | None = None
@@ -235,31 +235,31 @@ class Made(NamedTuple):
     """The tables of one rotary embedding."""
 
     by_kind: Mapping[str | None, ByLength]
-    """For each kind of layer, or for None."""
+    """By type of layer, or for None."""
     layout: str
-    """How wide they are, a key of `WIDE`."""
+    """Their layout, a key of `WIDE`."""
     follows: bool
-    """Whether the embedding itself rounds them to the dtype of x."""
+    """Whether the embedding's own code rounds them to the dtype of x."""
     rounds: bool
-    """Whether that is done still, since there is an attention that turns by its own function."""
+    """Whether they are still rounded, for an attention that keeps its own function."""
 
     def __deepcopy__(self, memo: object) -> "Made":
-        """Return itself: nothing in it changes."""
+        """Return itself, because it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Round where the embedding did: in a pickle each attention has its own function again."""
+        """Pickle with the embedding's own rounding: in a pickle each attention has its own function again."""
         return Made, (self.by_kind, self.layout, self.follows, self.follows)
 
 
 def _tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, made: Made) -> Any:
-    """Replace the ``forward`` of a rotary embedding: return its tables in the layout of the model."""
+    """Return the tables of position ids in the layout of the model: the new ``forward`` of a rotary embedding."""
     wide = WIDE[made.layout](*made.by_kind[layer_type].table(position_ids.to(x.device), like=x))
     return tuple(part.to(x.dtype) for part in wide) if made.rounds else wide
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """Return positions with their axes behind, where there are several: theirs stand in front, or are left out."""
+    """Return position ids of transformers, ``(axes, batch, seq)`` or without axes, with the axes of a Rope last."""
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)
@@ -268,10 +268,12 @@ def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
 
 
 def _twice(part: Tensor) -> Tensor:
+    """Return the last axis followed by a copy of itself."""
     return torch.cat((part, part), dim=-1)
 
 
 def _side_by_side(part: Tensor) -> Tensor:
+    """Return each element of the last axis twice in a row."""
     return part.repeat_interleave(2, dim=-1)
 
 
@@ -281,18 +283,18 @@ WIDE: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "once": lambda cos, sin: (cos, sin),
     "complex": torch.complex,
 }
-"""Layouts of tables: what becomes of the cosines and sines of the pairs."""
+"""Layouts of tables in transformers: functions of the cosines and sines of the pairs."""
 
 PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
     "twice": lambda wide: wide[..., : wide.shape[-1] // 2],
     "side by side": lambda wide: wide[..., ::2],
     "once": lambda wide: wide,
 }
-"""The way back, for cosines or sines. Complex tables are turned by as they are."""
+"""The inverse functions, for cosines or sines. Attentions keep their functions of complex tables."""
 
 
 def _made(embedding: nn.Module, length: int | None) -> Made:
-    """Return the tables of a rotary embedding, having compared them with those that it makes."""
+    """Return the exact tables of a rotary embedding; raise unless its own tables agree with them."""
     _refuse(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -302,39 +304,41 @@ def _made(embedding: nn.Module, length: int | None) -> Made:
     layouts = {_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
-    theirs = _theirs(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
+    theirs = _own_tables(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
     follows = isinstance(theirs, tuple) and theirs[0].dtype == torch.bfloat16
     return Made(by_kind, str(layouts.pop()), follows, rounds=follows)
 
 
 def _kinds(embedding: nn.Module) -> list[str] | list[None]:
-    """Return the kinds of layers that an embedding tells apart."""
+    """Return the types of layers that an embedding has frequencies for."""
     names = [name for name, _ in embedding.named_buffers(recurse=False) if name.endswith("_inv_freq")]
     return [name.removesuffix("_inv_freq") for name in names if not name.endswith("original_inv_freq")] or [None]
 
 
 def _by_length(model_config: Any, kind: str | None, length: int | None) -> ByLength:
-    """Return the rotation of a kind of layer."""
+    """Return the rotation of a type of layer, or the two of LongRoPE; raise if others depend on the length."""
     read = partial(Rope.from_config, model_config, layer_type=kind)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
     if rope == longer:
-        return ByLength(_forwards(rope))
-    (told,) = explain(model_config, layer_type=kind)
-    scheme = told.facts["rope_type"].value
+        return ByLength(_without_signs(rope))
+    (explanation,) = explain(model_config, layer_type=kind)
+    scheme = explanation.facts["rope_type"].value
     if scheme != "longrope":
         wanted = f"be given for rope type {scheme!r}, whose tables depend on it"
         raise ArgumentValueError("sequence_length", wanted, None)
-    return ByLength(_forwards(rope), _forwards(longer), int(told.facts[ORIGINAL].value))
+    return ByLength(_without_signs(rope), _without_signs(longer), int(explanation.facts[ORIGINAL].value))
 
 
-def _forwards(rope: Rope) -> Rope:
-    """Return a rotation without the signs of its frequencies: in NanoChat it is the function that turns backwards."""
+def _without_signs(rope: Rope) -> Rope:
+    """Return a Rope with positive frequencies: NanoChat rotates backwards by its function, not by its tables."""
     rows = [tuple(map(abs, row)) for row in as_rows(rope.frequencies)]
     return changed(rope, frequencies=tuple(rows) if len(rows) > 1 else rows[0])
 
 
-def _theirs(embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32) -> Any:
-    """Return what an embedding makes of positions: a copy of it, since some change with what they see."""
+def _own_tables(
+    embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32
+) -> Any:
+    """Return the tables that a copy of an embedding makes of position ids: a copy, because some keep state."""
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
     try:
         return own(x, position_ids, **({} if kind is None else {"layer_type": kind}))
@@ -343,7 +347,7 @@ def _theirs(embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype:
 
 
 def _layout(embedding: nn.Module, kind: str | None, ropes: ByLength, length: int) -> str | None:
-    """Return the layout in which an embedding makes the tables of a rotation; None if it makes others."""
+    """Return the layout of an embedding's tables if they agree with a rotation; else None."""
     lengths = (ropes.trained, ropes.trained + 1) if ropes.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(ropes.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
@@ -354,15 +358,15 @@ def _layout(embedding: nn.Module, kind: str | None, ropes: ByLength, length: int
 
 
 def _probes(length: int, axes: int) -> Iterator[Tensor]:
-    """Yield positions below a length, ``(1, seq)`` and ``(axes, 1, seq)``; one axis is three that nobody looks at."""
+    """Yield positions below a length, ``(1, seq)`` and ``(axes, 1, seq)``, also if the model has one axis."""
     line = torch.tensor(sorted({n for n in (0, 1, 3, 17, 300, 4096) if n < length} | {length - 1}))
     yield line[None]
     yield torch.stack([line.roll(shift) for shift in range(axes if axes > 1 else 3)])[:, None]
 
 
 def _agrees(embedding: nn.Module, kind: str | None, ropes: ByLength, layout: str, positions: Tensor) -> bool:
-    """Whether an embedding makes the tables of a rotation, as far as its angles are right."""
-    table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_theirs(embedding, kind, positions))
+    """Whether an embedding makes the tables of a rotation, within the error of its float32 angles."""
+    table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_own_tables(embedding, kind, positions))
     rope = ropes.longer if ropes.longer and positions.max() >= ropes.trained else ropes.rope
     bound = _bound(rope, positions, max(torch.finfo(buffer.dtype).eps for buffer in embedding.buffers()))
     ours, bound = _flat(WIDE[layout](*table)), _flat(WIDE[layout](bound, bound))
@@ -370,7 +374,7 @@ def _agrees(embedding: nn.Module, kind: str | None, ropes: ByLength, layout: str
 
 
 def _bound(rope: Rope, positions: Tensor, digits: float) -> Tensor:
-    """Return how far off cosines and sines may be: by the angle times the last digit that frequencies are held to."""
+    """Return the allowed error of cosines and sines: the angle times the precision `digits` of the frequencies."""
     rows = torch.tensor(as_rows(rope.frequencies), dtype=torch.float32)
     p = _with_axes(positions, rope).float()
     angle = p @ rows if len(rows) > 1 else p[..., None] * rows[0]
@@ -378,11 +382,12 @@ def _bound(rope: Rope, positions: Tensor, digits: float) -> Tensor:
 
 
 def _flat(tables: Any) -> Tensor:
+    """Return cosines and sines, or a complex table, as one real tensor."""
     return torch.stack(tables) if isinstance(tables, tuple) else torch.view_as_real(tables)
 
 
 def _held(attention: nn.Module, model: Any) -> Tensor:
-    """Return the sines, then the cosines, that an attention holds of all positions, made exactly."""
+    """Return the buffer of GPT-J's sines, then cosines, of all positions, with exact values."""
     _refuse(attention)
     held, rope = attention.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
     positions = torch.arange(len(held))
@@ -397,47 +402,47 @@ def _held(attention: nn.Module, model: Any) -> Tensor:
 # --- the rotation -----------------------------------------------------------------------------------------------------
 
 
-class Turn(NamedTuple):
-    """How a function of transformers turns, in the words of `rotate`."""
+class ForeignRotation(NamedTuple):
+    """What a rotary function of transformers does, as options of `rotate`."""
 
     layout: str
-    """Of its tables, a key of `PAIRS`."""
+    """The layout of its tables, a key of `PAIRS`."""
     sorts: bool
     """Whether it first puts the even features before the odd ones, as for most of MLA."""
     pairing: Pairing
     inverse: bool
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, turn: Turn) -> Tensor:
-    """Be an apply_rotary_pos_emb of one array."""
-    c, s = (PAIRS[turn.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
-    x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if turn.sorts else x
-    return rotate(x, c, s, pairing=turn.pairing, inverse=turn.inverse)
+def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation) -> Tensor:
+    """Replace an apply_rotary_pos_emb of one array."""
+    c, s = (PAIRS[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
+    x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if options.sorts else x
+    return rotate(x, c, s, pairing=options.pairing, inverse=options.inverse)
 
 
-def _turn_both(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, turn: Turn
+def _rotate_both(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation
 ) -> tuple[Tensor, Tensor]:
-    """Be an apply_rotary_pos_emb of queries and keys."""
-    one = partial(_turn, unsqueeze_dim=unsqueeze_dim, turn=turn)
+    """Replace an apply_rotary_pos_emb of queries and keys."""
+    one = partial(_rotate_one, unsqueeze_dim=unsqueeze_dim, options=options)
     return one(q, cos, sin), one(k, cos, sin)
 
 
-def _turn_with_heads_behind(x: Tensor, sin: Tensor, cos: Tensor, *, turn: Turn) -> Tensor:
-    """Be the apply_rotary_pos_emb of GPT-J, whose tokens stand before the heads."""
-    return _turn(x, cos, sin, unsqueeze_dim=2, turn=turn)
+def _rotate_gptj(x: Tensor, sin: Tensor, cos: Tensor, *, options: ForeignRotation) -> Tensor:
+    """Replace the apply_rotary_pos_emb of GPT-J, with the axis of tokens before that of heads."""
+    return _rotate_one(x, cos, sin, unsqueeze_dim=2, options=options)
 
 
 FORMS: dict[tuple[str, ...], Callable[..., Any]] = {
-    ("x", "cos", "sin"): _turn,
-    ("q", "k", "cos", "sin"): _turn_both,
-    ("tensor", "sin", "cos"): _turn_with_heads_behind,
+    ("x", "cos", "sin"): _rotate_one,
+    ("q", "k", "cos", "sin"): _rotate_both,
+    ("tensor", "sin", "cos"): _rotate_gptj,
 }
-"""What to be instead of a function, by the names of its arguments."""
+"""The replacement for a rotary function, by the names of its arguments."""
 
 
-def _applied(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return the functions that a ``forward`` applies rotary by."""
+def _rotary_functions(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return the rotary functions that a ``forward`` calls, by name."""
     own = unwrap(forward)
     if not isinstance(own, FunctionType):
         return {}
@@ -445,20 +450,23 @@ def _applied(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _rotary_names(code: CodeType) -> set[str]:
+    """Return the names of rotary functions in code."""
     return {name for name in code.co_names if name.startswith("apply_rotary")}
 
 
-def _may_turn(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
-    """Whether modules may turn by their own function: a method names one, or takes tables and nothing in them turns."""
+def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
+    """Whether modules of a class may rotate by their own function: a method names one, or only they take tables."""
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     done = kind.forward if replaced else None
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
-    takes = any(HANDED.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in codes)
+    takes = any(
+        TABLE_ARGUMENTS.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in codes
+    )
     return (takes and kind not in around) or any(map(_rotary_names, codes))
 
 
 def _is_in(path: Path, owner: Path) -> bool:
-    """Whether a module is in another one, or is that."""
+    """Whether a module is inside another one, or the same."""
     return f"{path}.".startswith(f"{owner}." if owner else "")
 
 
@@ -469,16 +477,16 @@ def _nearest(path: Path, embeddings: Iterable[Path]) -> Path | None:
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)
 
 
-def _turning(forward: FunctionType, layout: str) -> FunctionType | None:
-    """Return a ``forward`` that turns by `rotate`, or None where that would not be the same."""
-    ours = {name: _as_ours(theirs, layout) for name, theirs in _applied(forward).items()}
+def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
+    """Return a copy of a ``forward`` that calls `rotate`; None if the result would differ."""
+    ours = {name: _as_ours(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     same = ours and None not in ours.values() and unwrap(forward) is forward
     return _with_globals(forward, ours) if same else None
 
 
 def _with_globals(function: FunctionType, others: Mapping[str, Any]) -> FunctionType:
-    """Return a function that is the same but for what some global names mean in it."""
-    # Without a name its globals are not taken for those of the module, which torch.compile would look up instead.
+    """Return a copy of a function in which some global names have other values."""
+    # With a name, torch.compile would look up the globals of the module instead of these.
     space = {name: value for name, value in function.__globals__.items() if name != NAME} | dict(others)
     same = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
     same.__kwdefaults__ = function.__kwdefaults__
@@ -487,12 +495,12 @@ def _with_globals(function: FunctionType, others: Mapping[str, Any]) -> Function
 
 
 def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
-    """Return `rotate` in the place of a function, if it gives the same whatever that function takes."""
+    """Return the replacement by `rotate` for a rotary function, if both agree on samples; else None."""
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in PAIRS or names not in FORMS:
         return None
-    turns = product([layout], [False, True], get_args(Pairing), [False, True])
-    candidates = [partial(FORMS[names], turn=Turn(*turn)) for turn in turns]
+    options = product([layout], [False, True], get_args(Pairing), [False, True])
+    candidates = [partial(FORMS[names], options=ForeignRotation(*each)) for each in options]
     samples = list(_samples(layout, arrays=len(names) - 2))
     ours = next((ours for ours in candidates if _are_same(ours, theirs, samples)), None)
     return None if ours is None else partial(_by_size, ours=ours, theirs=theirs)
@@ -501,7 +509,7 @@ def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | No
 def _by_size(
     x: Tensor, /, *others: Any, ours: Callable[..., Any], theirs: Callable[..., Any], **options: int
 ) -> Tensor | tuple[Tensor, ...]:
-    """Turn many elements by `rotate`, and few as before: in float32 too, as tables are, and rounded at the end."""
+    """Rotate many elements by `rotate`, few by their own function: in the tables' float32, rounded at the end."""
     if torch.compiler.is_compiling() or x.numel() > FEW:
         return ours(x, *others, **options)  # type: ignore[no-any-return]
     made = theirs(x, *others, **options)
@@ -509,7 +517,7 @@ def _by_size(
 
 
 def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str, int]]]:
-    """Yield arguments for a function of some arrays and their tables, of all kinds that any such function takes."""
+    """Yield sample arguments for rotary functions of one or two arrays and their tables."""
     generator, pairs = torch.Generator().manual_seed(0), 4
     random = partial(torch.randn, generator=generator, dtype=torch.float32)
     angle = random(2, 5, pairs)
@@ -520,7 +528,7 @@ def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str,
 
     yield [*some(2, 3, 5, 2 * pairs), cos, sin], {}
     yield [*some(2, 3, 5, 2 * pairs + 6), cos, sin], {}  # features that pass through
-    yield [*some(2, 5, 3, 2 * pairs), cos, sin], {}  # heads behind tokens
+    yield [*some(2, 5, 3, 2 * pairs), cos, sin], {}  # heads after tokens
     yield [*some(2, 5, 3, 2 * pairs), cos, sin], {"unsqueeze_dim": 2}
     if arrays == 2:
         q, k = some(2, 3, 5, 2 * pairs)
@@ -529,14 +537,14 @@ def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str,
 
 
 def _are_same(ours: Callable[..., Any], theirs: Callable[..., Any], samples: Iterable[Any]) -> bool:
-    """Whether two functions give the same wherever the second gives anything."""
-    given = [(_tried(ours, *sample), _tried(theirs, *sample)) for sample in samples]
+    """Whether two functions agree on all samples that the second accepts, at least one."""
+    given = [(_result_or_none(ours, *sample), _result_or_none(theirs, *sample)) for sample in samples]
     pairs = [(a, b) for a, b in given if b is not None]
     return bool(pairs) and all(a is not None and torch.allclose(a, b, rtol=0, atol=1e-5) for a, b in pairs)
 
 
-def _tried(function: Callable[..., Any], arrays: list[Any], options: dict[str, int]) -> Tensor | None:
-    """Return what a function makes, laid end to end, or None if it does not take such arguments."""
+def _result_or_none(function: Callable[..., Any], arrays: list[Any], options: dict[str, int]) -> Tensor | None:
+    """Return the results of a function, flattened and concatenated, or None if it raises on these arguments."""
     try:
         made = function(*arrays, **options)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
