@@ -177,7 +177,7 @@ def theirs(case, config, power=1):
     held.pow_(power)
     if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
         config = config.per_layer_config[kinds.index(case.layer_type)]
-    turn = TURNS.get(case.rotary, plainly)(Built(module, rotary, config, case.layer_type))
+    turn = TURNS.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
     return Rotation(
         frequencies=held.tolist(),
         factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
@@ -214,7 +214,7 @@ def function(module, config):
     return next(getattr(module, name) for name in names if hasattr(module, name))
 
 
-def plainly(built):
+def rotate_by_function(built):
     """Hand the tables of the class to the function, with q and k or with one after the other."""
     apply, kind = function(built.module, built.config), {"layer_type": built.layer_type} if built.layer_type else {}
 
@@ -231,25 +231,25 @@ def plainly(built):
 
 def with_heads_behind_tokens(built):
     """Transpose, as Llama 4 has its heads there."""
-    turn = plainly(built)
+    turn = rotate_by_function(built)
     return lambda q, k: tuple(x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
 
 
 def with_any_sections(built):
     """Give HunyuanVL the sections that it lacks by default: any, since positions are alike on all axes here."""
     built.rotary.mrope_section = [16] * 4
-    return plainly(built)
+    return rotate_by_function(built)
 
 
 def with_frequencies_held(built):
     """Let PhiMoE use the frequencies that it holds, which it makes anew in each call."""
     built.rotary.rope_init_fn = lambda _: (built.rotary.inv_freq, built.rotary.attention_scaling)
-    return plainly(built)
+    return rotate_by_function(built)
 
 
 def with_features_sorted(built):
     """Sort features before the function is called, as the DiT of Qwen 2.5 Omni does."""
-    turn, sort = plainly(built), built.module.deinterleave_head_dim
+    turn, sort = rotate_by_function(built), built.module.deinterleave_head_dim
     return lambda q, k: turn(sort(q), sort(k))
 
 
@@ -373,7 +373,7 @@ def with_frequencies(rope, change):
     return replace(rope, frequencies=tuple(row_by_row) if len(row_by_row) > 1 else row_by_row[0])
 
 
-def together(rope):
+def frequencies_on_equal_axes(rope):
     """Return the frequencies of positions alike on all axes, unsigned: NanoChat turns the other way."""
     return [abs(sum(column)) for column in zip(*as_rows(rope.frequencies), strict=True)]
 
@@ -399,7 +399,7 @@ def check(case, config, *, pairing=None, scores=True):
         assert rotation is rope
         return
     # Sorted, since ERNIE VL keeps them by axis; the scores tell the order.
-    assert sorted(together(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
+    assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(sorted(rotation.frequencies), rel=1e-5, abs=0)
     assert rope.attention_factor == pytest.approx(rotation.factor, rel=1e-6)
     for power in powers(case) if scores else ():
         assert distance(ours(case, config, power=power, pairing=pairing), theirs(case, config, power)) < TOLERANCE
@@ -408,7 +408,7 @@ def check(case, config, *, pairing=None, scores=True):
 # --- the tests --------------------------------------------------------------------------------------------
 
 
-def skip_what_is_newer(config):
+def skip_newer_architectures(config):
     if VERSION > (5, 23) and config.model_type not in MODELS:
         pytest.skip(f"{config.model_type} came after transformers 5.23")
 
@@ -416,19 +416,19 @@ def skip_what_is_newer(config):
 @pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
 def test_an_architecture_agrees(case):
     config = default_config(case)
-    skip_what_is_newer(config)
+    skip_newer_architectures(config)
     check(case, config, scores=case.config not in COMPLETED)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config in TURNED_ON], ids=str)
-def test_an_architecture_whose_rotary_is_off_is_refused_until_it_is_on(case):
+def test_a_config_with_rotary_off_is_refused_and_with_rotary_on_agrees(case):
     config = config_class(case)()
     with pytest.raises(ValueError, match="config must have rotary embedding to make a Rope of; got none"):
         Rope.from_config(config.to_dict())
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config in DISAGREEING], ids=str)
-def test_an_architecture_that_is_listed_does_disagree(case):
+def test_a_listed_architecture_disagrees(case):
     try:
         check(case, default_config(case))
     except ERRORS:
@@ -437,7 +437,7 @@ def test_an_architecture_that_is_listed_does_disagree(case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config in COMPLETED], ids=str)
-def test_an_architecture_whose_default_config_is_incomplete_agrees_once_it_is_completed(case):
+def test_an_incomplete_default_config_agrees_when_completed(case):
     with pytest.raises(ERRORS):
         check(case, default_config(case))
     config, pairing = completed(case)
@@ -445,10 +445,10 @@ def test_an_architecture_whose_default_config_is_incomplete_agrees_once_it_is_co
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.config not in DISAGREEING], ids=str)
-def test_what_a_config_leaves_unsaid_is_what_its_class_assumes_or_is_refused(case):
+def test_missing_rope_parameters_are_class_defaults_or_refused(case):
     """Without rope_parameters, which default configs state in full."""
     config = default_config(case)
-    skip_what_is_newer(config)
+    skip_newer_architectures(config)
     model = MODELS[config.model_type]
     unsaid = {key: value for key, value in config.to_dict().items() if key != "rope_parameters"}
     if model.needs_parameters:
@@ -456,13 +456,15 @@ def test_what_a_config_leaves_unsaid_is_what_its_class_assumes_or_is_refused(cas
             Rope.from_config(unsaid, layer_type=case.layer_type)
         return
     rope = Rope.from_config(unsaid, layer_type=case.layer_type)
-    assert sorted(together(rope)) == pytest.approx(sorted(theirs(case, config).frequencies), rel=1e-5, abs=0)
+    assert sorted(frequencies_on_equal_axes(rope)) == pytest.approx(
+        sorted(theirs(case, config).frequencies), rel=1e-5, abs=0
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_scores_would_tell_a_wrong_pairing_sign_slice_or_axis(case):
+def test_a_wrong_pairing_sign_slice_or_axis_changes_the_scores(case):
     config, pairing = completed(case)
-    skip_what_is_newer(config)
+    skip_newer_architectures(config)
     power = powers(case)[-1]
     rotation, rope = theirs(case, config, power), ours(case, config, power=power, pairing=pairing)
     for fault in faults(rope, rotation.width) if rope else ():
@@ -473,7 +475,7 @@ def faults(rope, width):
     """Yield rotations that are wrong in one respect."""
     yield replace(rope, pairing="half" if rope.pairing == "interleaved" else "interleaved")
     yield with_frequencies(rope, lambda f: -f)
-    slowest = min(filter(None, together(rope)))
+    slowest = min(filter(None, frequencies_on_equal_axes(rope)))
     yield with_frequencies(rope, lambda f: -f if abs(f) == slowest else f)
     rows = as_rows(rope.frequencies)
     behind = width - rope.start - 2 * len(rows[0])
@@ -483,14 +485,14 @@ def faults(rope, width):
         yield replace(rope, frequencies=(rows[axis], *rows[1:axis], rows[0], *rows[axis + 1 :]))
 
 
-def test_nearly_all_agree():
+def test_most_architectures_agree():
     """Of the tables of text; those listed are the others, as tests above make sure."""
     listed = [case for case in CASES if case.config in DISAGREEING]
     assert len(listed) <= 0.02 * len(CASES)
     assert len({case.config for case in CASES}) >= 180
 
 
-def test_what_is_listed_is_there_and_has_a_reason():
+def test_each_listed_architecture_exists_and_has_a_reason():
     names = {case.config for case, _ in in_source()}
     for name, reason in LISTED.items():
         assert name in names

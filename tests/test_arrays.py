@@ -22,7 +22,7 @@ F = ra.frequencies(8)
 # --- which record ---------------------------------------------------------------------------------------------------
 
 
-def test_each_library_of_the_matrix_has_its_record(lib):
+def test_each_library_of_the_matrix_has_a_record(lib):
     record = _arrays.find(lib(np.ones(3, dtype=np.float32)))
     package = {"torch-cpu": "torch", "torch-cuda": "torch", "jax-x64": "jax"}.get(lib.name, lib.name)
     assert record.name == ("array_api_strict" if package.startswith("array-api-strict") else package)
@@ -41,7 +41,7 @@ def test_subclasses_are_arrays_of_their_library(tmp_path):
         assert _arrays.find(torch.ones(1)) is plain
 
 
-def test_what_passes_for_a_tensor_or_an_array_is_none():
+def test_objects_that_imitate_arrays_have_no_record():
     class Disguised:
         def __torch_function__(self, *_):
             raise NotImplementedError
@@ -134,7 +134,7 @@ print("compiled", len(runs))
 
 
 @pytest.mark.thread_unsafe(reason="starts a process")
-def test_a_library_is_found_under_torch_compile_without_a_cache_or_a_warning():
+def test_the_record_is_found_under_torch_compile_without_cache_or_warning():
     pytest.importorskip("torch", reason="torch is not installed")
     run = subprocess.run([sys.executable, "-c", _TRACED_FIRST], capture_output=True, text=True, check=False)
     assert (run.stdout, run.returncode) == ("compiled 1\n", 0), run.stderr
@@ -153,7 +153,7 @@ def test_a_library_is_found_under_torch_compile_without_a_cache_or_a_warning():
         (_arrays.Library(name="other", xp=np, types=("numpy.ndarray",)), ValueError, "without a file here; got"),
     ],
 )
-def test_what_is_no_record_of_a_new_library_is_refused(record, error, message):
+def test_invalid_records_are_refused(record, error, message):
     with pytest.raises(error, match=message):
         _arrays.register(record)
 
@@ -186,7 +186,7 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 
 
 @pytest.mark.thread_unsafe(reason="starts a process")
-def test_a_library_without_a_file_passes_the_matrix_of_tables_and_rotations(tmp_path):
+def test_a_registered_library_passes_the_tests_of_tables_and_rotations(tmp_path):
     strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     package = tmp_path / "other_strict"
     shutil.copytree(Path(strict.__file__).parent, package, ignore=shutil.ignore_patterns("tests", "__pycache__"))

@@ -49,7 +49,7 @@ def assert_columns(got, formula, options, p, get=np.asarray):
 
 @one_jax
 @pytest.mark.parametrize("shape", [(8,), (2, 4), (8, 1)])
-def test_maps_are_the_formulas(lib, mapped, shape):
+def test_maps_equal_their_formulas(lib, mapped, shape):
     function, options, formula = mapped
     p = np.reshape(P, shape)
     for name in ("int8", "int32"):
@@ -61,7 +61,7 @@ def test_maps_are_the_formulas(lib, mapped, shape):
     assert_columns(function(p.tolist(), like=lib([0.0], "float32"), **options), formula, options, p, lib.get)
 
 
-def test_maps_run_compiled(lib):
+def test_maps_can_be_compiled(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     compiled = lib.trace(lambda p: [tuple(function(p, **options)) for function, options, _ in MAPS.values()])
@@ -80,7 +80,7 @@ small, size = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=9), st
 
 
 @given(small, size, size)
-def test_any_sizes_are_the_formulas(p, one, other):
+def test_maps_of_random_sizes_equal_their_formulas(p, one, other):
     for name, options in {
         "self_extend": {"group": one, "window": other},
         "rerope": {"window": one},
@@ -121,7 +121,7 @@ def arrays(rng):
 
 
 @pytest.fixture
-def turn(lib, arrays):
+def rotated_scores(lib, arrays):
     """Return scores of q at some positions with k at others, turned on a library."""
     q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
 
@@ -142,36 +142,36 @@ def check(lib, arrays, got, relative):
 
 @one_jax
 @pytest.mark.parametrize(("group", "window"), [(3, 4), (4, 10), (1, 5), (2, 0), (5, 40)])
-def test_self_extend_is_its_matrix(lib, turn, arrays, group, window):
+def test_self_extend_equals_its_dense_matrix(lib, rotated_scores, arrays, group, window):
     p = lib(HERE, "int32")
     far = positions.self_extend(p, group=group, window=window)
-    got = np.where(distance < window, turn(p, p), turn(*far))
+    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far))
     relative = np.where(distance < window, distance, M // group - N // group + window - window // group)
     check(lib, arrays, got, relative)
 
 
 @pytest.mark.parametrize("window", [1, 6, 50])
-def test_rerope_is_its_matrix(lib, turn, arrays, window):
+def test_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window):
     p = lib(HERE, "int32")
-    got = np.where(distance < window, turn(p, p), turn(*positions.rerope(p, window=window)))
+    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*positions.rerope(p, window=window)))
     check(lib, arrays, got, np.minimum(distance, window))
 
 
 @pytest.mark.parametrize(("window", "factor"), [(6, 3), (1, 16), (5, 1)])
-def test_leaky_rerope_is_its_matrix(lib, turn, arrays, window, factor):
+def test_leaky_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window, factor):
     p = lib(HERE, "int32")
     far = positions.leaky_rerope(p, window=window, factor=factor)
     slow = ra.Rope(scaling.linear(F, float(factor)), pairing="half")
-    got = np.where(distance < window, turn(p, p), turn(*far, rope=slow))
+    got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far, rope=slow))
     check(lib, arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
 
 
 @pytest.mark.parametrize(("chunk_size", "local_size"), [(9, 3), (10, 4), (5, 4), (6, 0), (40, 8)])
-def test_dual_chunk_is_its_matrix(lib, turn, arrays, chunk_size, local_size):
+def test_dual_chunk_equals_its_dense_matrix(lib, rotated_scores, arrays, chunk_size, local_size):
     at = positions.dual_chunk(lib(HERE, "int32"), chunk_size=chunk_size, local_size=local_size)
     c = chunk_size - local_size
     between = M // c - N // c
-    near, next_to, far = (turn(queries, at.keys) for queries in (at.intra, at.successive, at.inter))
+    near, next_to, far = (rotated_scores(queries, at.keys) for queries in (at.intra, at.successive, at.inter))
     got = np.where(between == 0, near, np.where(between == 1, next_to, far))
     # the distance is seen as it is in the same chunk, and in the next as long as the query is not clamped
     clamped = np.minimum(distance, chunk_size - N % c)
@@ -179,7 +179,7 @@ def test_dual_chunk_is_its_matrix(lib, turn, arrays, chunk_size, local_size):
     check(lib, arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
 
 
-def test_dual_chunk_draws_the_papers_figure():
+def test_dual_chunk_equals_the_papers_figure():
     # Figure 2: chunks of 6, a window of 10, of which 4 local; no distance exceeds 9
     at = positions.dual_chunk(range(18), chunk_size=9, local_size=3, like=HERE)
     np.testing.assert_array_equal(at.keys, [0, 1, 2, 3, 4, 5] * 3)
@@ -187,13 +187,13 @@ def test_dual_chunk_draws_the_papers_figure():
     np.testing.assert_array_equal(at.inter, [9] * 18)
 
 
-def test_a_query_is_decoded_beside_cached_keys(lib, turn, arrays):
+def test_a_query_is_decoded_with_cached_keys(lib, rotated_scores, arrays):
     dtype = "float64" if lib.has_float64 else "float32"
     q, k = (lib(x, dtype) for x in arrays[:2])
     far = positions.self_extend(range(FIRST, FIRST + SEQ), group=3, window=4, like=q)
     tables = tuple(ROPE.table(p, like=q) for p in far)
     last = [lib.get(x) for x in ROPE(q[..., -1:, :], k, tables)]
-    np.testing.assert_allclose(last[0] @ np.swapaxes(last[1], -1, -2), turn(*far)[..., -1:, :], atol=1e-5)
+    np.testing.assert_allclose(last[0] @ np.swapaxes(last[1], -1, -2), rotated_scores(*far)[..., -1:, :], atol=1e-5)
 
 
 # --- errors -------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ LEAST = {"window": 0, "local_size": 0}
 
 @pytest.mark.parametrize(("function", "name"), [(f, name) for f, names in WANTS.items() for name in names])
 @pytest.mark.parametrize("wrong", [-1, 2**31, 2.0, True, "4", float("nan"), None])
-def test_wrong_sizes_are_named(function, name, wrong):
+def test_errors_name_the_wrong_size(function, name, wrong):
     options = {key: SIZES[key] for key in WANTS[function]} | {name: wrong}
     least = LEAST.get(name, 1)
     kind, message = TypeError, rf"{name} must be an integer; got \w+"
@@ -232,13 +232,13 @@ def test_wrong_sizes_are_named(function, name, wrong):
         ([1, 2], TypeError, "positions must be an array, or come with `like`"),
     ],
 )
-def test_wrong_positions_are_named(function, wrong, kind, message):
+def test_errors_name_the_wrong_positions(function, wrong, kind, message):
     options = {key: SIZES[key] for key in WANTS[function]}
     with pytest.raises(kind, match=message):
         function(wrong, **options)
 
 
-def test_what_does_not_go_together_is_named():
+def test_errors_name_options_that_contradict():
     with pytest.raises(ValueError, match="local_size must be less than `chunk_size`, 5; got 5"):
         positions.dual_chunk(HERE, chunk_size=5, local_size=5)
     with pytest.raises(ValueError, match=r"window \* \(factor - 1\) must be .* got 4611686011984936962"):

@@ -27,7 +27,7 @@ def axis_of(rows):
 
 
 @given(sections)
-def test_axial_puts_ramps_side_by_side(sizes):
+def test_axial_gives_each_axis_its_own_ramp(sizes):
     ramps = [ra.frequencies(2 * n) for n in sizes]
     assert axis_of(axes.axial(*ramps)) == [(a, f) for a, ramp in enumerate(ramps) for f in ramp]
 
@@ -41,7 +41,7 @@ def test_chunked_keeps_one_ramp(sizes):
 
 
 @given(st.integers(1, 5), st.integers(1, 12), st.data())
-def test_strided_takes_turns(n, least, data):
+def test_strided_alternates_between_axes(n, least, data):
     """Any sections that `strided` accepts: all but the first are at most `least`, the first has the rest."""
     others = [data.draw(st.integers(1, least)) for _ in range(n - 1)]
     pairs = n * least + data.draw(st.integers(0, 4))
@@ -59,7 +59,7 @@ def test_alternating_picks_every_nth(pairs, data):
 
 
 @one_jax
-def test_the_same_position_on_all_axes_is_one_axis(lib, rng):
+def test_equal_positions_on_all_axes_equal_one_axis(lib, rng):
     x, p = lib(rng.uniform(-2, 2, (2, 5, 16)), "float32"), [3, 1, 4, 1, 5]
     plain = lib.get(ra.Rope(F, pairing="half").apply(x, p))
     for rows in (axes.chunked(F, [3, 5]), axes.strided(F, [4, 4]), axes.axial(F[:3], F[3:])):
@@ -70,7 +70,7 @@ def test_the_same_position_on_all_axes_is_one_axis(lib, rng):
 # --- frequencies that are learned -----------------------------------------------------------------------
 
 
-def test_mixed_as_its_authors_draw_it():
+def test_mixed_draws_directions_like_its_authors():
     """Pair i of the first half turns along the direction of its head, pair i of the second across it."""
     drawn = random.Random(7)
     got = np.asarray(axes.mixed(32, heads=3, rng=random.Random(7), base=10.0))
@@ -84,7 +84,7 @@ def test_mixed_as_its_authors_draw_it():
     assert np.asarray(axes.mixed(8, heads=2, rng=np.random.default_rng(0))).shape == (2, 2, 4)
 
 
-def test_frequencies_of_heads(lib, rng):
+def test_each_head_has_its_own_frequencies(lib, rng):
     """Each head turns by its own row of frequencies, over batches of positions."""
     learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
     cos_sin = lib.quick(ra.cos_sin)
@@ -101,7 +101,7 @@ def test_frequencies_of_heads(lib, rng):
     np.testing.assert_allclose(lib.get(shared.cos), np.cos(angle)[0], atol=4e-6)
 
 
-def test_gradients_reach_the_frequencies_of_heads(rng):
+def test_gradients_reach_frequencies_of_heads(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     learned = torch.asarray(np.asarray(axes.mixed(8, heads=2, rng=random.Random(0)))).requires_grad_()
     places, x = torch.asarray(rng.integers(0, 9, (5, 2))), torch.asarray(rng.uniform(-1, 1, (1, 2, 5, 8)))
@@ -118,7 +118,7 @@ def test_gradients_reach_the_frequencies_of_heads(rng):
 @one_jax
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("sizes", [(24, 0, 3), (30, 0, 3), (30, 5, 3), (18, 1, 2)])
-def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, sizes):
+def test_blocks_rotate_like_separate_arrays(lib, rng, pairing, sizes):
     features, start, count = sizes
     x, places = rng.uniform(-2, 2, (2, 3, 7, features)), rng.integers(-99, 99, (7, count))
     ramps = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)[:count]]
@@ -142,7 +142,7 @@ def test_blocks_turn_as_if_each_were_alone(lib, rng, pairing, sizes):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_blocks_under_the_compiler_of_the_library(lib, rng, fused):
+def test_blocks_can_be_compiled(lib, rng, fused):
     if lib.compile is None and not fused:
         pytest.skip(f"{lib.name} has no compiler")
     if lib.name not in {"numpy", "torch-cpu", "jax", "mlx"}:
@@ -156,7 +156,7 @@ def test_blocks_under_the_compiler_of_the_library(lib, rng, fused):
     np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=1e-6)
 
 
-def test_gradients_pass_blocks(rng):
+def test_gradients_flow_through_blocks(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(axes.axial(F[:2], F[:2]), pairing="half", blocks=2, start=1)
     x = torch.asarray(rng.uniform(-1, 1, (2, 3, 10))).requires_grad_()
@@ -164,7 +164,7 @@ def test_gradients_pass_blocks(rng):
     assert torch.autograd.gradcheck(lambda x: rope.apply(x, places), (x,))
 
 
-def test_one_block_is_no_block():
+def test_one_block_equals_no_blocks():
     rope = ra.Rope(F, pairing="half", blocks=4)
     assert repr(rope).endswith("pairing='half', blocks=4)")
     assert rope != ra.Rope(F, pairing="half") == ra.Rope(F, pairing="half", blocks=1)
@@ -201,7 +201,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_refused(name):
+def test_wrong_axes_and_blocks_are_refused(name):
     call, kind, message = BAD[name]
     with pytest.raises(kind, match=message):
         call()

@@ -37,7 +37,7 @@ SAME = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 30.0]
 SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
 
 
-def test_the_page_has_the_figures_of_the_results(tmp_path):
+def test_the_page_shows_the_committed_results(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     docs = HOME.parent / "docs"
     results = docs / "benchmarks.json"
@@ -51,7 +51,7 @@ def test_the_page_has_the_figures_of_the_results(tmp_path):
     assert len(figures) > 20 and [figure for figure in figures if figure not in drawn] == []
 
 
-def imported(name):
+def load_script(name):
     """Import a file that is in no package."""
     spec = importlib.util.spec_from_file_location(name, HOME / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -61,17 +61,17 @@ def imported(name):
 
 @pytest.fixture(scope="module")
 def regressions():
-    return imported("regressions")
+    return load_script("regressions")
 
 
 @pytest.fixture
 def compare(monkeypatch):
     monkeypatch.syspath_prepend(HOME)  # for the file beside it
-    return imported("compare")
+    return load_script("compare")
 
 
 @pytest.mark.parametrize("library", ["NumPy", "PyTorch", "JAX"])
-def test_each_target_is_that_of_a_row(compare, monkeypatch, library):
+def test_each_target_names_an_existing_row(compare, monkeypatch, library):
     if compare.absent(library) or (library == "PyTorch" and not importlib.util.find_spec("transformers")):
         pytest.skip(f"{library} or its peer is not installed")
     case = type(compare.DECODE)
@@ -89,7 +89,7 @@ def test_each_target_is_that_of_a_row(compare, monkeypatch, library):
     assert compare.BUSY_ROWS.get(library, set()) <= {row["what"] for row in rows}
 
 
-def test_a_row_says_what_was_missed_and_where(compare):
+def test_a_row_names_missed_targets(compare):
     row = {"what": "decode", "peer": "theirs", "ours": 2e-6, "copy": 1e-6, "busy": False}
     found = [
         {**row, "regime": "default allocator", "theirs": 6e-6, "target": 3},
@@ -100,7 +100,7 @@ def test_a_row_says_what_was_missed_and_where(compare):
     assert compare.table_of(found)[-1] == "| decode | theirs | 3.00 | ≥ 3 | 1.50 ≥ 2, missed | 4.00 | 2 µs | 0.50 |"
 
 
-def test_the_second_target_is_for_memory_that_is_kept(compare):
+def test_the_second_target_is_for_reused_memory(compare):
     what, peer = "float32, half, out=, fused", "transformers, torch.compile"
 
     def target(regime):
@@ -140,7 +140,7 @@ def code_of(regressions, monkeypatch):
     return run
 
 
-def test_asv_finds_them_and_imports_no_library_for_it():
+def test_asv_discovers_benchmarks_without_importing_libraries():
     pytest.importorskip("asv_runner", reason="asv is not installed")
     script = """
 import json, sys
@@ -183,15 +183,15 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
         (None, None, 3),
     ],
 )
-def test_the_exit_code_says_what_was_found(code_of, base, head, code):
+def test_the_exit_code_tells_of_regressions(code_of, base, head, code):
     assert code_of(base, head) == code
 
 
-def test_the_factor_decides(code_of):
+def test_the_factor_is_the_threshold_of_a_regression(code_of):
     assert [code_of(([1.0],), ([1.2],), "--factor", f) for f in ("1.19", "1.21")] == [1, 0]
 
 
-def test_it_is_said_in_words(code_of, capsys):
+def test_the_summary_is_printed(code_of, capsys):
     code_of(([1.0, 1.0, NAN],), ([1.5, NAN, NAN],))
     told = capsys.readouterr().out
     assert "WORSE  ×1.50  1 → 1.5  bench.time('0') [env]" in told
@@ -200,7 +200,7 @@ def test_it_is_said_in_words(code_of, capsys):
     assert "REGRESSION: 1 worse by more than ×1.1, 1 lost." in told
 
 
-def test_asv_that_fails_has_measured_nothing(regressions, monkeypatch, capsys):
+def test_a_failed_asv_run_is_an_error(regressions, monkeypatch, capsys):
     monkeypatch.setattr(regressions, "commit", lambda name: name)
     for mode, options in (("measure_in_environments", []), ("measure_here", ["--here"])):
         monkeypatch.setattr(regressions, mode, lambda *_: False)
@@ -219,7 +219,7 @@ def test_asv_that_fails_has_measured_nothing(regressions, monkeypatch, capsys):
         ([BASE, HEAD, "--bench", "("], "no regular expression"),
     ],
 )
-def test_arguments_that_cannot_be_used(regressions, monkeypatch, capsys, words, message):
+def test_wrong_arguments_are_refused(regressions, monkeypatch, capsys, words, message):
     monkeypatch.setattr(regressions, "commit", lambda name: name)
     with pytest.raises(SystemExit) as stopped:
         regressions.main(words)
@@ -227,14 +227,14 @@ def test_arguments_that_cannot_be_used(regressions, monkeypatch, capsys, words, 
     assert message in capsys.readouterr().err
 
 
-def test_commits_that_are_none(regressions, capsys):
+def test_unknown_commits_are_refused(regressions, capsys):
     with pytest.raises(SystemExit) as stopped:
         regressions.main(["no-such-branch", "--help-me"])
     assert stopped.value.code == 2
     assert "no commit of this repository: 'no-such-branch'" in capsys.readouterr().err
 
 
-def test_results_of_another_day_are_out_of_reach(regressions, tmp_path):
+def test_results_are_written_to_a_new_folder(regressions, tmp_path):
     config = json.loads(regressions.write_config(tmp_path).read_text())
     assert Path(config["results_dir"]).parent == Path(config["html_dir"]).parent == tmp_path
     assert Path(config["benchmark_dir"]) == HOME / "benchmarks"

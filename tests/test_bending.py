@@ -106,7 +106,7 @@ def arrays(lib, dtype, qk):
 
 
 @one_jax
-def test_xpos_is_the_papers_matrix(lib, rope, arrays):
+def test_xpos_equals_the_papers_matrix(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         tables = bending.xpos(rope.table(given, like=arrays[0]), given, centre=4)
         check_against(lib, rope, arrays, tables, paper_xpos(P, rope.pairing))
@@ -116,7 +116,7 @@ def test_xpos_is_the_papers_matrix(lib, rope, arrays):
 
 @one_jax
 @pytest.mark.parametrize("padding", [0.0, 1.0])
-def test_fope_is_the_papers_sum(lib, arrays, coefficients, padding):
+def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
     by_head, like = paper_fope(P, "half", coefficients, padding), arrays[0]
     c, s = map(lib, coefficients)
     table = ra.cos_sin(lib(P, "int32"), F[:KEPT], like=like)
@@ -134,7 +134,7 @@ def test_fope_is_the_papers_sum(lib, arrays, coefficients, padding):
     check_against(lib, HALF, arrays, bent, (of_batch, of_batch))
 
 
-def test_temperature_is_the_formula(lib, rope, arrays):
+def test_temperature_equals_its_formula(lib, rope, arrays):
     for given in (lib(P, "int32"), P.tolist(), lib(P, "float32")):
         table = rope.table(given, like=arrays[0])
         bent = bending.temperature(table, given, beta=0.3, original_length=4, offset=1)
@@ -144,7 +144,7 @@ def test_temperature_is_the_formula(lib, rope, arrays):
 # --- peers --------------------------------------------------------------------------------------------------
 
 
-def test_xpos_scores_are_those_of_rotary_embedding_torch(qk):
+def test_xpos_scores_equal_those_of_rotary_embedding_torch(qk):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     peer = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
     theirs = peer.RotaryEmbedding(16, theta=100.0, use_xpos=True)
@@ -177,7 +177,7 @@ def captured(monkeypatch):
     return watch
 
 
-def test_temperature_of_llama_4(captured, rng):
+def test_temperature_equals_that_of_llama_4(captured, rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
     config = llama4.Llama4TextConfig(
@@ -207,7 +207,7 @@ def test_temperature_of_llama_4(captured, rng):
     assert float((seen[0][0] - q).abs().max()) > 0.01
 
 
-def test_temperature_of_ministral_3(captured, rng):
+def test_temperature_equals_that_of_ministral_3(captured, rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
     config = ministral.Ministral3Config(
@@ -249,7 +249,7 @@ def test_temperature_of_ministral_3(captured, rng):
 
 
 @one_jax
-def test_xpos_scores_depend_on_the_distance_alone(lib, rope, rng):
+def test_xpos_scores_depend_only_on_the_distance(lib, rope, rng):
     x, y = (lib(np.repeat(rng.uniform(-2, 2, (1, 16)), 2, 0).astype(np.float32)) for _ in "xy")
     p, further = np.asarray([3, 103]), np.asarray([3, 103]) + 40_000
     tables = [
@@ -276,7 +276,7 @@ def test_xpos_keys_in_a_cache_stay_valid(lib, qk):
 
 
 @one_jax
-def test_a_pair_of_tables_and_a_short_q(lib, qk):
+def test_a_pair_of_tables_accepts_a_query_tail(lib, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=100)
@@ -309,7 +309,7 @@ def test_xpos_distances_to_the_centre_are_exact(lib):
     np.testing.assert_allclose(scale_of(lib, half[0])[0], zeta**0.25, rtol=1e-6)
 
 
-def test_xpos_leaves_float32_where_the_notes_say():
+def test_xpos_leaves_the_range_of_a_dtype_at_the_documented_distance():
     for p, fits in ((35_000, True), (36_500, False)):
         table = ra.cos_sin(np.asarray([p]), ra.frequencies(128))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -325,7 +325,7 @@ def test_xpos_leaves_float32_where_the_notes_say():
 
 
 @one_jax
-def test_fope_of_the_identity_is_plain(lib, rope, qk):
+def test_fope_with_identity_coefficients_is_rope(lib, rope, qk):
     x = lib(qk[0])
     eye = lib(np.broadcast_to(np.eye(N), (3, N, N)).copy(), "float32")
     table = rope.table(lib(P, "int32"))
@@ -336,7 +336,7 @@ def test_fope_of_the_identity_is_plain(lib, rope, qk):
 
 
 @one_jax
-def test_fope_padding_passes_through_or_adds(lib, qk):
+def test_fope_padding_0_keeps_features_and_1_rotates_them(lib, qk):
     x = lib(qk[0])
     eye = lib(np.eye(KEPT), "float32")
     table = ra.cos_sin(lib(P, "int32"), F[:KEPT])
@@ -347,7 +347,7 @@ def test_fope_padding_passes_through_or_adds(lib, qk):
         assert_close(y[..., N + KEPT :], second)
 
 
-def test_fope_with_grouped_heads(qk, coefficients):
+def test_fope_works_with_grouped_heads(qk, coefficients):
     q, k = np.repeat(qk[0], 2, axis=1), qk[1]
     table = ra.cos_sin(P, F[:KEPT])
     for_k = bending.fope(table, *coefficients, pairs=N, sine_padding=0.0)
@@ -374,7 +374,7 @@ def test_temperature_steps_are_exact_and_padding_keeps_its_size(lib):
 
 
 @one_jax
-def test_temperature_leaves_keys_alone(lib, rope, qk):
+def test_temperature_does_not_change_keys(lib, rope, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
     table = rope.table(p)
@@ -386,7 +386,7 @@ def test_temperature_leaves_keys_alone(lib, rope, qk):
 
 
 @one_jax
-def test_temperature_of_features_that_pass_through(lib, rng):
+def test_temperature_does_not_scale_pass_through_features(lib, rng):
     x = rng.uniform(-2, 2, (6, 24)).astype(np.float32)
     p = lib(P, "int32")
     options = {"beta": 0.1, "original_length": 4}
@@ -431,7 +431,7 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
     assert_close(lib.get(apply(x, batch)), np.concatenate(turned))
 
 
-def test_unscaled_first_keeps_integers(lib):
+def test_unscaled_first_keeps_integer_dtypes(lib):
     whole, wide = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
     like = lib([1.0], "float32")
     for given in (range(0, 6, 2), [0, 2, 4], lib([0, 2, 4], "int8")):
@@ -451,7 +451,7 @@ def test_unscaled_first_keeps_integers(lib):
 
 @one_jax
 @pytest.mark.parametrize(("batch", "heads", "seq"), [*product([1, 2], [1, 3], [1, 6])])
-def test_tables_of_all_axes(lib, rng, batch, heads, seq):
+def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq):
     x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
     p = rng.integers(-99, 99, (batch, heads, seq))
     cos, sin = plain(p)
@@ -459,7 +459,7 @@ def test_tables_of_all_axes(lib, rng, batch, heads, seq):
     grouped = np.stack([x, x + 1], axis=2)  # (batch, heads, group, seq, head_dim): of its first axes
     more = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
 
-    def all_of_it(p, x, first, second, grouped):
+    def bend_all(p, x, first, second, grouped):
         table = HALF.table(p)
         bent = ra.BentTable(*table)
         straight = [HALF.apply(x, given) for given in (table, bent, p)]
@@ -467,7 +467,7 @@ def test_tables_of_all_axes(lib, rng, batch, heads, seq):
         return straight, moved, HALF.apply(grouped, bent)
 
     arrays = x, np.moveaxis(x, 2, 0).copy(), np.moveaxis(x, 2, 1).copy(), grouped
-    straight, moved, of_groups = lib.quick(all_of_it)(lib(p, "int32"), *map(lib, arrays))
+    straight, moved, of_groups = lib.quick(bend_all)(lib(p, "int32"), *map(lib, arrays))
     for got in straight:
         assert_close(lib.get(got), want)
     for axis, got in enumerate(moved):
@@ -478,7 +478,7 @@ def test_tables_of_all_axes(lib, rng, batch, heads, seq):
 # --- it composes --------------------------------------------------------------------------------------------
 
 
-def all_of_it(q, k, p, c, s):
+def bend_all(q, k, p, c, s):
     """Return q and k turned by tables of two schemes, and the tables of all of them."""
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=4)
     kept = ra.cos_sin(p, F[:KEPT], like=q)
@@ -489,12 +489,12 @@ def all_of_it(q, k, p, c, s):
     return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), warm
 
 
-def test_compiled_it_is_the_same(lib, qk, coefficients):
+def test_compiled_results_equal_eager_ones(lib, qk, coefficients):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
-    want = all_of_it(*map(np.asarray, (*qk, P, *coefficients)))
-    got = lib.trace(all_of_it)(*arrays)
+    want = bend_all(*map(np.asarray, (*qk, P, *coefficients)))
+    got = lib.trace(bend_all)(*arrays)
     if lib.name != "mlx":  # whose graphs return plain lists
         assert {type(table) for table in got[1:]} == {ra.BentTable}
     for of_one, of_numpy in zip(got, want, strict=True):
@@ -502,7 +502,7 @@ def test_compiled_it_is_the_same(lib, qk, coefficients):
             assert_close(lib.get(x), y, atol=5e-6)
 
 
-def test_it_is_lazy_on_dask(qk, coefficients):
+def test_bending_is_lazy_on_dask(qk, coefficients):
     pytest.importorskip("dask.array", reason="dask is not installed")
     import dask
     import dask.array as da
@@ -511,8 +511,8 @@ def test_it_is_lazy_on_dask(qk, coefficients):
         pytest.fail("computed inside the call")
 
     with dask.config.set(scheduler=refuse):
-        got = all_of_it(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
-    want = all_of_it(*qk, P, *coefficients)
+        got = bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
+    want = bend_all(*qk, P, *coefficients)
     for of_one, of_numpy in zip(got, want, strict=True):
         for x, y in zip(of_one, of_numpy, strict=True):
             assert_close(x.compute(scheduler="sync"), y, atol=5e-6)

@@ -51,7 +51,7 @@ def loaded(folder, name):
     return np.load(folder / f"{name}.npy")
 
 
-def test_rotate_with_an_offset(files):
+def test_rotate_accepts_an_offset(files):
     before = {path: path.read_bytes() for path in files.iterdir()}
     done = run(
         *[
@@ -78,7 +78,7 @@ def test_rotate_with_an_offset(files):
     assert sorted(path.name for path in (files / "out").iterdir()) == ["k.npy", "q.npy"]
 
 
-def test_rotate_with_positions_from_a_file(files):
+def test_rotate_reads_positions_from_a_file(files):
     p = np.asarray([5, -3, 0, 70_000, 2**31 - 1, 8])
     np.save(files / "p.npy", p)
     done = run(
@@ -99,7 +99,7 @@ def test_rotate_with_positions_from_a_file(files):
     np.testing.assert_allclose(loaded(files / "out", "k"), want, atol=1.5e-6, rtol=0)
 
 
-def test_inverse_and_a_short_q(files):
+def test_rotate_accepts_inverse_and_a_query_tail(files):
     np.save(files / "q.npy", loaded(files, "q")[:, :, -2:])
     words = ["q.npy", "k.npy", "--pairing", "half", "--positions", 9]
     assert run("rotate", *words, "-o", "there", cwd=files).returncode == 0
@@ -145,7 +145,7 @@ def test_inverse_and_a_short_q(files):
         ("rotate q.npy --pairing half -o text.npy", "text.npy"),
     ],
 )
-def test_errors_are_one_line_and_leave_nothing(files, words, message):
+def test_errors_are_one_line_and_write_no_file(files, words, message):
     np.save(files / "words.npy", np.ones((3, 16), dtype=int))
     np.save(files / "pickle.npy", np.asarray([{}], dtype=object), allow_pickle=True)
     np.save(files / "scalar.npy", np.float32(1))
@@ -161,7 +161,7 @@ def test_errors_are_one_line_and_leave_nothing(files, words, message):
     assert sorted(files.rglob("*")) == before
 
 
-def test_overwrite_only_when_asked(files):
+def test_files_are_overwritten_only_on_request(files):
     words = ["rotate", "k.npy", "--pairing", "half", "--positions", 3, "-o", "out"]
     assert run(*words, cwd=files).returncode == 0
     assert run(*words[:-1], "out", cwd=files).returncode == 2
@@ -175,7 +175,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
-def test_check_reports_each_library_and_holds_its_bounds():
+def test_check_reports_each_library_within_its_bounds():
     done = run("check")
     assert done.returncode == 0, done.stdout + done.stderr
     entries = int(re.search(r"over (\d+) table\s+entries", done.stdout)[1])
@@ -199,7 +199,7 @@ def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
 
 
 @pytest.mark.usefixtures("numpy_alone")
-def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, capsys):
+def test_check_lists_missing_libraries_and_fails_if_a_bound_is_exceeded(monkeypatch, capsys):
     _check.check()
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
@@ -214,7 +214,7 @@ def test_check_says_what_is_missing_and_fails_on_a_broken_bound(monkeypatch, cap
 
 
 @pytest.mark.usefixtures("numpy_alone")
-def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
+def test_check_fails_if_a_table_has_nan(monkeypatch, capsys):
     table = ra.Rope.table
 
     def broken(self, positions, **options):
@@ -227,7 +227,7 @@ def test_a_table_of_nothing_is_no_good_table(monkeypatch, capsys):
     assert "nan" in capsys.readouterr().out
 
 
-def test_without_its_extra_the_command_says_what_to_install():
+def test_a_missing_extra_is_reported_with_its_install_command():
     code = "import sys; sys.modules['typer'] = None; import rope_any.cli"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -273,7 +273,7 @@ def configs(tmp_path):
     return tmp_path
 
 
-def test_inspect(configs):
+def test_inspect_prints_a_config(configs):
     done = run("inspect", "scaled.json", cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
@@ -298,7 +298,7 @@ def test_inspect(configs):
         (0.5, "the config gives no context length"),
     ],
 )
-def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
+def test_inspect_shows_a_length_among_the_parameters(inside, said, tmp_path):
     scaling = {"type": "linear", "factor": 2, "max_position_embeddings": inside}
     (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"max_position_embeddings": None, "rope_scaling": scaling}))
     done = run("inspect", "odd.json", cwd=tmp_path)
@@ -310,7 +310,7 @@ def test_inspect_with_a_length_among_the_parameters(inside, said, tmp_path):
 
 
 @pytest.mark.parametrize(("length", "of"), [([], 4096), (["--sequence-length", 131_072], 131_072)])
-def test_inspect_counts_within_the_length_that_a_rotation_is_for(length, of, tmp_path):
+def test_inspect_counts_pairs_within_the_length_of_the_rotation(length, of, tmp_path):
     lists = {"short_factor": [1.0] * 32, "long_factor": [16.0] * 32}
     phi = {"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131_072}
     phi |= {"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 4096, **lists}}
@@ -331,7 +331,7 @@ def test_inspect_counts_within_the_length_that_a_rotation_is_for(length, of, tmp
             assert name in {line["label"] for line in drawn["lines"]}
 
 
-def test_inspect_tells_layers_apart(configs):
+def test_inspect_shows_each_kind_of_layer(configs):
     both = run("inspect", "gemma.json", cwd=configs).stdout
     assert both.index("sliding_attention (0-4): Rope(") < both.index("full_attention (5): Rope(")
     one = run("inspect", "gemma.json", "--layer-type", "full_attention", cwd=configs).stdout
@@ -415,7 +415,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_inspect_shows_what_matters_first(name, tmp_path):
+def test_inspect_prints_the_summary_first(name, tmp_path):
     config, lines = SEVERAL[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = run("inspect", tmp_path)
@@ -428,7 +428,7 @@ def test_inspect_shows_what_matters_first(name, tmp_path):
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
 
 
-def test_inspect_names_the_parts_that_are_refused(tmp_path):
+def test_inspect_lists_refused_parts(tmp_path):
     (tmp_path / "transformer").mkdir()
     (tmp_path / "transformer_2").mkdir()
     (tmp_path / "model_index.json").write_text('{"_class_name": "Pipeline"}')
@@ -442,7 +442,7 @@ def test_inspect_names_the_parts_that_are_refused(tmp_path):
     assert refused["rope"] is None and "learned" in refused["refused"]
 
 
-def test_inspect_for_machines(configs):
+def test_inspect_prints_json(configs):
     (told,) = json.loads(run("inspect", "scaled.json", "--json", cwd=configs).stdout)
     rope = ra.Rope.from_config(LLAMA3)
     assert tuple(told["rope"]["frequencies"]) == rope.frequencies
@@ -466,7 +466,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_inspect_shows_values_of_any_kind(name, tmp_path):
+def test_inspect_shows_values_of_any_type(name, tmp_path):
     value, words = ODD[name]
     scaling = {"type": "linear", "factor": 2, "finetuned": value}
     (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"rope_scaling": scaling}))
@@ -479,7 +479,7 @@ def test_inspect_shows_values_of_any_kind(name, tmp_path):
         json.loads(done.stdout, parse_constant=pytest.fail)
 
 
-def test_diff_of_models_without_rotary(configs):
+def test_diff_accepts_models_without_rotary(configs):
     for name in ("bert", "gpt2"):
         (configs / f"{name}.json").write_text(json.dumps({"model_type": name}))
     neither = run("diff", "bert.json", "gpt2.json", cwd=configs).stdout
@@ -489,7 +489,7 @@ def test_diff_of_models_without_rotary(configs):
     assert "different numbers of pairs" not in neither + one
 
 
-def test_diff(configs):
+def test_diff_prints_the_differences(configs):
     done = run("diff", "scaled.json", "plain.json", cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
@@ -504,7 +504,7 @@ def test_diff(configs):
     )
 
 
-def test_diff_for_machines(configs):
+def test_diff_prints_json(configs):
     (record,) = json.loads(run("diff", "scaled.json", "plain.json", "--json", cwd=configs).stdout)
     assert record["facts"]["rope_type"] == ["llama3", "default"]
     a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
@@ -521,7 +521,7 @@ def by_layer(folder, **bases):
         (folder / f"{name}.json").write_text(json.dumps(model))
 
 
-def test_diff_of_layers_that_differ_one_by_one(tmp_path):
+def test_diff_compares_layers_one_by_one(tmp_path):
     by_layer(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
     words = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
     assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest difference" in words
@@ -537,7 +537,7 @@ def test_diff_of_layers_that_differ_one_by_one(tmp_path):
     assert "layers (0) value a.json c.json" in words
 
 
-def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
+def test_diff_pairs_all_layers_if_one_model_does_not_count_its_layers():
     step = {"model_type": "step3p5", "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
     told = ra.config.explain(step | {"rope_theta": [1e4, 1e4, 2e4]})
     other = ra.config.explain({"model_type": "gemma3_text"})
@@ -579,7 +579,7 @@ def test_diff_of_layers_that_differ_with_a_model_that_does_not_count_them():
         (["inspect", "gemma.json", "--layer-type", 50 * "x"], f"; got {50 * 'x'!r}"),
     ],
 )
-def test_configs_that_are_refused(configs, words, message):
+def test_wrong_configs_are_refused_in_one_line(configs, words, message):
     done = run(*words, cwd=configs)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
@@ -587,7 +587,7 @@ def test_configs_that_are_refused(configs, words, message):
     assert "Traceback" not in done.stderr
 
 
-def test_a_model_that_is_not_known_is_told_its_pairing(configs):
+def test_an_unknown_model_takes_its_pairing_from_an_option(configs):
     assert "pairing='interleaved'" in run("inspect", "new.json", "--pairing", "interleaved", cwd=configs).stdout
 
 
@@ -639,13 +639,13 @@ def mine(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_verify_passes_what_is_right(mine):
+def test_verify_passes_a_correct_rotary(mine):
     done = run("verify", "mine:Kept.right", "--pairing", "half", "--head-dim", 32, cwd=mine)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
 
 
-def test_verify_passes_what_is_right_of_another_library(mine):
+def test_verify_passes_a_correct_rotary_of_another_library(mine):
     pytest.importorskip("jax", reason="jax is not installed")
     words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
     done = run("verify", "mine:compiled", *words.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
@@ -653,7 +653,7 @@ def test_verify_passes_what_is_right_of_another_library(mine):
     assert "features 4 to 11 are rotated, bfloat16 of jax" in done.stdout
 
 
-def test_verify_says_what_is_wrong(mine):
+def test_verify_reports_what_is_wrong(mine):
     words = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
     done = run(*words, cwd=mine)
     assert done.returncode == 1
@@ -669,7 +669,7 @@ def test_verify_says_what_is_wrong(mine):
     assert "raised ArgumentValueError" in done.stdout
 
 
-def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
+def test_verify_prints_json_if_the_function_prints_or_raises(mine):
     words = ["--pairing", "half", "--head-dim", 32, "--longest", 127, "--json"]
     done = run("verify", "loud:loud", *words, cwd=mine)
     assert (done.returncode, json.loads(done.stdout)["passed"]) == (0, True)
@@ -710,7 +710,7 @@ def test_verify_gives_json_whatever_the_function_prints_or_raises(mine):
         ),
     ],
 )
-def test_verify_refuses_in_one_line(mine, words, message):
+def test_verify_refuses_wrong_arguments_in_one_line(mine, words, message):
     done = run("verify", *words.split(), cwd=mine)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rope-any: {message}")
@@ -723,7 +723,7 @@ EXAMPLES = [example for verbs in cli.VERBS.values() for example in verbs.values(
 NAMES = [verb.__name__ for verbs in cli.VERBS.values() for verb in verbs]
 
 
-def test_help_shows_the_verbs_in_groups_each_with_its_example():
+def test_help_lists_commands_in_groups_with_an_example_each():
     shown = run("--help").stdout
     assert run().stdout == run("-h").stdout == shown
     places = [shown.index(text) for group, verbs in cli.VERBS.items() for text in (f"\n{group}:\n", *verbs.values())]
@@ -733,7 +733,7 @@ def test_help_shows_the_verbs_in_groups_each_with_its_example():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_says_what_to_type_in_upper_case(name):
+def test_help_shows_placeholders_in_upper_case(name):
     shown = run(name, "--help").stdout
     usage, *lines = shown.splitlines()
     assert re.fullmatch(rf"Usage: rope-any {name} \[OPTIONS\]( [A-Z]+(:[A-Z]+)?(\.\.\.)?)*", usage)
@@ -746,13 +746,13 @@ def test_help_says_what_to_type_in_upper_case(name):
     assert not re.search(r"[<>{}]|by default|default: \(", shown)
 
 
-def test_help_of_plot_says_what_hands_need():
+def test_help_of_plot_names_the_option_that_hands_need():
     assert "--position TEXT Needed for hands" in " ".join(run("plot", "--help").stdout.split())
 
 
 @pytest.mark.usefixtures("numpy_alone", "mine")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
+def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     if " export " in example:
         pytest.importorskip("ndonnx", reason="ndonnx is not installed")
     (files / "config.json").write_text(json.dumps(LLAMA3))
@@ -800,24 +800,24 @@ def test_each_example_runs_and_ends_the_help_of_its_verb(example, files):
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
     ],
 )
-def test_wrong_words_get_one_line(words, message):
+def test_wrong_command_lines_get_one_line(words, message):
     done = run(*words.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rope-any: {message}\n")
 
 
-def test_the_version():
+def test_version_is_printed():
     assert run("--version").stdout == f"{ra.__version__}\n"
     assert json.loads(run("--version", "--json").stdout) == {"version": ra.__version__}
 
 
-def test_rotate_for_machines(files):
+def test_rotate_prints_json(files):
     done = run("rotate", "q.npy", "k.npy", "--pairing", "half", "-o", "out", "--json", cwd=files)
     want = [{"file": f"out/{x}.npy", "shape": [1, n, 6, 16], "dtype": "float32"} for x, n in (("q", 4), ("k", 2))]
     assert (json.loads(done.stdout), done.stderr) == (want, "")
 
 
 @pytest.mark.usefixtures("numpy_alone")
-def test_check_for_machines():
+def test_check_prints_json():
     report = json.loads(run("check", "--json").stdout)
     (row,) = report["measured"]
     assert row["library"] == "NumPy" and row["passed"] and report["passed"]
@@ -828,7 +828,7 @@ def test_check_for_machines():
 
 
 @pytest.mark.usefixtures("numpy_alone")
-def test_check_gives_json_whatever_libraries_print(monkeypatch):
+def test_check_prints_json_if_libraries_print(monkeypatch):
     found = _check.installed  # of NumPy alone
     monkeypatch.setattr(_check, "installed", lambda title: print("found?") or found(title))  # noqa: T201
     done = run("check", "--json")
@@ -837,12 +837,12 @@ def test_check_gives_json_whatever_libraries_print(monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("inspect", "none.json", "--json"), ("check", "more", "--json")])
-def test_errors_are_lines_for_machines_too(words, tmp_path):
+def test_errors_are_one_line_with_json_too(words, tmp_path):
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-def test_what_an_error_says_is_one_line_whatever_it_holds(monkeypatch):
+def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
     def fail(*_, **__):
         msg = "first\n  second"
         raise OSError(msg)
@@ -882,7 +882,7 @@ def test_the_module_is_the_command(configs):
     assert process("inspet").stderr.endswith("; see rope-any --help\n")
 
 
-def test_help_imports_no_more_than_it_needs():
+def test_help_imports_only_what_it_needs():
     code = "import sys; from rope_any import cli; cli.app(['--help'], standalone_mode=True)"
     code = f"import atexit, sys; atexit.register(lambda: print('\\n', *sys.modules, sep=' ')); {code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -891,7 +891,7 @@ def test_help_imports_no_more_than_it_needs():
     assert loaded & {"mpmath", "onnx", "rich", "torch", "jax"} == set()
 
 
-def test_on_a_terminal_there_are_colours_and_lines_are_folded(configs):
+def test_a_terminal_gets_colours_and_wrapped_lines(configs):
     shown = terminal("inspect", "scaled.json", cwd=configs)
     assert "\x1b[1mall layers: Rope(" in shown
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
@@ -906,17 +906,17 @@ def test_on_a_terminal_there_are_colours_and_lines_are_folded(configs):
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_terminal_that_wants_no_colours(variable, value, configs):
+def test_no_color_disables_colours(variable, value, configs):
     shown = terminal("diff", "scaled.json", "plain.json", cwd=configs, env=os.environ | {variable: value})
     assert "rope_type" in shown and "\x1b" not in shown
 
 
-def test_nothing_forces_colours_into_a_pipe(configs):
+def test_force_color_does_not_colour_a_pipe(configs):
     done = process("diff", "scaled.json", "plain.json", cwd=configs, env=os.environ | {"FORCE_COLOR": "1"})
     assert done.stdout == run("diff", "scaled.json", "plain.json", cwd=configs).stdout
 
 
-def test_progress_is_for_terminals(files):
+def test_progress_is_shown_only_on_terminals(files):
     words = ["rotate", "k.npy", "--pairing", "half", "--overwrite", "-o", "out"]
     assert "rotating k.npy" in terminal(*words, cwd=files)
     done = process(*words, cwd=files)
@@ -924,7 +924,7 @@ def test_progress_is_for_terminals(files):
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_pipe_that_is_closed_early(form, configs):
+def test_a_pipe_that_closes_early_is_no_error(form, configs):
     with subprocess.Popen(
         [*ROPE_ANY, "inspect", "scaled.json", *form], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=configs
     ) as done:
@@ -954,7 +954,7 @@ def test_a_pipe_that_is_closed_early(form, configs):
         ("convert lr=1,head_dim=64/m out --head-dim 4 --from half --to interleaved", "lr=1,head_dim=64/m must be"),
     ],
 )
-def test_files_that_are_called_as_parameters_keep_their_names(words, named, tmp_path):
+def test_files_named_like_parameters_keep_their_names(words, named, tmp_path):
     for name in ("pairing", "a", "b", "to", "0", "rotary_dim", "lr=1,head_dim=64/m", "shards/start"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{")
@@ -972,7 +972,7 @@ def test_files_that_are_called_as_parameters_keep_their_names(words, named, tmp_
     assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {named}"), done.stderr
 
 
-def test_names_of_files_are_kept_to_the_letter(tmp_path):
+def test_file_names_keep_repeated_spaces(tmp_path):
     name = "two  spaces"
     (tmp_path / name).write_text("{")
     done = run("inspect", name, cwd=tmp_path)
@@ -984,7 +984,7 @@ def test_names_of_files_are_kept_to_the_letter(tmp_path):
     assert np.load(tmp_path / "out" / name).shape == (2, 8)
 
 
-def test_ctrl_c(mine):
+def test_ctrl_c_ends_quietly(mine):
     (mine / "slow.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)")
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also where the tests don't hear it
     start = f"import signal; {heard}; from rope_any.cli import main; main()"
@@ -1015,7 +1015,7 @@ _ROPE_ANY_COMPLETE=source_zsh rope-any | grep compdef
 """
 
 
-def test_completion_in_bash(tmp_path):
+def test_completion_works_in_bash(tmp_path):
     bash = shutil.which("bash") or pytest.skip("bash is not installed")
     (tmp_path / "rope-any").write_text(f'#!/bin/sh\nexec {" ".join(ROPE_ANY)} "$@"\n')
     (tmp_path / "rope-any").chmod(0o755)
@@ -1039,7 +1039,7 @@ def test_completion_in_bash(tmp_path):
 
 
 @pytest.mark.usefixtures("mine")
-def test_the_page_shows_what_the_commands_print():
+def test_the_page_shows_the_output_of_the_commands():
     pytest.importorskip("ndonnx", reason="ndonnx is not installed")
     import command_line  # it needs typer
 

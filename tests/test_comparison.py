@@ -62,12 +62,12 @@ def name(request):
     return request.param
 
 
-def test_the_table_says_what_the_probes_find(name):
+def test_the_table_agrees_with_the_probes(name):
     assert differences(name, QUICK) == {}, f"python tools/comparison_table.py --only {name} --write"
 
 
 @pytest.mark.slow
-def test_ours_says_what_the_slow_probes_find():
+def test_our_rows_agree_with_the_slow_probes():
     assert differences("rope_any", [column for column in COLUMNS if column not in QUICK]) == {}
 
 
@@ -85,7 +85,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
-def test_the_probes_notice_a_wrong_rotary(make):
+def test_the_probes_detect_a_wrong_rotary(make):
     library = comparison.LIBRARIES["rope_any"]._replace(make=make)
     probes = {feature: probe for probes in comparison.TOPICS.values() for feature, probe in probes.items()}
     found = {feature: probes[feature]("another", library) for feature in ("pairings", "positions", "gradients", "vmap")}
@@ -94,7 +94,7 @@ def test_the_probes_notice_a_wrong_rotary(make):
 
 
 @pytest.mark.parametrize("feature", ["axes", "xPos"])
-def test_the_probes_notice_tokens_that_do_not_turn(feature, monkeypatch):
+def test_the_probes_detect_tokens_that_are_not_rotated(feature, monkeypatch):
     still = {"axes": lambda x, _rows, _columns: x, "xPos": lambda q, k, _: (q, k)}[feature]
     monkeypatch.setitem(comparison.WAYS, ("rope_any", feature), still)
     probe = {"axes": comparison.several_axes, "xPos": comparison.xpos}[feature]

@@ -25,7 +25,7 @@ PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(enco
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 
 
-def together(rope):
+def frequencies_on_equal_axes(rope):
     """Return the frequencies of positions that are the same on all axes."""
     rows = rope.frequencies if isinstance(rope.frequencies[0], tuple) else (rope.frequencies,)
     return [sum(column) for column in zip(*rows, strict=True)]
@@ -66,7 +66,7 @@ def test_published_models(published, layer_type, wanted):
             read(published, layer_type, wanted)
         return
     rope = read(published, layer_type, wanted)
-    found = together(rope)
+    found = frequencies_on_equal_axes(rope)
     assert (rope.pairing, rope.start, 2 * len(found)) == (wanted["pairing"], wanted["start"], wanted["rotary_dim"])
     between = [found[len(found) * quarter // 4] for quarter in (1, 2, 3)]
     np.testing.assert_allclose(
@@ -86,7 +86,7 @@ def test_there_are_enough_published_models():
 
 
 @pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
-def test_what_is_said_of_published_models(published, layer_type, wanted):
+def test_explain_describes_published_models(published, layer_type, wanted):
     if "model_type" not in published or wanted is None:
         return
     (told,) = config.explain(published, layer_type=layer_type)
@@ -97,7 +97,7 @@ def test_what_is_said_of_published_models(published, layer_type, wanted):
 
 
 @pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
-def test_todays_form_of_published_models(published, layer_type, wanted):
+def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, wanted):
     if "model_type" not in published:
         return
     today = config.modernize(published)
@@ -272,7 +272,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_the_least_and_the_most_are_read_and_what_is_beyond_is_refused(what):
+def test_numbers_at_their_limits_are_read_and_beyond_are_refused(what):
     read, least, most, words = ENDS[what]
     assert read(least)
     assert read(most)
@@ -281,7 +281,7 @@ def test_the_least_and_the_most_are_read_and_what_is_beyond_is_refused(what):
             read(beyond)
 
 
-def test_one_feature_is_a_pair_of_which_the_other_is_zero():
+def test_a_rotary_dim_of_1_gives_one_pair():
     assert Rope.from_config(GPTJ | {"head_dim": 8, "rotary_dim": 1}).frequencies == (1.0,)
 
 
@@ -385,7 +385,7 @@ TOLD = {
 }
 
 
-def test_what_is_told_of_kinds_of_layers_and_of_an_object_within():
+def test_parameters_by_layer_type_and_in_a_nested_object_are_read():
     kinds = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_type": "linear", "factor": 8.0}}
     gemma = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "rope_parameters": kinds}
     local, full = config.explain(gemma)
@@ -397,7 +397,7 @@ def test_what_is_told_of_kinds_of_layers_and_of_an_object_within():
     assert dbrx.facts["rope_theta"] == (5e5, "attn_config.rope_theta")
 
 
-def test_what_stands_outside_is_for_kinds_of_layers_that_lack_it():
+def test_outer_parameters_apply_to_layer_types_without_their_own():
     kinds = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"partial_rotary_factor": 0.5}}
     outside = {"rope_parameters": kinds, "rope_local_base_freq": 2e4, "partial_rotary_factor": 0.25}
     local, full = config.explain({"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6} | outside)
@@ -406,7 +406,7 @@ def test_what_stands_outside_is_for_kinds_of_layers_that_lack_it():
 
 
 @pytest.mark.parametrize(("mscale", "of_all"), [(1.0, 0.7), (0.7, 1.0), (0, 0.7), (1.0, 0)])
-def test_the_scales_of_deepseek_count_unless_one_is_zero(mscale, of_all):
+def test_deepseek_mscales_apply_unless_one_is_zero(mscale, of_all):
     yarn = YARN | {"mscale": mscale, "mscale_all_dim": of_all}
     scales = {"mscale": mscale, "mscale_all_dim": of_all} if mscale and of_all else {}
     rope = Rope.from_config(LLAMA | {"rope_parameters": yarn})
@@ -414,7 +414,7 @@ def test_the_scales_of_deepseek_count_unless_one_is_zero(mscale, of_all):
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_is_told_and_where_it_stands(name):
+def test_each_value_is_reported_with_its_source(name):
     given, want = TOLD[name]
     (told,) = config.explain(given, pairing=None if "model_type" in given else "half")
     without = set() if "model_type" in given else {"model_type"}
@@ -423,7 +423,7 @@ def test_what_is_told_and_where_it_stands(name):
     assert {key: fact for key, fact in told.facts.items() if key != "score_scale"} == want
 
 
-def test_the_score_scale_is_told_with_its_source():
+def test_the_score_scale_is_reported_with_its_source():
     llama = {"model_type": "llama", "head_dim": 64}
     assert config.explain(llama)[0].facts["score_scale"] == (0.125, "1 / sqrt(head_dim)")
     assert config.score_scale(llama) == 0.125
@@ -443,7 +443,7 @@ def test_a_long_path_is_shortened_in_a_message():
         config.explain("x" * 1000)
 
 
-def test_sections_of_an_unknown_model_and_none():
+def test_sections_of_an_unknown_model_are_chunked_and_empty_ones_ignored():
     sections = {"head_dim": 128, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
     rope = Rope.from_config({"model_type": "llama_our"} | sections, pairing="half")
     assert rope.frequencies == ra.axes.chunked(ra.frequencies(128), (16, 24, 24))
@@ -451,7 +451,7 @@ def test_sections_of_an_unknown_model_and_none():
     assert Rope.from_config({"model_type": "qwen2_vl_text"} | none).frequencies == ra.frequencies(128, base=1e6)
 
 
-def test_the_length_of_a_scheme_is_that_of_the_sequence_or_the_trained_one():
+def test_a_scheme_uses_the_given_or_the_trained_length():
     grown = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (told,) = config.explain(grown)
     assert told.facts["length"] == (4096.0, "the trained length")
@@ -459,7 +459,7 @@ def test_the_length_of_a_scheme_is_that_of_the_sequence_or_the_trained_one():
     assert told.facts["length"] == (9000, "sequence_length")
 
 
-def test_layers_that_are_not_scaled_turn_as_many_features():
+def test_unscaled_layers_rotate_as_many_features():
     parameters = {"rope_type": "linear", "factor": 8.0, "partial_rotary_factor": 0.5}
     gemma = {"model_type": "gemma3_text", "head_dim": 128, "num_hidden_layers": 6, "rope_scaling": parameters}
     local, full = (Rope.from_config(gemma, layer_type=f"{kind}_attention") for kind in ("sliding", "full"))
@@ -468,7 +468,7 @@ def test_layers_that_are_not_scaled_turn_as_many_features():
 
 
 @pytest.mark.parametrize("stated", [{"attention_factor": 1.5}, {"short_mscale": 1.2, "long_mscale": 1.5}])
-def test_longrope_needs_its_factor_for_the_attention_factor_alone(stated):
+def test_longrope_needs_factor_only_for_the_attention_factor(stated):
     long = {key: value for key, value in LONG.items() if key != "max_position_embeddings"}
     long["rope_scaling"] = long["rope_scaling"] | stated
     assert Rope.from_config(long, sequence_length=9000).attention_factor == 1.5
@@ -479,7 +479,7 @@ def test_longrope_needs_its_factor_for_the_attention_factor_alone(stated):
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_forms_and_names(name):
+def test_all_forms_and_names_of_a_parameter_are_read(name):
     given_config, frequencies = SAME[name]
     rope = Rope.from_config(given_config)
     np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
@@ -510,7 +510,7 @@ OLDER = {
 
 
 @pytest.mark.parametrize("name", OLDER)
-def test_older_names(name):
+def test_older_names_are_read(name):
     frequencies, model = OLDER[name]
     assert Rope.from_config(model).frequencies == frequencies
     assert Rope.from_config(config.modernize(model)).frequencies == frequencies
@@ -526,7 +526,7 @@ BY_LAYER = {
 
 
 @pytest.mark.parametrize("key", BY_LAYER)
-def test_older_bases_of_a_kind_of_layer(key):
+def test_older_bases_by_layer_type_are_read(key):
     model_type, kind, assumed = BY_LAYER[key]
     model = {"model_type": model_type, "head_dim": 64}
     for stated, base in (({}, assumed), ({key: 777.0}, 777.0)):
@@ -535,7 +535,7 @@ def test_older_bases_of_a_kind_of_layer(key):
         assert config.modernize(model | stated)["rope_parameters"][kind]["rope_theta"] == base
 
 
-def test_older_scaling_is_for_the_layers_that_a_model_says():
+def test_older_scaling_applies_to_the_layers_that_the_model_names():
     linear = {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}
     for model_type, scaled in (
         ("gemma3_text", {"full_attention"}),
@@ -560,7 +560,7 @@ def test_the_pairing_follows_the_model(model_type):
     assert Rope.from_config({"model_type": model_type, "head_dim": 64}).pairing == PAIRINGS[model_type]
 
 
-def test_a_slice_at_the_end_of_the_head():
+def test_the_rotary_slice_can_be_at_the_end_of_the_head():
     deepseek = {"model_type": "deepseek_v4", "head_dim": 512}
     main = Rope.from_config(deepseek, layer_type="main")
     assert main == Rope(ra.frequencies(64), pairing="interleaved", start=448)
@@ -592,7 +592,7 @@ def test_an_unknown_model_needs_its_pairing():
     assert config.modernize(unknown | {"rope_theta": 1e6})["rope_parameters"]["rope_theta"] == 1e6
 
 
-def test_dict_path_folder_and_object(tmp_path):
+def test_a_config_can_be_a_dict_path_folder_or_object(tmp_path):
     class Config:
         def to_dict(self):
             return LLAMA
@@ -603,7 +603,7 @@ def test_dict_path_folder_and_object(tmp_path):
     assert [Rope.from_config(c) for c in (path, str(path), tmp_path, Config())] == [wanted] * 4
 
 
-def test_the_config_that_was_given_is_left_alone():
+def test_the_given_config_is_not_modified():
     nested = {"model_type": "llava", "text_config": LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}}}
     before = json.dumps(nested)
     Rope.from_config(nested)
@@ -624,7 +624,7 @@ GEMMA3 = {
 }
 
 
-def test_layers_that_differ_must_be_chosen():
+def test_a_layer_must_be_chosen_if_layers_differ():
     with pytest.raises(ValueError, match=r"layer_type must be given, .*: one of sliding_attention, full_attention"):
         Rope.from_config(GEMMA3)
     with pytest.raises(ValueError, match=r"layer_type must be one that the config has .* got 'full'"):
@@ -635,7 +635,7 @@ def test_layers_that_differ_must_be_chosen():
     assert config.layers(GEMMA3) == [*[sliding] * 5, full, *[sliding] * 2]
 
 
-def test_layers_by_parameters():
+def test_rope_parameters_by_layer_type_give_the_layers():
     by_type = {"full_attention": None, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
     types = ["sliding_attention", "full_attention"] * 2
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": by_type} | {
@@ -647,7 +647,7 @@ def test_layers_by_parameters():
     assert config.layers(beam) == [rope, None] * 2
 
 
-def test_head_dim_by_layer_type():
+def test_head_dim_can_differ_by_layer_type():
     parameters = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
@@ -663,7 +663,7 @@ GEMMA4 = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters"
 EIGHT = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4}
 
 
-def test_flat_parameters_where_heads_differ_by_kind():
+def test_flat_parameters_apply_to_all_layer_types_with_their_own_heads():
     with pytest.raises(
         ValueError, match="layer_type must be given, since layers differ: one of sliding_attention, full"
     ):
@@ -680,7 +680,7 @@ def test_flat_parameters_where_heads_differ_by_kind():
     ]
 
 
-def test_heads_of_single_layers():
+def test_single_layers_can_have_their_own_head_dim():
     wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
     for own in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
         model = EIGHT | {"per_layer_config": own}
@@ -694,7 +694,7 @@ def test_heads_of_single_layers():
     assert told.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
 
 
-def test_heads_of_single_layers_under_names_of_a_model():
+def test_single_layers_can_have_their_own_head_dim_under_model_names():
     zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
     for key in ("attention_head_dim", "head_dim"):
         told = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
@@ -704,7 +704,7 @@ def test_heads_of_single_layers_under_names_of_a_model():
         ]
 
 
-def test_heads_of_single_layers_by_kind():
+def test_single_layers_can_have_their_own_head_dim_by_layer_type():
     own = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
     model = EIGHT | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": own}
     wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
@@ -716,7 +716,7 @@ def test_heads_of_single_layers_by_kind():
     assert config.layers(model) == [narrow, wide, wide, wide]
 
 
-def test_sizes_of_single_layers_that_change_no_head():
+def test_sizes_of_single_layers_that_leave_head_dim_are_ignored():
     own = {"0": {"num_attention_heads": 4, "intermediate_size": 64}, "1": {"num_attention_heads": 6}, "2": {}}
     model = EIGHT | {"head_dim": 64, "per_layer_config": own}
     assert Rope.from_config(model) == Rope(ra.frequencies(64), pairing="half")
@@ -736,14 +736,14 @@ OF_SINGLE_LAYERS = {
 
 
 @pytest.mark.parametrize("name", OF_SINGLE_LAYERS)
-def test_what_single_layers_may_not_have(name):
+def test_wrong_per_layer_configs_are_refused(name):
     own, words = OF_SINGLE_LAYERS[name]
     for function in (Rope.from_config, config.layers, config.explain):
         with pytest.raises((TypeError, ValueError), match=words):
             function(EIGHT | {"per_layer_config": own})
 
 
-def test_single_layers_of_an_unknown_number():
+def test_per_layer_configs_need_the_number_of_layers():
     own = {"0": {"head_dim": 32}}
     with pytest.raises(ValueError, match="num_hidden_layers must be given with per_layer_config"):
         Rope.from_config(LLAMA | {"per_layer_config": own})
@@ -840,7 +840,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_that_hold_still(name):
+def test_layers_without_rotary_are_found(name):
     model, turning = LAYERS[name]
     assert [int(rope is not None) for rope in config.layers(model)] == turning
 
@@ -853,7 +853,7 @@ def tuples(value):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_tuples_are_lists(name):
+def test_tuples_are_read_like_lists(name):
     model, _ = LAYERS[name]
     frozen = tuples(model)
     assert config.layers(frozen) == config.layers(model)
@@ -925,27 +925,27 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("name", IGNORED)
-def test_lists_and_periods_are_not_ignored(name):
+def test_lists_and_periods_of_unknown_meaning_are_refused(name):
     model, words = IGNORED[name]
     for function in (Rope.from_config, config.layers, config.explain):
         with pytest.raises((TypeError, ValueError), match=words):
             function(model)
 
 
-def test_what_is_not_read_may_be_of_any_kind():
+def test_unused_keys_can_have_any_value():
     listed = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
     exaone = {"model_type": "exaone4", "head_dim": 64, "sliding_window": None, "sliding_window_pattern": 0} | listed
     assert all(config.layers(exaone))
     assert Rope.from_config(LLAMA | {"cross_attention_layers": "none", "mlp_layer_types": 3}) == Rope(F, pairing="half")
 
 
-def test_layers_that_hold_still_by_type():
+def test_layer_types_without_rotary_are_found():
     cohere = {"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}
     assert no_rotary(cohere, layer_type="full_attention")
     assert Rope.from_config(cohere, layer_type="sliding_attention") == Rope.from_config(cohere)
 
 
-def test_layers_of_older_files():
+def test_layers_of_older_configs_are_read():
     windows = {"model_type": "ultrabert", "head_dim": 64, "num_hidden_layers": 4, "attention_windows": [128, 128, 0, 0]}
     sliding, full = (Rope(ra.frequencies(64, base=base), pairing="half") for base in (1e4, 2_560_000.0))
     assert config.layers(windows) == [sliding, sliding, full, full]
@@ -960,7 +960,7 @@ def test_layers_of_older_files():
 
 
 @pytest.mark.parametrize("parts", [{}, {"first_k_dense_replace": 3}, {"mlp_layer_types": ["dense", *["sparse"] * 8]}])
-def test_layers_of_cohere2_moe_as_transformers_has_them(parts):
+def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
     pytest.importorskip("torch", reason="the models run on torch")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     if not hasattr(transformers, "Cohere2MoeConfig"):
@@ -974,7 +974,7 @@ def test_layers_of_cohere2_moe_as_transformers_has_them(parts):
     assert [rope is not None for rope in ours] == turning
 
 
-def test_a_base_for_each_layer():
+def test_each_layer_can_have_its_own_base():
     granite = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 2, "layer_rope_theta": [1e4, 1e6]}
     assert config.layers(granite) == [Rope(ra.frequencies(64, base=b), pairing="half") for b in (1e4, 1e6)]
     step = {
@@ -990,7 +990,7 @@ def test_a_base_for_each_layer():
     assert Rope.from_config(step, layer_type="full_attention") == full
 
 
-def test_layers_that_differ_one_by_one_are_told_one_by_one():
+def test_layers_that_differ_one_by_one_are_reported_one_by_one():
     granite = {
         "model_type": "granite_swa",
         "head_dim": 64,
@@ -1033,7 +1033,7 @@ HALF_LISTED = {
 
 
 @pytest.mark.parametrize("name", HALF_LISTED)
-def test_types_are_one_for_each_layer(name):
+def test_layer_types_of_another_length_are_refused(name):
     for function in (config.layers, config.explain):
         with pytest.raises(ValueError, match=r"must have [48] entries, one for each layer; got [126]"):
             function(HALF_LISTED[name])
@@ -1041,7 +1041,7 @@ def test_types_are_one_for_each_layer(name):
         Rope.from_config(HALF_LISTED[name], layer_type="full_attention")
 
 
-def test_types_of_layers_that_predict_further_tokens():
+def test_layer_types_of_multi_token_prediction_are_accepted():
     types = ["full_attention", "sliding_attention", "sliding_attention"]
     step = {"model_type": "step3p5", "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": types}
     assert [one.layers for one in config.explain(step)] == [(1,), (0,)]
@@ -1061,7 +1061,7 @@ def test_types_of_layers_that_predict_further_tokens():
     ],
     ids=str,
 )
-def test_numbers_that_no_rotation_needs_stop_no_reading(odd):
+def test_unneeded_wrong_numbers_do_not_prevent_reading(odd):
     (told,) = config.explain(LLAMA | odd)
     assert told.rope == Rope.from_config(LLAMA | odd) == Rope(F, pairing="half")
     assert told.layers is None
@@ -1069,7 +1069,7 @@ def test_numbers_that_no_rotation_needs_stop_no_reading(odd):
     assert lengths == ({} if "max_position_embeddings" in odd else {"trained_length": 4096.0})
 
 
-def test_a_number_of_layers_that_is_none_where_layers_are_asked_for():
+def test_a_wrong_number_of_layers_is_refused_if_layers_are_asked_for():
     gemma = GEMMA3 | {"num_hidden_layers": "x"}
     for ask in (lambda: Rope.from_config(gemma, layer_type="full_attention"), lambda: config.explain(gemma)):
         with pytest.raises(TypeError, match="num_hidden_layers must be an integer; got str 'x'"):
@@ -1078,7 +1078,7 @@ def test_a_number_of_layers_that_is_none_where_layers_are_asked_for():
         config.layers(LLAMA | {"num_hidden_layers": "x"})
 
 
-def test_scaling_for_some_layers():
+def test_scaling_can_apply_to_some_layers():
     molmo = {
         "model_type": "molmo2_text",
         "head_dim": 64,
@@ -1130,7 +1130,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_several_axes(name):
+def test_positions_of_several_axes_are_read(name):
     model, rows = SEVERAL[name]
     rope = Rope.from_config(model)
     assert rope.frequencies == rows(ra.frequencies(128, base=1e6))
@@ -1140,7 +1140,7 @@ def test_several_axes(name):
     np.testing.assert_allclose(table, plain.table(p, dtype=np.float64), atol=1e-9)
 
 
-def test_sections_that_its_class_assumes_and_that_do_not_fit():
+def test_default_sections_that_do_not_fit_are_ignored():
     (told,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
     assert told.rope == Rope(F, pairing="interleaved")
     assert told.facts["axes"].value == 1
@@ -1172,18 +1172,18 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_the_length_chooses(name):
+def test_the_length_chooses_the_frequencies(name):
     model, frequencies = LENGTHS[name]
     for length in (100, 4096, 4097, 20_000):
         assert Rope.from_config(model, sequence_length=length).frequencies == frequencies(length)
     assert Rope.from_config(model).frequencies == frequencies(4096)
 
 
-def test_a_length_changes_nothing_elsewhere():
+def test_a_length_does_not_change_default_rope():
     assert Rope.from_config(LLAMA, sequence_length=10**9) == Rope.from_config(LLAMA)
 
 
-def test_two_mscales_by_length():
+def test_two_mscales_are_chosen_by_length():
     both = LONG | {
         "model_type": "phimoe",
         "rope_scaling": LONG["rope_scaling"] | {"short_mscale": 1.1, "long_mscale": 1.3},
@@ -1198,7 +1198,7 @@ def test_two_mscales_by_length():
     assert Rope.from_config(lone).attention_factor == 1.1
 
 
-def test_keys_turned_at_one_length_serve_another(rng):
+def test_cached_keys_can_be_rotated_again_for_another_length(rng):
     short, long = (Rope.from_config(LONG, sequence_length=n) for n in (4096, 5000))
     k = rng.standard_normal((1, 2, 8, 128))
     positions = np.arange(4090, 4098)
@@ -1244,7 +1244,7 @@ def parameters(kind, rng, pairs):
 
 
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
-def test_random_parameters_as_transformers_reads_them(kind):
+def test_random_parameters_are_read_as_by_transformers(kind):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -1396,7 +1396,7 @@ GGUF = {
 
 
 @pytest.mark.parametrize("name", GGUF)
-def test_gguf(name):
+def test_gguf_metadata_is_read(name):
     metadata, pairing, frequencies, factor = GGUF[name]
     rope = Rope.from_config(metadata)
     assert rope.pairing == pairing
@@ -1404,7 +1404,7 @@ def test_gguf(name):
     assert rope.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
-def test_layers_of_gguf():
+def test_layers_of_gguf_are_read():
     gemma = gguf("gemma3", rope__freq_base=1e6, rope__scaling__type="linear", rope__scaling__factor=8.0)
     sliding = Rope(ra.frequencies(128), pairing="half")
     full = Rope(scaling.linear(ra.frequencies(128, base=1e6), 8.0), pairing="half")
@@ -1417,7 +1417,7 @@ def test_layers_of_gguf():
     assert config.layers(gguf("granitehybrid", rope__scaling__finetuned=False)) == [None] * 4
 
 
-def test_gguf_names_its_own_keys():
+def test_errors_of_gguf_name_its_keys():
     (told,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
     assert told.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
     assert told.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
@@ -1428,7 +1428,7 @@ def test_gguf_names_its_own_keys():
 # --- what is said of it -------------------------------------------------------------------------------------
 
 
-def test_each_value_says_where_it_comes_from():
+def test_each_value_has_its_source():
     neox = {
         "model_type": "gpt_neox",
         "hidden_size": 6144,
@@ -1602,20 +1602,20 @@ SAID = {
 }
 
 
-def test_sections_that_a_class_assumes_are_for_heads_of_its_width():
+def test_default_sections_apply_only_to_the_default_head_dim():
     for width, axes in ((128, 3), (64, 1)):
         (told,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
         assert told.facts["axes"].value == axes
 
 
-def test_layers_that_differ_must_be_listed():
+def test_layer_types_are_required_if_layers_differ():
     kinds = {kind: {"rope_type": "default"} for kind in ("full", "sliding")}
     with pytest.raises(ValueError, match="layer_types must be given, since layers differ"):
         config.layers({"model_type": "llama", "rope_parameters": kinds, "head_dim": 64, "num_hidden_layers": 2})
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_lengths_are_called_what_the_config_says_of_them(name):
+def test_lengths_are_reported_by_their_meaning(name):
     model, want = SAID[name]
     for told in config.explain(model):
         found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
@@ -1634,7 +1634,7 @@ def test_layers_of_two_schemes_have_their_own_lengths():
     assert [told.facts["trained_length"].value for told in config.explain(model)] == [1024, 1024]
 
 
-def test_lengths_come_with_their_sources():
+def test_lengths_have_their_sources():
     for told in config.explain(gemma(YARN, length=None)):
         path = "rope_parameters.full_attention"
         assert told.facts["trained_length"] == (1024, f"{path}.original_max_position_embeddings")
@@ -1647,7 +1647,7 @@ def test_lengths_come_with_their_sources():
     assert told.facts["trained_length"] == (8192, "rope_parameters.max_position_embeddings")
 
 
-def test_a_text_part_goes_by_the_name_of_the_whole():
+def test_a_text_part_is_named_after_the_whole_model():
     for model, name in (
         ({"model_type": "qwen2_vl", "head_dim": 128, "rope_scaling": QWEN_VL["rope_scaling"]}, "qwen2_vl_text"),
         ({"model_type": "llava", "text_config": {"head_dim": 128}}, "llama"),
@@ -1658,7 +1658,7 @@ def test_a_text_part_goes_by_the_name_of_the_whole():
         assert told.facts["pairing"] == ("half", f"{source} {name}")
 
 
-def test_it_says_what_is_outside_the_rotation_and_what_is_off():
+def test_explain_reports_temperature_and_disabled_rotary():
     (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
     assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
     esm = {"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16}
@@ -1674,13 +1674,13 @@ def test_it_says_what_is_outside_the_rotation_and_what_is_off():
     )
 
 
-def test_explain_tells_of_all_kinds_of_layers_or_of_one():
+def test_explain_describes_all_layer_types_or_one():
     assert [one.layer_type for one in config.explain(GEMMA3)] == ["sliding_attention", "full_attention"]
     (one,) = config.explain(GEMMA3, layer_type="full_attention")
     assert one.facts["rope_theta"] == (1e6, "rope_theta")
 
 
-def test_wavelengths_and_drift():
+def test_wavelengths_and_drift_are_reported():
     rope = Rope(scaling.proportional(ra.frequencies(8), 0.5), pairing="half")
     assert config.wavelengths(rope) == pytest.approx((2 * math.pi, 20 * math.pi, math.inf, math.inf))
     still = Rope((0.0,) * 4, pairing="half", attention_factor=2.0)
@@ -1692,7 +1692,7 @@ def test_wavelengths_and_drift():
         config.drift(rope, a, 1.0)
 
 
-def test_todays_form():
+def test_modernize_returns_rope_parameters():
     phi = {
         "model_type": "phi3",
         "hidden_size": 128,
@@ -1728,7 +1728,7 @@ def test_todays_form():
 
 
 @given(st.integers(1, 256), st.integers(1, 256))
-def test_todays_form_keeps_any_rotary_dim(pairs, more):
+def test_modernize_keeps_any_rotary_dim(pairs, more):
     old = {"model_type": "gptj", "head_dim": 2 * (pairs + more), "rotary_dim": 2 * pairs}
     assert Rope.from_config(config.modernize(old)) == Rope.from_config(old)
 
@@ -1750,7 +1750,7 @@ VARIED = [
 ]
 
 
-def reads_the_same_today(model):
+def modern_form_agrees(model):
     """Whether a config can be read; if so, its form of today must be read alike, and be its own."""
     try:
         kinds = [one.layer_type for one in config.explain(model)]
@@ -1763,7 +1763,7 @@ def reads_the_same_today(model):
     return True
 
 
-def test_a_share_in_todays_form():
+def test_modernize_writes_a_partial_rotary_factor_only_if_needed():
     mla = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
     assert config.modernize(mla)["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
     minimax = {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 128}
@@ -1779,14 +1779,14 @@ def in_a_part(model):
 
 
 @pytest.mark.parametrize("varied", VARIED, ids=str)
-def test_todays_form_of_all_models(varied):
+def test_modernize_keeps_the_rotation_of_all_models(varied):
     sizes = {"hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 4096}
     models = [model["config"] for model in PUBLISHED if "model_type" in model["config"]]
     models += [sizes | {"model_type": name} for name in (*ROTARY_MODELS, "bert")]
     own = {key for key in ("rotary_dim", "qk_rope_head_dim") if varied.get(key)}  # which not all models read
     models = [model for model in models if own <= read_by(MODELS[model["model_type"]])]
     forms = [form for model in models for form in (model | varied, in_a_part(model | varied))]
-    assert sum(map(reads_the_same_today, forms)) > len(models) > 0
+    assert sum(map(modern_form_agrees, forms)) > len(models) > 0
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
@@ -2104,7 +2104,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_one_sentence(name):
+def test_wrong_configs_are_refused_in_one_sentence(name):
     model, words = BAD[name]
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         Rope.from_config(model)
@@ -2112,13 +2112,13 @@ def test_one_sentence(name):
     assert len(str(caught.value)) < 400
 
 
-def test_flat_parameters_of_a_model_whose_layers_differ():
+def test_flat_parameters_are_refused_if_layers_must_differ():
     flat = GEMMA3 | {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}}
     with pytest.raises(ValueError, match="rope_parameters must be by kind of layer for gemma3_text: sliding_attention"):
         Rope.from_config(flat, layer_type="full_attention")
 
 
-def test_what_cannot_be_written_in_todays_form():
+def test_modernize_refuses_what_rope_parameters_cannot_express():
     with pytest.raises(ValueError, match="config must be that of transformers; got the metadata of a GGUF file"):
         config.modernize(gguf("llama"))
     off = {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": None}
@@ -2127,7 +2127,7 @@ def test_what_cannot_be_written_in_todays_form():
     assert no_rotary(off) and no_rotary(today)
 
 
-def test_axes_that_are_refused():
+def test_wrong_arguments_of_axes_and_drift_are_refused():
     for call, kind, words in (
         (lambda: ra.axes.alternating(F, 65), ValueError, "axes must be from 1 to the number of pairs, 64; got 65"),
         (lambda: ra.axes.alternating(F, 2.0), TypeError, "axes must be an integer"),
@@ -2139,7 +2139,7 @@ def test_axes_that_are_refused():
             call()
 
 
-def test_a_layer_type_without_an_entry():
+def test_a_layer_type_without_parameters_is_refused():
     laguna = {
         "model_type": "laguna",
         "num_hidden_layers": 2,
@@ -2152,7 +2152,7 @@ def test_a_layer_type_without_an_entry():
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, True, "4096", 2**60])
-def test_lengths_that_are_none(length):
+def test_wrong_lengths_are_refused(length):
     with pytest.raises((TypeError, ValueError), match="sequence_length must be"):
         Rope.from_config(LONG, sequence_length=length)
 
@@ -2168,7 +2168,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_that_are_no_config(name, tmp_path):
+def test_files_that_are_not_configs_are_refused(name, tmp_path):
     content, words = FILES[name]
     path = tmp_path / "config.json"
     path.write_bytes(content)
@@ -2185,7 +2185,7 @@ def test_a_file_of_100_megabytes_is_not_read(tmp_path):
         Rope.from_config(path)
 
 
-def test_what_is_not_one_of_each_layer():
+def test_wrong_lists_of_layers_are_refused():
     with pytest.raises(TypeError, match="layer_types must be a list of names; got str 'full'"):
         config.layers(LLAMA | {"num_hidden_layers": 2, "layer_types": "full"})
     two = {"model_type": "granite_swa", "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
@@ -2193,7 +2193,7 @@ def test_what_is_not_one_of_each_layer():
         config.layers(LLAMA | two | {"layer_rope_theta": [1e4]})
 
 
-def test_absurd_numbers_of_layers():
+def test_absurd_numbers_of_layers_are_refused():
     with pytest.raises(ValueError, match=r"num_hidden_layers must be from 1 to 1024; got 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
@@ -2221,13 +2221,13 @@ JSON = st.recursive(
 )
 
 
-def only_ever_a_rope(model, **options):
+def reads_or_refuses(model, **options):
     """Read a config, which must give a Rope or one of two errors with one sentence."""
-    rope = one_of_two_errors(Rope.from_config, model, **options)
+    rope = call_or_refusal(Rope.from_config, model, **options)
     assert rope is None or isinstance(rope, Rope)  # None after an error
 
 
-def one_of_two_errors(function, model, **options):
+def call_or_refusal(function, model, **options):
     """Call a function that may refuse a config, in one sentence."""
     refused = None
     try:
@@ -2240,12 +2240,12 @@ def one_of_two_errors(function, model, **options):
 
 
 @given(JSON)
-def test_any_json(model):
-    only_ever_a_rope(model)
+def test_any_json_is_read_or_refused_in_one_sentence(model):
+    reads_or_refuses(model)
 
 
 @given(st.sampled_from(PUBLISHED), st.data())
-def test_published_models_gone_wrong(published, data):
+def test_corrupted_published_configs_are_read_or_refused_in_one_sentence(published, data):
     model = json.loads(json.dumps(published["config"]))
     place = model
     while True:
@@ -2255,16 +2255,16 @@ def test_published_models_gone_wrong(published, data):
         place = place[key]
     place[key] = data.draw(JSON)
     layer_type = data.draw(st.none() | st.sampled_from(["full_attention", "sliding_attention"]))
-    only_ever_a_rope(model, layer_type=layer_type)
+    reads_or_refuses(model, layer_type=layer_type)
     for function in (config.layers, config.explain, config.modernize):
-        one_of_two_errors(function, model)
+        call_or_refusal(function, model)
 
 
 FACTS = tomllib.loads(Path(_models.__file__).with_name("models.toml").read_text(encoding="utf-8"))
 ENTRIES = [*FACTS["model"], *FACTS["other"]]
 
 
-def test_a_model_stands_once():
+def test_each_model_has_one_entry():
     """Each in one entry, which holds all that is known of it; entries of which all the same is known are one."""
     names = [name for entry in ENTRIES for name in entry["names"].split()]
     assert len(names) == len(set(names)) and set(names) == _models.ALL.keys()
@@ -2286,12 +2286,12 @@ def test_a_model_stands_once():
     ],
     ids=lambda entry: next(iter(entry)),
 )
-def test_a_key_that_is_no_field_is_refused(entry):
+def test_an_unknown_field_of_an_entry_is_refused(entry):
     with pytest.raises(TypeError, match="unexpected keyword argument 'unheard_of'"):
         _models._models([{"names": "a b", **entry}])
 
 
-def test_every_rule_is_used_and_no_default_is_written():
+def test_every_rule_is_used_and_no_entry_repeats_a_default():
     def named(rule, usual=""):
         return rule if isinstance(rule, str) else rule.get("rule", usual)
 
@@ -2311,7 +2311,7 @@ def test_names_that_entries_refer_to_are_known():
         assert "*" not in f"{model.text}{model.parts}"
 
 
-def test_models_without_rotary():
+def test_models_without_rotary_are_refused():
     for model_type in ("gpt2", "bloom", "t5", "mamba", "nemotron_h"):
         model = {"model_type": model_type, "num_hidden_layers": 2}
         assert no_rotary(model)
@@ -2320,7 +2320,7 @@ def test_models_without_rotary():
     assert no_rotary({"model_type": "nemotron_h", "rope_theta": 1e4})
 
 
-def test_layer_types_of_models_without_rotary():
+def test_wrong_layer_types_of_models_without_rotary_are_refused():
     bert, falcon = {"model_type": "bert"}, {"model_type": "falcon", "alibi": True}
     jamba = {"model_type": "jamba", "num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]}
     for function in (Rope.from_config, config.explain):
@@ -2332,7 +2332,7 @@ def test_layer_types_of_models_without_rotary():
     assert no_rotary(jamba, layer_type="attention")
 
 
-def test_rotary_that_is_switched_off():
+def test_disabled_rotary_is_refused():
     falcon = {"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 1}
     assert (
         Rope.from_config(falcon | {"alibi": False})
@@ -2345,7 +2345,7 @@ def test_rotary_that_is_switched_off():
     assert no_rotary(granite | {"position_embedding_type": "nope"})
 
 
-def test_layers_of_olmo3_in_gguf():
+def test_olmo3_in_gguf_has_scaled_and_unscaled_layers():
     plain = ra.frequencies(128, base=5e5)
     olmo = gguf("olmo2", rope__freq_base=5e5, rope__scaling__factor=8.0, attention__sliding_window=4096, **YARN_KEYS)
     scaled = scaling.yarn(plain, 8.0, base=5e5, original_length=32_768)
@@ -2353,7 +2353,7 @@ def test_layers_of_olmo3_in_gguf():
     assert config.layers(olmo) == [*[Rope(plain, pairing="half")] * 3, full]
 
 
-def test_layers_of_a_part_that_leaves_out_their_number():
+def test_a_part_without_a_number_of_layers_has_the_default():
     assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
 
 
@@ -2378,11 +2378,11 @@ def test_a_model_of_no_layers_is_refused():
         config.layers(LLAMA | {"num_hidden_layers": 0})
 
 
-def test_the_widest_head_is_read():
+def test_the_largest_head_dim_is_read():
     assert len(Rope.from_config({"model_type": "llama", "head_dim": 4096}).frequencies) == 2048
 
 
-def test_a_model_of_one_layer_has_one():
+def test_a_model_with_one_layer_is_read():
     assert config.layers(LLAMA | {"num_hidden_layers": 1}) == [Rope.from_config(LLAMA)]
 
 
@@ -2391,17 +2391,17 @@ def test_a_model_of_one_layer_has_one():
 LLAMA_BY_NAME = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 1e4}
 
 
-def test_a_sequence_of_one_token_is_one():
+def test_a_length_of_one_token_is_accepted():
     assert ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=1) is not None
     with pytest.raises(ValueError, match=r"sequence_length must be from 1 to .* got 0"):
         ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=0)
 
 
-def test_layers_without_sizes_of_their_own():
+def test_layers_without_their_own_sizes_are_read():
     assert len(ra.config.layers(LLAMA_BY_NAME | {"per_layer_config": {}})) == 2
 
 
-def test_where_both_names_are_given_todays_is_the_source():
+def test_the_current_name_is_the_source_if_both_are_given():
     scheme = {"rope_type": "linear", "factor": 2.0}
     (told,) = ra.config.explain(LLAMA_BY_NAME | {"rope_scaling": scheme, "rope_parameters": scheme})
     assert told.facts["factor"].source == "rope_parameters.factor"

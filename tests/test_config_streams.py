@@ -155,7 +155,7 @@ def check(name, case, *, time_advances=True, **options):
 
 @pytest.mark.parametrize("name", VISUAL)
 @pytest.mark.parametrize("seed", range(4))
-def test_transformers_numbers_tokens_so(name, seed):
+def test_positions_from_token_ids_equal_those_of_transformers(name, seed):
     case = batch(name, seed, ("left", "right")[seed % 2])
     # A fault of transformers from 5.3 on: text stands behind the rows and columns of a video, before its last frames.
     check(name, case, time_advances=False)
@@ -166,13 +166,13 @@ def test_transformers_numbers_tokens_so(name, seed):
 @pytest.mark.parametrize("with_audio", [False, True])
 @pytest.mark.parametrize("name", OMNI)
 @pytest.mark.parametrize("seed", range(8))
-def test_transformers_numbers_omni_tokens_so(name, seed, with_audio):
+def test_positions_of_omni_tokens_equal_those_of_transformers(name, seed, with_audio):
     case = batch(name, seed, ("left", "right")[seed % 2], with_audio=with_audio)
     check(name, case, use_audio_in_video=with_audio)
 
 
 @pytest.mark.parametrize("name", OMNI)
-def test_what_follows_a_wide_video_stands_behind_its_short_audio(name):
+def test_text_after_a_wide_video_follows_its_short_audio(name):
     ids = [[1, START, AUDIO_START, *[VIDEO] * 5, *[AUDIO] * 2, END, END, 1]]
     check(name, (ids, None, [[1] * len(ids[0])], [(2, (1, 2, 10, 1.0))], [2]), use_audio_in_video=True)
 
@@ -180,7 +180,7 @@ def test_what_follows_a_wide_video_stands_behind_its_short_audio(name):
 # --- by hand ------------------------------------------------------------------------------------------------
 
 
-def test_text_stands_behind_all_frames_of_a_video():
+def test_text_follows_all_frames_of_a_video():
     ids = [[1, *[VIDEO] * 4, 2]]
     p = stream(config("qwen2_vl"), ids, [(4, 2, 2)], like=LIKE)
     assert p[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
@@ -188,14 +188,14 @@ def test_text_stands_behind_all_frames_of_a_video():
     assert late[0, :, 0].tolist() == [0, 1, 2, 3, 4, 2]
 
 
-def test_neighbours_without_text_between_are_told_apart_by_their_grids():
+def test_adjacent_images_are_separated_by_their_grids():
     # transformers takes them for one image, and raises.
     p = stream(config("qwen2_vl"), [[IMAGE] * 3], [(1, 2, 2), (1, 2, 4)], like=LIKE)
     assert p[0].tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 2]]
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_text_alone_is_counted(name):
+def test_text_without_images_is_counted(name):
     keys = {**config(name), **OMNI_IDS}
     keys |= {"video_start_token_id": 107, "video_end_token_id": 108}
     p = stream(keys, [[1, 2, 3], [4, 5, 6]], [], like=LIKE, mask=[[0, 1, 1], [1, 0, 1]])
@@ -205,7 +205,7 @@ def test_text_alone_is_counted(name):
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni_moe"])
-def test_the_thinker_of_a_whole_config_is_read(name):
+def test_the_thinker_of_an_omni_config_is_read(name):
     older = {key.replace("_id", "_index"): value for key, value in {**IDS, **OMNI_IDS}.items() if "start" not in key}
     starts = {"vision_start_token_id": START, "audio_start_token_id": AUDIO_START, "position_id_per_seconds": 25}
     keys = {"model_type": name, "thinker_config": {**older, **starts, "vision_config": VISION}}
@@ -214,7 +214,7 @@ def test_the_thinker_of_a_whole_config_is_read(name):
 
 
 @one_jax
-def test_any_library_is_numbered(lib):
+def test_token_ids_of_any_library_are_accepted(lib):
     ids, grids = np.array([[1, *[IMAGE] * 2, 2]]), np.array([(1, 2, 4)])
     like = lib(LIKE, "float32")
     p = stream(config("qwen3_vl"), ids, grids, like=like, mask=np.array([[True, True, True, True]]))
@@ -254,7 +254,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_wrong_streams_are_named(case):
+def test_errors_name_the_wrong_stream(case):
     changed, given, error, message = ERRORS[case]
     options = {"token_ids": [[1, IMAGE, IMAGE, 2]], "grids": [(1, 2, 4)], **given}
     with pytest.raises(error, match=message) as caught:
@@ -273,11 +273,11 @@ def test_wrong_streams_are_named(case):
         ("qwen3_omni_moe_thinker", [START, AUDIO_START, VIDEO, AUDIO, VIDEO], [(1, 2, 2, 1.0)] * 2, "grids must have"),
     ],
 )
-def test_wrong_videos_are_named(name, ids, grids, message):
+def test_errors_name_the_wrong_video(name, ids, grids, message):
     with pytest.raises(ValueError, match=message):
         stream(config(name), [ids], grids, like=LIKE)
 
 
-def test_time_always_advances_in_omni_models():
+def test_omni_models_refuse_time_advances_false():
     with pytest.raises(ValueError, match="time_advances must be True for an Omni model"):
         stream(config(OMNI[0]), [[1]], [], like=LIKE, time_advances=False)

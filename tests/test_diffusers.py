@@ -622,7 +622,7 @@ def compare(monkeypatch, name, keys, shape, rng):
 
 
 @pytest.mark.parametrize("name", ours.CLASSES)
-def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
+def test_random_configs_rotate_like_the_class(monkeypatch, name):
     rng = random.Random(name)
     for _ in range(3):
         keys = drawn(name, rng)
@@ -635,7 +635,7 @@ def test_agrees_with_the_class_on_random_configs(monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", ours.CLASSES)
-def test_agrees_with_the_class_on_its_defaults(monkeypatch, name):
+def test_default_configs_rotate_like_the_class(monkeypatch, name):
     keys = needed(name, 96, random.Random(name), {})
     if name == KANDINSKY_5:
         keys["scale_factor"] = [1.0, 3.16, 3.16]
@@ -664,7 +664,7 @@ SIX = {**OF_KANDINSKY, "axes_dims_a": [4, 12, 8], "model_dim_a": 48, "audio_freq
 
 @pytest.mark.parametrize("full", FURTHER)
 @pytest.mark.parametrize("changes", [{}, {"rope_type": "split", "rope_theta": 100.0, "axes_dims_a": None}])
-def test_further_rotations_are_those_of_the_class(monkeypatch, full, changes):
+def test_further_rotations_equal_those_of_the_class(monkeypatch, full, changes):
     (name, of), (rotary, places) = full.split("."), FURTHER[full]
     keys = SIX if "6" in name else OF_KANDINSKY if "Kandinsky" in name else OF_LTX
     keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
@@ -693,7 +693,7 @@ def test_further_rotations_are_those_of_the_class(monkeypatch, full, changes):
         assert float((x - wanted).abs().max()) > 10 * tolerance
 
 
-def test_further_rotations_that_do_not_fit():
+def test_further_rotations_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="audio_cross_attention_dim must agree with audio_num_attention_heads · audio"):
         ours.recipe(Config(LTX2, **OF_LTX | {"audio_cross_attention_dim": 48}), of="cross")
     with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
@@ -701,7 +701,7 @@ def test_further_rotations_that_do_not_fit():
 
 
 @pytest.mark.parametrize("full", ours.PARTS)
-def test_keys_of_further_rotations_are_those_of_the_constructor(full):
+def test_keys_of_further_rotations_are_constructor_arguments(full):
     row, theirs = ours.PARTS[full], defaults(full.split(".")[0])
     for setting in ours.settings(row):
         assert setting.default == theirs[setting.key]
@@ -713,7 +713,7 @@ CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped",
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
 @pytest.mark.parametrize("name", CROPPED)
-def test_a_grid_is_fitted_as_the_class_fits_it(monkeypatch, name, shape):
+def test_a_grid_is_resized_like_that_of_the_class(monkeypatch, name, shape):
     rng = random.Random(str(shape))
     keys = drawn(name, rng)
     frames = 1 if len(ours.recipe(Config(name, **keys)).frequencies) == 2 else 3
@@ -721,7 +721,7 @@ def test_a_grid_is_fitted_as_the_class_fits_it(monkeypatch, name, shape):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 11), (2, 30, 45)])
-def test_cogvideox_1_5_cuts_the_base_grid(monkeypatch, shape):
+def test_cogvideox_1_5_crops_the_base_grid(monkeypatch, shape):
     keys = drawn("CogVideoXTransformer3DModel", random.Random(1)) | {"patch_size_t": 2}
     compare(monkeypatch, "CogVideoXTransformer3DModel", keys, shape, random.Random(2))
     with pytest.raises(ValueError, match=r"at most 30 rows and 45 columns; got \(31, 45\)"):
@@ -729,7 +729,7 @@ def test_cogvideox_1_5_cuts_the_base_grid(monkeypatch, shape):
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
-def test_chronoedit_skips_between_two_frames(monkeypatch, frames):
+def test_chronoedit_skips_positions_between_two_frames(monkeypatch, frames):
     keys = {"attention_head_dim": 32, "rope_temporal_skip_len": 8}
     with pytest.raises(ValueError, match=r"transformer|ChronoEdit"):
         ours.recipe(Config("ChronoEditTransformer3DModel", attention_head_dim=64))
@@ -749,7 +749,7 @@ def test_chronoedit_skips_between_two_frames(monkeypatch, frames):
         ("AllegroTransformer3DModel", "allegro.pipeline_allegro.AllegroPipeline"),
     ],
 )
-def test_a_grid_is_that_of_the_pipeline(name, pipeline):
+def test_a_grid_equals_that_of_the_pipeline(name, pipeline):
     module, kind = pipeline.rsplit(".", 1)
     kind = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), kind)
     if name == "Flux2Transformer2DModel":
@@ -791,7 +791,7 @@ def test_every_class_is_known():
     assert set(CASES) == set(ours.CLASSES)
 
 
-def test_each_entry_of_the_file_is_read_and_says_something_new():
+def test_each_entry_of_the_file_is_read_and_differs_from_its_parent():
     table = tomllib.loads(Path(ours.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
     names = [name for entry in table["class"] for name in entry["names"].split()]
     names += [*table["refused"], *table["unrotated"]["names"].split()]
@@ -803,7 +803,7 @@ def test_each_entry_of_the_file_is_read_and_says_something_new():
         assert not [field for field in entry.keys() & old.keys() if getattr(row, field) == old[field]], entry["names"]
 
 
-def test_each_rule_is_used_and_each_that_is_named_is_there():
+def test_each_rule_is_used_and_each_named_rule_exists():
     rows = [*ours.CLASSES.values(), *ours.PARTS.values()]
     axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
     assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
@@ -812,14 +812,14 @@ def test_each_rule_is_used_and_each_that_is_named_is_there():
 
 
 @pytest.mark.parametrize("name", sorted(ours.UNROTATED))
-def test_the_file_of_a_class_without_rotary_has_none(name):
+def test_the_source_of_a_class_without_rotary_has_no_rotary(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
     with pytest.raises(ValueError, match=f"got '{name}'; it has no rotary"):
         ours.recipe(Config(name))
 
 
 @pytest.mark.parametrize("name", ours.CLASSES)
-def test_keys_and_defaults_are_those_of_the_constructor(name):
+def test_keys_and_defaults_equal_those_of_the_constructor(name):
     row, theirs = ours.CLASSES[name], defaults(name)
     for setting in ours.settings(row):
         absent = name == KANDINSKY_5 and setting.key == "scale_factor"  # an argument of its forward
@@ -848,7 +848,7 @@ def test_the_pairing_is_in_the_code_of_the_class(name):
 
 
 @pytest.mark.parametrize("name", ours.REFUSED)
-def test_refuses_by_name(name):
+def test_classes_without_a_recipe_are_refused_by_name(name):
     message = re.escape(f"; got '{name}'; {ours.REFUSED[name]}")
     for call in (ours.recipe, lambda part: ours.grid(part, (2, 2))):
         with pytest.raises(ValueError, match=f"transformer._class_name must be a class .*{message}$"):
@@ -952,7 +952,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "keys", "error", "message"), WRONG, ids=lambda value: str(value)[:40])
-def test_refuses_what_the_class_cannot_mean(name, keys, error, message):
+def test_configs_that_the_class_cannot_use_are_refused(name, keys, error, message):
     with pytest.raises(error, match=re.escape(message)):
         ours.recipe(Config(name, **keys))
 
@@ -961,7 +961,7 @@ def test_refuses_what_the_class_cannot_mean(name, keys, error, message):
     ("shape", "error"),
     [((1,), ValueError), ((0, 2), ValueError), ((2.0, 2), TypeError), (5, TypeError), ((2**12, 2**12), ValueError)],
 )
-def test_refuses_what_is_no_grid(shape, error):
+def test_wrong_grids_are_refused(shape, error):
     with pytest.raises(error, match="shape must be"):
         ours.grid(Config(FLUX), shape)
 
@@ -972,19 +972,19 @@ def test_an_image_has_one_frame():
         ours.grid(Config(FLUX), (2, 2, 2))
 
 
-def test_refuses_a_base_grid_smaller_than_a_patch():
+def test_a_base_grid_smaller_than_a_patch_is_refused():
     part = Config("CogVideoXTransformer3DModel", use_rotary_positional_embeddings=True, sample_height=1)
     with pytest.raises(ValueError, match=r"transformer\.sample_height // patch_size must be from 1"):
         ours.grid(part, (1, 2, 2))
 
 
-def test_says_nothing_of_positions_that_others_decide():
+def test_no_positions_are_returned_if_the_pipeline_decides_them():
     assert ours.grid(Config("ZImageTransformer2DModel"), (2, 2)) is None
     assert ours.grid(Config(QWEN, use_layer3d_rope=True), (2, 2)) is None
     assert ours.grid(Config("StableAudioDiTModel"), (2, 2)) is None
 
 
-def test_tells_where_each_number_comes_from():
+def test_each_number_has_its_source():
     facts = ours.recipe(Config("Flux2Transformer2DModel", rope_theta=300)).facts
     assert facts["rope_theta"] == (300, "transformer.rope_theta")
     assert facts["axes"] == ((32, 32, 32, 32), "default of Flux2Transformer2DModel")
@@ -996,7 +996,7 @@ def test_tells_where_each_number_comes_from():
     assert "all heads side by side" in split.facts["covers"].value
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted():
     keys = {"axes_dims_rope": [np.int64(8), 4, 4, 4], "attention_head_dim": np.int32(20), "rope_theta": np.float32(100)}
     plain = {"axes_dims_rope": [8, 4, 4, 4], "attention_head_dim": 20, "rope_theta": 100.0}
     name = "Flux2Transformer2DModel"
@@ -1006,7 +1006,7 @@ def test_numbers_of_numpy_are_numbers():
     assert ours.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
 
 
-def test_null_means_what_the_constructor_makes_of_it():
+def test_null_means_what_the_constructor_makes_of_none():
     joy = ours.recipe(
         Config("JoyImageEditTransformer3DModel", rope_dim_list=None, hidden_size=72, num_attention_heads=3)
     )
@@ -1014,6 +1014,6 @@ def test_null_means_what_the_constructor_makes_of_it():
     assert ours.recipe(Config("PRXTransformer2DModel", axes_dim=None)).facts["axes"].value == (32, 32)
 
 
-def test_is_recognised_by_its_class_name():
+def test_a_config_is_recognised_by_its_class_name():
     assert ours.is_diffusers({"_class_name": FLUX})
     assert not ours.is_diffusers({"model_type": "llama"})

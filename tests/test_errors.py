@@ -646,7 +646,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_one_sentence(name):
+def test_each_wrong_argument_is_refused_in_one_sentence(name):
     call, kind, pattern = CASES[name]
     with pytest.raises(kind) as caught:
         call()
@@ -660,14 +660,14 @@ def table_like(lib):
     return ra.cos_sin(lib(P, "int32"), F)
 
 
-def test_integer_and_complex_x_on_every_library(lib):
+def test_integer_and_complex_x_are_refused(lib):
     cos, sin = table_like(lib)
     for x in (lib(np.ones((3, 8)), "int32"), lib(np.ones((3, 8)), "complex64")):
         with pytest.raises(TypeError, match=r"x must be floating-point .* got (int32|complex64)"):
             ra.rotate(x, cos, sin, pairing="half")
 
 
-def test_lists_and_shapes_on_every_library(lib):
+def test_lists_and_wrong_shapes_are_refused(lib):
     cos, sin = table_like(lib)
     with pytest.raises(TypeError, match=r"x must be an array .* got list"):
         ra.rotate([1.0], cos, sin, pairing="half")
@@ -677,7 +677,7 @@ def test_lists_and_shapes_on_every_library(lib):
         ROPE.apply(lib(np.ones((4, 8)), "float32"), lib(P, "int32"))
 
 
-def test_mixed_libraries(lib):
+def test_mixed_libraries_are_refused(lib):
     if lib.name == "numpy":
         pytest.skip("NumPy is what the others are mixed with")
     cos, sin = table_like(lib)
@@ -707,7 +707,7 @@ def test_mixed_libraries(lib):
             call()
 
 
-def test_mixed_devices():
+def test_mixed_devices_are_refused():
     strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     here, there = (strict.Device(name) for name in ("CPU_DEVICE", "device1"))
     cos, sin = (strict.asarray(part, device=there) for part in (COS, SIN))
@@ -717,7 +717,7 @@ def test_mixed_devices():
         ROPE.apply(strict.asarray(X, device=here), strict.asarray(P, device=there))
 
 
-def test_positions_that_do_not_fit_without_64_bits(lib):
+def test_positions_beyond_32_bits_are_refused_without_int64(lib):
     if lib.has_float64:
         pytest.skip(f"{lib.name} holds them")
     with pytest.raises(ValueError, match=r"positions must not exceed 2147483647 .* got 2147483648"):
@@ -745,7 +745,7 @@ def views_of(base):
 
 
 @pytest.mark.parametrize("name", ["read-only", "one row for all", "stride 0", "windows"])
-def test_out_that_would_corrupt(name):
+def test_out_that_cannot_be_written_safely_is_refused(name):
     base = np.ones((2, 3, 8), dtype=np.float32)
     out, message = views_of(base)[name]
     with pytest.raises(ValueError, match=f"out must .*({message})"):
@@ -754,7 +754,7 @@ def test_out_that_would_corrupt(name):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_out_that_overlaps_in_part(library):
+def test_out_that_overlaps_x_in_part_is_refused(library):
     xp = pytest.importorskip(library)
     buffer = xp.ones(100, dtype=xp.float32)
     cos, sin = xp.asarray(COS), xp.asarray(SIN)
@@ -771,7 +771,7 @@ def test_out_that_overlaps_in_part(library):
         rotate(xp.ones((3, 8), dtype=xp.float32), flat[:12].reshape(3, 4), sin, out=flat.reshape(3, 8))
 
 
-def test_out_pairs_that_overlap():
+def test_outputs_that_overlap_each_other_are_refused():
     buffer = np.ones((2, 3, 8), dtype=np.float32)
     q, k = buffer
     for out in ((k, q), (q, q), (buffer[1], np.empty_like(k))):
@@ -780,7 +780,7 @@ def test_out_pairs_that_overlap():
     assert (buffer == 1).all()
 
 
-def test_torch_tensors_that_are_not_dense():
+def test_torch_tensors_that_are_not_dense_are_refused():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     dense = torch.ones(3, 8)
     with pytest.raises(TypeError, match=r"x must be a dense array; got a torch.sparse_coo tensor"):
@@ -789,7 +789,7 @@ def test_torch_tensors_that_are_not_dense():
         ROPE(torch.nested.nested_tensor([dense, dense], layout=torch.jagged), dense)
 
 
-def test_dask_that_does_not_know_its_length():
+def test_dask_arrays_of_unknown_length_are_refused():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     known = da.ones((4, 8), chunks=2)
     unknown = known[da.from_array(np.asarray([True, False, True, True]))]
@@ -797,7 +797,7 @@ def test_dask_that_does_not_know_its_length():
         ROPE.apply(unknown)
 
 
-def test_torch_out_with_stride_0():
+def test_torch_out_with_stride_0_is_refused():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     cos, sin = torch.asarray(COS), torch.asarray(SIN)
     with pytest.raises(ValueError, match="address for each element"):

@@ -29,7 +29,7 @@ def load(name):
     return module
 
 
-def found_by(name, arguments="", before=""):
+def result_of(name, arguments="", before=""):
     """Return what the main() of an example returns in a process of its own, which may start others."""
     code = f"import json, {name}\nif __name__ == '__main__': print(json.dumps({name}.main({arguments}), default=float))"
     command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{before}\n{code}"]
@@ -47,36 +47,36 @@ def test_each_example_is_on_its_page():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
-def test_sliding_cache():
+def test_sliding_cache_runs():
     example = load("sliding_cache")
     assert example.main(tokens=300) < 1e-5
 
 
-def test_sliding_cache_would_notice_keys_that_stay(monkeypatch):
+def test_sliding_cache_detects_keys_that_do_not_move(monkeypatch):
     monkeypatch.setattr(ra.Rope, "reposition", lambda _, keys, *__: keys)
     assert load("sliding_cache").main(tokens=80) > 1e-2
 
 
-def test_sharded_torch():
+def test_sharded_torch_runs():
     pytest.importorskip("torch.distributed.tensor", reason="torch is not installed")
     # Those of context_parallel are spawned, as a user's are; these are forked, for to import DTensors takes seconds.
     start = "lambda *given, nprocs: mp.start_processes(*given, nprocs, start_method='fork')"
     forked = f"import torch.multiprocessing as mp\nmp.spawn = {start}"
-    found = found_by("sharded_torch", "ranks=2", forked if hasattr(os, "fork") else "")
+    found = result_of("sharded_torch", "ranks=2", forked if hasattr(os, "fork") else "")
     assert set(found) == {"batch", "heads", "seq"}
     for error, sent in found.values():
         assert error < 1e-6
         assert sent == 0
 
 
-def test_context_parallel():
+def test_context_parallel_runs():
     pytest.importorskip("torch", reason="torch is not installed")
-    assert found_by("context_parallel", "ranks=2") < 2e-6
+    assert result_of("context_parallel", "ranks=2") < 2e-6
 
 
-def test_sharded_jax():
+def test_sharded_jax_runs():
     pytest.importorskip("jax", reason="jax is not installed")
-    found = found_by("sharded_jax")
+    found = result_of("sharded_jax")
     assert len(found) == 6
     for error, sent in found.values():
         assert error < 2e-6
@@ -85,29 +85,29 @@ def test_sharded_jax():
 
 def sharded_dask(tokens):
     pytest.importorskip("distributed", reason="dask.distributed is not installed")
-    found = found_by("sharded_dask", f"tokens={tokens}")
+    found = result_of("sharded_dask", f"tokens={tokens}")
     assert found["tasks"] < 8
     assert found["moved"] > 1
     assert found["error"] < 4e-6
     return found
 
 
-def test_sharded_dask():
+def test_sharded_dask_runs():
     sharded_dask(tokens=2**14)
 
 
 @pytest.mark.slow
-def test_sharded_dask_is_larger_than_its_workers():
+def test_sharded_dask_data_have_2_gib():
     assert sharded_dask(tokens=2**19)["GiB"] == 2
 
 
-def test_attention_numpy():
+def test_attention_numpy_runs():
     found = load("attention_numpy").main()
     assert max(found["all"].values()) < 2e-6
     assert min(found["keys"].values()) > 0.1
 
 
-def test_attention_numpy_would_notice_scores_that_depend_on_where_tokens_stand(monkeypatch):
+def test_attention_numpy_detects_scores_that_depend_on_absolute_positions(monkeypatch):
     example = load("attention_numpy")
     turn = ra.Rope.apply
     monkeypatch.setattr(ra.Rope, "apply", lambda rope, x, at: turn(rope, x, at**2))
@@ -115,7 +115,7 @@ def test_attention_numpy_would_notice_scores_that_depend_on_where_tokens_stand(m
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_generate_torch():
+def test_generate_torch_runs():
     found = load("generate_torch").main(new=40)
     assert found["same"]
     assert found["difference"] < 1e-4
@@ -123,7 +123,7 @@ def test_generate_torch():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_generate_torch_would_notice_steps_that_all_begin_at_0(monkeypatch):
+def test_generate_torch_detects_steps_that_all_begin_at_0(monkeypatch):
     table = ra.Rope.table
     monkeypatch.setattr(ra.Rope, "table", lambda rope, at, **options: table(rope, range(len(at)), **options))
     found = load("generate_torch").main(new=40)
@@ -132,7 +132,7 @@ def test_generate_torch_would_notice_steps_that_all_begin_at_0(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_replace_transformers():
+def test_replace_transformers_runs():
     pytest.importorskip("transformers", minversion="5", reason="transformers (5 or later) is not installed")
     found, changed = load("replace_transformers").main()
     (near, far), (near_before, far_before) = found["replaced"], found["before"]
@@ -142,7 +142,7 @@ def test_replace_transformers():
     assert changed == ["model.rotary_emb", "model.layers.0.self_attn", "model.layers.1.self_attn"]
 
 
-def test_load_config(tmp_path):
+def test_load_config_runs(tmp_path):
     example = load("load_config")
     (sliding, full), ropes = example.main()
     assert [rope == full.rope for rope in ropes] == [(layer + 1) % 6 == 0 for layer in range(34)]
@@ -152,20 +152,20 @@ def test_load_config(tmp_path):
     assert [rope == full.rope for rope in example.main(path)[1]] == [False, True] * 17
 
 
-def finds_gpu():
+def has_gpu():
     """Whether CuPy is installed and finds a GPU."""
     return find_spec("cupy") is not None and importlib.import_module("cupy").cuda.is_available()
 
 
-def test_cupy_rotate():
-    if not finds_gpu():
+def test_cupy_rotate_runs():
+    if not has_gpu():
         pytest.skip("cupy is not installed, or finds no CUDA GPU")
     found = load("cupy_rotate").main(tokens=4096)
     assert found["error"] < 2e-6
     assert found["rotation"] > 0 < found["copy"]
 
 
-def test_cupy_rotate_with_numpy_in_its_place(monkeypatch):
+def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     calls = []
 
@@ -186,8 +186,8 @@ def test_cupy_rotate_with_numpy_in_its_place(monkeypatch):
     assert example.main(heads=2, tokens=64)["error"] > 1
 
 
-def test_cupy_rotate_says_what_it_needs():
-    if finds_gpu():
+def test_cupy_rotate_reports_what_it_needs():
+    if has_gpu():
         pytest.skip("cupy finds a CUDA GPU")
     ended = subprocess.run([sys.executable, EXAMPLES / "cupy_rotate.py"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -211,7 +211,7 @@ def test_cupy_rotate_says_what_it_needs():
         ("sharded_torch", "torch"),
     ],
 )
-def test_an_example_says_what_it_lacks(name, library):
+def test_an_example_reports_a_missing_library(name, library):
     before = {"rich": "torch", "transformers": "torch", "distributed": "dask"}.get(library)
     if before and find_spec(before) is None:
         pytest.skip(f"{before} is not installed either, and asked for first")
@@ -221,7 +221,7 @@ def test_an_example_says_what_it_lacks(name, library):
     assert re.fullmatch(rf"(?i)this example needs .*{library}.*, which is not installed\n", ended.stderr)
 
 
-def test_perplexity_says_at_once_that_it_cannot_draw(perplexity, monkeypatch, capsys):
+def test_perplexity_reports_a_missing_matplotlib_at_once(perplexity, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit):
         perplexity.main(["--chart", "out.svg"])
@@ -238,7 +238,7 @@ def perplexity(one_thread):  # noqa: ARG001  # fixtures can't be marked to use o
     return load("perplexity")
 
 
-def test_perplexity(perplexity, tmp_path, monkeypatch):
+def test_perplexity_runs(perplexity, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.setattr(perplexity, "BATCH", 2)
     monkeypatch.setattr(perplexity, "LENGTHS", (128, 256))
@@ -261,7 +261,7 @@ def test_perplexity(perplexity, tmp_path, monkeypatch):
     assert rows[3][1].startswith(cell)
 
 
-def test_perplexity_trains_all_on_the_same(perplexity):
+def test_perplexity_trains_all_methods_on_the_same_data(perplexity):
     torch = pytest.importorskip("torch")
     text = torch.randint(256, (2000,), generator=torch.Generator().manual_seed(1))
     models, losses = zip(*(perplexity.trained(name, text, seed=5, steps=2) for name in perplexity.METHODS), strict=True)
@@ -286,7 +286,7 @@ def logits_of(perplexity, method, text, **options):
         return perplexity.Model(method, layers=layers)(text, **options)
 
 
-def test_perplexity_of_rope_goes_by_distances(perplexity):
+def test_perplexity_of_rope_depends_on_distances(perplexity):
     torch = pytest.importorskip("torch")
     text = torch.randint(256, (2, 64), generator=torch.Generator().manual_seed(1))
     for rope in perplexity.ropes(512).values():
@@ -339,7 +339,7 @@ def committed():
     return json.loads((DOCS / "perplexity.json").read_text(encoding="utf-8"))
 
 
-def test_perplexity_page_says_what_came(perplexity, committed):
+def test_the_perplexity_page_agrees_with_the_committed_results(perplexity, committed):
     page = " ".join((DOCS / "perplexity.md").read_text(encoding="utf-8").split())
     found, longer = perplexity.perplexities(committed), perplexity.LENGTHS[1:]
 
@@ -363,7 +363,7 @@ def test_perplexity_page_says_what_came(perplexity, committed):
     assert f"Sinusoidal is at {sum(found['sinusoidal'][256]) / 3:.0f} at twice" in page
 
 
-def test_perplexity_was_committed_as_it_came(perplexity, committed):
+def test_committed_perplexity_results_match_the_page_and_the_program(perplexity, committed):
     assert perplexity.shown(committed) == (DOCS / "perplexity_table.md").read_text(encoding="utf-8")
     now = perplexity.about(b"", [], [], steps=perplexity.STEPS)  # the program hasn't changed since
     assert all(committed["about"][key] == now[key] for key in ("model", "training"))
@@ -375,7 +375,7 @@ def markers(svg):
     return np.asarray(re.findall(r'<use \S+ x="([\d.]+)" y="([\d.]+)"', axes), dtype=float).T
 
 
-def test_the_chart_of_perplexity_shows_what_was_committed(perplexity, committed, tmp_path):
+def test_the_perplexity_chart_shows_the_committed_results(perplexity, committed, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     figure = perplexity.draw(committed, tmp_path / "chart.svg")
     found = perplexity.perplexities(committed)

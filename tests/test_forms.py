@@ -245,7 +245,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_same_rotation_as_the_config_of_transformers(name):
+def test_files_give_the_rotation_of_the_transformers_config(name):
     keys, theirs, options = FILES[name]
     before = copy.deepcopy(keys)
     kind = "chunked_attention" if "Llama 4" in name else None
@@ -256,7 +256,7 @@ def test_same_rotation_as_the_config_of_transformers(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_sources_are_names_of_the_file(name):
+def test_sources_name_keys_of_the_file(name):
     """What a recipe tells of a value names a key that the file has, a default or a constant."""
     keys, _, options = FILES[name]
     kind = "chunked_attention" if "Llama 4" in name else None
@@ -306,7 +306,7 @@ _SCALED = MINISTRAL_3 | {"yarn": {key: value for key, value in MINISTRAL_3["yarn
     ],
     ids=["mistral", "ministral3", "ministral3 scaled", "llama 3.1", "llama 2"],
 )
-def test_scores_of_unpermuted_weights(keys, options, model_type, parameters):
+def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model_type, parameters):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.set_num_threads(1)
@@ -335,7 +335,7 @@ def test_scores_of_unpermuted_weights(keys, options, model_type, parameters):
 # --- layers, and what else is translated ----------------------------------------------------------------------
 
 
-def test_layers_of_windows():
+def test_sliding_window_layers_are_translated():
     config = part(MINISTRAL_8B).keys
     assert config["layer_types"] == (["full_attention"] + ["sliding_attention"] * 3) * 9
     assert (config["sliding_window"], config["model_type"]) == (32768, "ministral")
@@ -347,7 +347,7 @@ def test_layers_of_windows():
     assert part(MINISTRAL_8B | {"sliding_window": [None]}).keys["sliding_window"] is None
 
 
-def test_layers_of_llama4():
+def test_llama4_layers_without_rotary_are_translated():
     scout = part(SCOUT)
     types = scout.keys["layer_types"]
     assert types == (["chunked_attention"] * 3 + ["full_attention"]) * 12
@@ -366,7 +366,7 @@ def test_layers_of_llama4():
     assert [odd.model.has_rotary(odd.keys, "", i) for i in range(6)] == [True, True, False] * 2
 
 
-def test_other_parts_are_passed_on():
+def test_vision_and_audio_parts_are_translated():
     tower = PIXTRAL_TOWER | {"image_token_id": None}
     config, names, _ = _params.translated(SMALL_3_1 | {"vision_encoder": tower}, MISTRAL)
     assert config["vision_config"] == tower
@@ -379,7 +379,7 @@ def test_other_parts_are_passed_on():
     assert _params.translated(SCOUT, META)[0]["vision_config"] == SCOUT["vision_args"]
 
 
-def test_scale_of_the_scores():
+def test_the_score_scale_equals_that_of_transformers():
     """With MLA, `apply_scale` says whether the scores are scaled, which transformers knows by mscale_all_dim."""
     plain, scaled = (part(LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": on}}).keys for on in (False, True))
     assert "mscale_all_dim" not in plain["rope_parameters"]
@@ -395,7 +395,7 @@ def test_scale_of_the_scores():
     assert rope(_SCALED).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
 
 
-def test_bases_that_are_not_written():
+def test_missing_bases_have_their_default():
     bare = without(MISTRAL_7B, "rope_theta")
     assert rope(bare) == rope(MISTRAL_7B) == rope(bare | {"rope_theta": None})
     assert rope(without(LLAMA_3, "rope_theta")) == rope(LLAMA_3)
@@ -414,7 +414,7 @@ GENAI = {"model": {"decoder": {"filename": "model.onnx", "head_size": 64}, "type
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_form(name):
+def test_each_file_has_its_form(name):
     keys, theirs, _ = FILES[name]
     assert _params.form_of(keys) == (META if "lama" in name else MISTRAL)
     assert _params.form_of(theirs) is None
@@ -422,7 +422,7 @@ def test_form(name):
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_no_published_config_is_taken_for_another_form(model):
+def test_no_published_config_has_another_form(model):
     assert _params.form_of(PUBLISHED[model]) is None
 
 
@@ -440,7 +440,7 @@ def test_no_published_config_is_taken_for_another_form(model):
         {"model": "decoder"},
     ],
 )
-def test_no_form(keys):
+def test_dicts_of_no_form_are_refused(keys):
     assert _params.form_of(keys) is None
 
 
@@ -451,7 +451,7 @@ def test_onnx_is_refused():
             _params.translated(keys, ONNX)
 
 
-def test_unknown_form():
+def test_an_unknown_form_is_refused():
     with pytest.raises(ValueError, match="form must be one of"):
         _params.translated(MISTRAL_7B, "gguf")
 
@@ -599,7 +599,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_wrong_files_are_refused(name):
     keys, options, error, message = REFUSED[name]
     with pytest.raises(error, match=message) as caught:
         rope(keys, **options)
@@ -608,12 +608,12 @@ def test_refused(name):
 
 
 @pytest.mark.parametrize(("keys", "extra"), [(MISTRAL_7B, LLAMA_3), (LARGE_3, LLAMA_3_1), (MINISTRAL_3, SCOUT)])
-def test_both_forms_at_once(keys, extra):
+def test_keys_of_two_forms_are_refused(keys, extra):
     with pytest.raises(ValueError, match=f"config must be of one form; got .* of {MISTRAL} and .* of {META}"):
         _params.form_of({**extra, **keys})
 
 
-def test_deeply_nested():
+def test_deeply_nested_files_are_refused():
     deep = {}
     for _ in range(5000):
         deep = {"inner": deep}
@@ -653,7 +653,7 @@ def test_mmproj_is_refused(keys, message):
             reads({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
 
 
-def test_indexer_of_gguf():
+def test_indexer_keys_of_gguf_are_kept():
     """What the file holds of an indexer is passed on: its pairing is not in it."""
     keys = {"general.architecture": "deepseek32", "deepseek32.rope.dimension_count": 64}
     indexer = {"attention.indexer.head_count": 64, "attention.indexer.key_length": 128}
@@ -663,7 +663,7 @@ def test_indexer_of_gguf():
     assert "indexer_config" not in _gguf.translated(keys)[0]
 
 
-def test_facts_of_gguf():
+def test_facts_of_gguf_name_known_keys():
     facts = _data.content("gguf.toml")
     assert all(type(model) is Model for model in _gguf.ARCHITECTURES.values())
     assert facts["kin"].keys() | set(facts["multimodal"]["names"].split()) <= _gguf.ARCHITECTURES.keys()
@@ -671,7 +671,7 @@ def test_facts_of_gguf():
     assert not facts["keys"].keys() & facts["scaling"].keys()
 
 
-def test_facts_of_params():
+def test_facts_of_params_name_known_keys():
     """The lists of names have none in common, and the tables have only such names."""
     facts = _data.content("params.toml")
     lists = [words.split() for words in facts["names"].values()]

@@ -38,7 +38,7 @@ def without_numba(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch):
+def forget_warnings(monkeypatch):
     """Let each test be warned anew, and forget what the compilers of others have refused."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
     _schedules._compiled.cache_clear()
@@ -46,7 +46,7 @@ def nothing_told(monkeypatch):
     ra.clear_caches()
 
 
-def what_the_docs_say():
+def documented():
     """Return the table of the docs as {library: {dtype: cell}}."""
     (table,) = [
         part for part in PAGE.read_text(encoding="utf-8").split("\n\n") if part.startswith("| library | compiler")
@@ -56,7 +56,7 @@ def what_the_docs_say():
     return {row[0]: dict(zip(head[2:], row[2:], strict=True)) for row in body}
 
 
-def watched(function):
+def result_and_warnings(function):
     """Return a result, and what was warned of on the way."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -71,33 +71,33 @@ def close(lib, got, want, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_what_is_compiled_and_what_falls_back(lib, rng, pairing, dtype):
+def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng, pairing, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     if lib.name in {"numpy", "dask"} or lib.name.startswith("torch"):
         pytest.importorskip("numba", reason="numba is not installed")
-    name = next(name for name in what_the_docs_say() if lib.name.startswith(name))
+    name = next(name for name in documented() if lib.name.startswith(name))
     rope = ra.Rope(F, pairing=pairing, start=2)
     q, k = (lib(rng.uniform(-1, 1, (2, heads, 5, 16)), dtype) for heads in (4, 2))
     want = rope(q, k, 1000)
-    (got, found), told = watched(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
+    (got, found), told = result_and_warnings(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
     assert [x.dtype for x in got] == [q.dtype, k.dtype] and len(found) == 2
     for x, y in zip(got, want, strict=True):
         close(lib, x, y, dtype)
-    assert bool(told) == (what_the_docs_say()[name][dtype] == "eager"), told
+    assert bool(told) == (documented()[name][dtype] == "eager"), told
     assert len(told) <= 1 and all("falls back to the eager schedule" in message for message in told)
-    undone, again = watched(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
+    undone, again = result_and_warnings(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
     close(lib, undone, q, dtype)
     assert not again  # once is enough
     if lib.writes:
-        (a, b), again = watched(lambda: rope(q, k, 1000, out=(q, k), fused=True))
+        (a, b), again = result_and_warnings(lambda: rope(q, k, 1000, out=(q, k), fused=True))
         assert a is q and b is k and not again
         for x, y in zip((q, k), want, strict=True):
             close(lib, x, y, dtype)
 
 
-def test_float32_is_compiled_wherever_a_library_has_a_compiler():
-    said = what_the_docs_say()
+def test_float32_is_compiled_by_every_library_with_a_compiler():
+    said = documented()
     assert {name for name, row in said.items() if row["float32"] != "compiled"} == {"array-api-strict"}
 
 
@@ -153,7 +153,7 @@ def check_fused(library, shape, view, **options):
     np.testing.assert_array_equal(x, got)
 
 
-def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
+def test_fused_and_eager_calls_refuse_a_wrong_table_alike():
     with pytest.raises(ValueError, match="must have the 12 features"):
         ra.rotate(np.ones((2, 8)), *ra.cos_sin(np.arange(2), F), pairing="half", fused=True)
     with pytest.raises(TypeError, match="fused must be True or False"):
@@ -161,7 +161,7 @@ def test_a_table_of_a_compiled_call_is_refused_like_that_of_an_eager_one():
 
 
 @pytest.mark.usefixtures("without_numba")
-def test_without_numba_the_way_to_it_is_told():
+def test_without_numba_the_warning_names_the_extra():
     x = np.ones((2, 12))
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.Rope(F, pairing="half").apply(x, fused=True)
@@ -169,17 +169,17 @@ def test_without_numba_the_way_to_it_is_told():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", ">f4", "float64"])
-def test_tables_of_any_dtype(rng, dtype):
+def test_tables_of_any_dtype_are_compiled(rng, dtype):
     pytest.importorskip("numba", reason="numba is not installed")
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     x = rng.uniform(-1, 1, (4, 12)).astype(np.float32)
     table = [part.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype) for part in ra.cos_sin(np.arange(4), F)]
-    got, told = watched(lambda: ra.rotate(x, *table, pairing="half", fused=True))
+    got, told = result_and_warnings(lambda: ra.rotate(x, *table, pairing="half", fused=True))
     np.testing.assert_allclose(got, ra.rotate(x, *table, pairing="half"), rtol=0, atol=1e-6)
     assert not told
 
 
-def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monkeypatch, rng):
+def test_a_compilation_error_warns_and_leaves_out_unchanged(monkeypatch, rng):
     def failing(*_):
         raise NotImplementedError
 
@@ -194,7 +194,7 @@ def test_a_loop_that_cannot_be_compiled_is_told_of_and_nothing_is_half_done(monk
     np.testing.assert_array_equal(x, want)
 
 
-def test_a_negative_bit_is_seen(rng):
+def test_tensors_with_a_negative_bit_fall_back(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(F, pairing="half")
     x = torch._neg_view(torch.tensor(rng.uniform(-1, 1, (3, 12))))
@@ -206,28 +206,28 @@ def test_a_negative_bit_is_seen(rng):
     assert every_other.is_neg() and torch.equal(rope.apply(every_other, fused=True), rope.apply(-x))
 
 
-def test_the_warning_points_at_the_call(rng):
+def test_the_warning_points_at_the_callers_line(rng):
     with pytest.warns(RuntimeWarning) as caught:
         ra.Rope(F, pairing="half").apply(rng.uniform(-1, 1, (3, 12)).astype(">f4"), fused=True)
     assert caught[0].filename == __file__
 
 
-def test_a_call_under_a_transformation_stops_no_later_one(rng):
+def test_a_fallback_under_a_transform_does_not_affect_later_calls(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope, x = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (3, 12)))
     cos, sin = rope.table(range(3), like=x)
     with pytest.warns(RuntimeWarning, match="under a transform"):
         torch.func.grad(lambda c: ra.rotate(x, c, sin, pairing="half", fused=True).sum())(cos)
-    assert watched(lambda: rope.apply(x, fused=True))[1] == []
+    assert result_and_warnings(lambda: rope.apply(x, fused=True))[1] == []
     # a parameter beside what vmap sees
     weight = torch.nn.Parameter(x.clone())
     for fused in (False, True):
-        got = watched(lambda f=fused: torch.func.vmap(lambda v: rope.apply(weight, fused=f) @ v)(x))[0]
+        got = result_and_warnings(lambda f=fused: torch.func.vmap(lambda v: rope.apply(weight, fused=f) @ v)(x))[0]
         torch.testing.assert_close(got, x @ rope.apply(x).T)
 
 
 @pytest.mark.usefixtures("without_numba")
-def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monkeypatch):
+def test_a_failing_compiler_warns_once_and_leaves_out_unchanged(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
 
     def failing(_):
@@ -250,7 +250,7 @@ def test_a_compiler_that_fails_is_told_of_once_and_leaves_nothing_half_done(monk
     assert len(calls) == 1
 
 
-def test_numbers_of_another_byte_order_fall_back():
+def test_another_byte_order_falls_back():
     pytest.importorskip("numba", reason="numba is not installed")
     x = np.arange(24.0).reshape(2, 12)
     with pytest.warns(RuntimeWarning, match="byte order"):
@@ -258,7 +258,7 @@ def test_numbers_of_another_byte_order_fall_back():
     np.testing.assert_array_equal(got, ra.Rope(F, pairing="half").apply(x))
 
 
-def test_under_transformations_of_torch(rng):
+def test_fused_calls_work_under_torch_transforms(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(F, pairing="half")
     x = torch.tensor(rng.uniform(-1, 1, (3, 4, 5, 12)).astype(np.float32))
@@ -269,7 +269,7 @@ def test_under_transformations_of_torch(rng):
     torch.testing.assert_close(torch.compile(lambda x: rope.apply(x, fused=True), fullgraph=True)(x), rope.apply(x))
 
 
-def test_gradients_pass_through(rng):
+def test_gradients_flow_through_fused_calls(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(F, pairing="interleaved")
     x = torch.tensor(rng.uniform(-1, 1, (2, 5, 12)).astype(np.float32), requires_grad=True)
@@ -278,7 +278,7 @@ def test_gradients_pass_through(rng):
     torch.testing.assert_close(fused, eager, rtol=0, atol=1e-6)
 
 
-def test_numba_is_called_from_many_threads(rng):
+def test_numba_can_be_called_from_many_threads(rng):
     pytest.importorskip("numba", reason="numba is not installed")
     rope = ra.Rope(ra.frequencies(512), pairing="half")  # wide rows, so that memory that is not their own would show
     x = rng.uniform(-1, 1, (2, 40, 512))
@@ -308,7 +308,7 @@ def put(request):
 
 
 @pytest.mark.parametrize("layout", ["heads", "tokens first", "one head", "six axes"])
-def test_threads_share_what_is_large(put, rng, monkeypatch, layout):
+def test_threads_share_large_arrays(put, rng, monkeypatch, layout):
     shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
     rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
@@ -330,7 +330,7 @@ class Used:
     """What threads read and write."""
 
 
-def test_threads_keep_what_they_use_when_a_call_is_interrupted():
+def test_an_interrupted_call_keeps_arrays_alive_for_its_threads():
     begun, go_on, calls, used = threading.Event(), threading.Event(), [], Used()
     caller, alive = threading.get_ident(), weakref.ref(used)
 
@@ -359,7 +359,7 @@ def test_threads_keep_what_they_use_when_a_call_is_interrupted():
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_an_empty_array_leaves_the_other_one_fused(put, rng, dtype, pairing):
+def test_an_empty_q_does_not_prevent_a_fused_k(put, rng, dtype, pairing):
     rope, k = ra.Rope(ra.frequencies(64), pairing=pairing), put(rng.standard_normal((1, 4, 33, 64)).astype(dtype))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -372,7 +372,7 @@ def test_an_empty_array_leaves_the_other_one_fused(put, rng, dtype, pairing):
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("layout", ["aligned", "a number further", "tokens first", "odd rows", "a slice", "in place"])
-def test_what_goes_past_the_caches_has_the_same_bits(put, monkeypatch, layout, dtype, pairing):
+def test_streaming_stores_give_the_same_bits(put, monkeypatch, layout, dtype, pairing):
     rng = np.random.default_rng(0)
     features = 20 if layout == "odd rows" else 64
     memory = rng.uniform(-1, 1, 2 * 3 * 50 * features + 64).astype(dtype)
@@ -393,7 +393,7 @@ def test_what_goes_past_the_caches_has_the_same_bits(put, monkeypatch, layout, d
         np.testing.assert_array_equal(other, got[0])
 
 
-def test_large_new_tensors_ask_for_large_pages(monkeypatch):
+def test_large_new_tensors_request_huge_pages(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     asked = []
     monkeypatch.setattr(
@@ -412,7 +412,7 @@ def test_large_new_tensors_ask_for_large_pages(monkeypatch):
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("where", ["x", "table", "out"])
-def test_numbers_at_odd_addresses_are_rotated_by_the_same_loop(where, pairing, rng):
+def test_unaligned_arrays_use_the_same_loop(where, pairing, rng):
     pytest.importorskip("numba", reason="numba is not installed")
 
     def odd(x):
@@ -428,12 +428,12 @@ def test_numbers_at_odd_addresses_are_rotated_by_the_same_loop(where, pairing, r
     given = (odd(x) if where == "x" else x), *(map(odd, table) if where == "table" else table)
     out = odd(x) if where == "out" else None
     for _ in range(2):
-        got, told = watched(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
+        got, told = result_and_warnings(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
         np.testing.assert_array_equal(got, want)
         assert not told and (out is None or got is out)
 
 
-def test_a_range_of_one_position_may_have_any_step():
+def test_a_range_of_one_position_can_have_any_step():
     pytest.importorskip("numba", reason="numba is not installed")
     rope, like = ra.Rope(F, pairing="half"), np.ones(1, dtype="float32")
     for positions, same in ((range(3, 4, 2**70), [3]), (range(3, 2, -(2**70)), [3]), (range(2**70, 0, 5), [])):
@@ -444,7 +444,7 @@ def test_a_range_of_one_position_may_have_any_step():
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("count", [1, 3])
-def test_rows_of_records_that_are_not_aligned(count, rng):
+def test_unaligned_rows_of_structured_arrays_are_rotated(count, rng):
     pytest.importorskip("numba", reason="numba is not installed")
     x = np.zeros(count, dtype=[("tag", "u1"), ("row", "f4", (12,))])["row"]
     x[...] = rng.uniform(-1, 1, (count, 12))
@@ -452,7 +452,7 @@ def test_rows_of_records_that_are_not_aligned(count, rng):
     np.testing.assert_array_equal(rope.apply(x, 5, fused=True), rope.apply(x, 5))
 
 
-def test_how_many_threads_numpy_gets(monkeypatch):
+def test_numpy_uses_omp_num_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert find(np.ones(1)).host.threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
@@ -461,7 +461,7 @@ def test_how_many_threads_numpy_gets(monkeypatch):
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_all_numbers_of_half_precision_are_read_and_written_as_torch_does(dtype, pairing, rng):
+def test_all_half_precision_numbers_are_converted_like_torch(dtype, pairing, rng):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
@@ -472,7 +472,7 @@ def test_all_numbers_of_half_precision_are_read_and_written_as_torch_does(dtype,
     assert torch.equal(got.nan_to_num(), want.nan_to_num())
 
 
-def test_no_width_or_shape_compiles_anything_more(put, rng):
+def test_no_width_or_shape_compiles_another_loop(put, rng):
     from rope_any._arrays import _rotation_loop
 
     for pairs, shape in ((1, (3,)), (5, (2, 3)), (32, (2, 3, 4)), (64, ()), (300, (2, 1, 2)), (16, (1, 2, 3, 1, 4))):
@@ -484,7 +484,7 @@ def test_no_width_or_shape_compiles_anything_more(put, rng):
     assert _rotation_loop.rotation_loop.cache_info().currsize <= 8  # four dtypes, two pairings
 
 
-def test_torch_is_told_of_what_is_written(rng):
+def test_in_place_writes_increase_the_version_of_a_tensor(rng):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope, x = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (3, 12)))
@@ -496,7 +496,7 @@ def test_torch_is_told_of_what_is_written(rng):
         product.backward()
 
 
-def test_gradients_come_back_by_the_loop(rng, monkeypatch):
+def test_backward_uses_the_compiled_loop(rng, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
     loops, plan = [], _schedules.launcher
@@ -512,7 +512,7 @@ def test_gradients_come_back_by_the_loop(rng, monkeypatch):
     torch.testing.assert_close(gradient, rope.apply(torch.ones_like(x), 5, inverse=True), rtol=0, atol=1e-15)
 
 
-def test_a_mode_sees_what_is_done(rng):
+def test_make_fx_traces_a_fused_call(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     proxy = pytest.importorskip("torch.fx.experimental.proxy_tensor", reason="torch has no make_fx")
     rope, (x, y) = ra.Rope(F, pairing="half"), torch.tensor(rng.uniform(-1, 1, (2, 3, 12)))
@@ -538,7 +538,7 @@ threading.Thread(target=late).start()
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_a_thread_that_outlives_the_first_one_does_it_alone():
+def test_a_thread_that_outlives_the_main_thread_rotates_alone():
     pytest.importorskip("numba", reason="numba is not installed")
     command = [sys.executable, "-c", _AT_THE_END]
     run = subprocess.run(
@@ -579,7 +579,7 @@ def run_alone(*words, **environment):
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
+def test_a_second_process_loads_the_compiled_loop_from_disk(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed")
     first, second = (run_alone(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
     kept = re.findall(r"data saved to '(.*_rotate_half_\w+-\d+.*)'", first)
@@ -593,19 +593,19 @@ def test_a_second_process_finds_the_loop_on_the_disk(tmp_path):
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_where_nothing_can_be_written_the_loop_is_compiled_all_the_same():
+def test_without_a_writable_cache_the_loop_is_compiled():
     pytest.importorskip("numba", reason="numba is not installed")
     run_alone("nowhere")
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_process_has_threads_of_its_own():
+def test_a_forked_process_starts_its_own_threads():
     pytest.importorskip("numba", reason="numba is not installed")
     run_alone("fork")
 
 
-def test_a_layout_is_as_long_for_any_length_of_axes_that_do_not_merge(monkeypatch):
+def test_the_size_of_an_encoded_layout_does_not_depend_on_axis_lengths(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     layouts, encode = [], _numba.encode
     monkeypatch.setattr(
@@ -634,23 +634,23 @@ def spread(rng, count=40):
     return rng.permutation(np.concatenate([[0, 1, -1, 131_072, 2**24 + 1, FAR, -FAR], random]))
 
 
-def test_fused_tables_of_every_library(lib, rng):
+def test_fused_tables_are_exact_on_every_library(lib, rng):
     if lib.name in {"numpy", "torch-cpu"}:
         pytest.importorskip("numba", reason="numba is not installed")
-    said = next(row["tables"] for name, row in what_the_docs_say().items() if lib.name.startswith(name))
+    said = next(row["tables"] for name, row in documented().items() if lib.name.startswith(name))
     f, p = ra.frequencies(64, base=500_000.0), spread(rng)
-    table, told = watched(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
+    table, told = result_and_warnings(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
     assert table.cos.dtype == table.sin.dtype == lib.dtype("float32")
     assert error(map(lib.get, table), oracle.cos_sin(p, f)) <= 1.2e-7
     assert bool(told) == (said == "eager"), told
     like = lib([1.0], "float32")
     for given in (7, [0.5, -3.25], range(5, -9, -3)):
-        table, told = watched(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
+        table, told = result_and_warnings(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
         assert not told
         assert error(map(lib.get, table), oracle.cos_sin(np.asarray(given), f)) <= 2.5e-7
 
 
-def test_fused_tables_err_by_their_rounding_alone(put, rng):
+def test_the_only_error_of_fused_tables_is_rounding(put, rng):
     f = (*ra.frequencies(100, base=500_000.0), 0.0, -0.25, 2 * np.pi, 65_536.0, 1e-30)
     p = spread(rng)
     assert error(ra.cos_sin(put(p), f, fused=True), oracle.cos_sin(p, f)) <= ROUNDING
@@ -672,7 +672,7 @@ def test_fused_tables_err_by_their_rounding_alone(put, rng):
         assert not host.size or error(table, oracle.cos_sin(host, f)) <= ROUNDING
 
 
-def test_the_polynomials_of_a_fused_table_err_as_little_as_they_say():
+def test_the_polynomials_of_a_fused_table_have_their_stated_error():
     pytest.importorskip("numba", reason="numba is not installed")
     from rope_any._arrays import _table_loop
 
@@ -685,7 +685,7 @@ def test_the_polynomials_of_a_fused_table_err_as_little_as_they_say():
         assert abs(x * sin - mp.sinpi(x / 2)) < 1.7e-12
 
 
-def test_fused_tables_of_many_phases(put, rng):
+def test_fused_tables_are_exact_for_many_phases(put, rng):
     # more than mpmath has time for: frequencies of 30 bits of a turn, whose phases NumPy's integers hold
     words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
     f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
@@ -697,7 +697,7 @@ def test_fused_tables_of_many_phases(put, rng):
     assert error(ra.cos_sin(put(p), f, fused=True), (np.cos(angle), np.sin(angle))) <= ROUNDING
 
 
-def test_fused_tables_of_real_positions(put, rng):
+def test_fused_tables_are_exact_for_real_positions(put, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 40), rng.uniform(-9, 9, 40), [0.5, -0.5, 0.0]])
     for dtype, given in (("float64", p), ("float32", p.astype("f4")), ("float16", (p % 100).astype("f2"))):
         table = ra.cos_sin(put(given), F, fused=True, dtype="float32")
@@ -711,7 +711,7 @@ def test_fused_tables_of_real_positions(put, rng):
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_fused_tables_of_several_axes_add_their_phases(put, rng, real):
+def test_fused_tables_add_the_phases_of_several_axes(put, rng, real):
     rows = ((*F[:3], 0.0, 0.5), (0.0, 0.25, 0.0, 2.0, 0.001), (1.0, *F[1:5]))
     p = rng.uniform(-1e6, 1e6, (4, 9, 3)) if real else rng.integers(-FAR, FAR, (4, 9, 3))
     cos, sin, _ = oracle.table(p, rows)
@@ -721,7 +721,7 @@ def test_fused_tables_of_several_axes_add_their_phases(put, rng, real):
     assert error(one, oracle.table(p[..., :1], rows[:1])[:2]) <= 4e-8
 
 
-def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
+def test_fused_tables_accept_an_attention_factor_and_half_precision(put, rng):
     p = spread(rng)
     exact = oracle.cos_sin(p, F)
     table = ra.cos_sin(put(p), F, attention_factor=1.37, fused=True)
@@ -735,7 +735,7 @@ def test_fused_tables_with_an_attention_factor_and_in_half_precision(put, rng):
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 16, 61, 64, 300])
-def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monkeypatch, pairs):
+def test_a_row_of_a_fused_table_does_not_depend_on_other_rows(put, rng, monkeypatch, pairs):
     from rope_any._arrays import _table_loop
 
     shares, share = [], _table_loop.run_in_threads
@@ -772,7 +772,7 @@ def test_a_row_of_a_fused_table_has_the_same_bits_in_any_company(put, rng, monke
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
-def test_a_pair_of_a_fused_table_has_the_same_bits_in_vectors_and_in_what_they_leave(put, rng, dtype):
+def test_a_pair_of_a_fused_table_has_the_same_bits_in_vector_and_remainder_loops(put, rng, dtype):
     f, p = ra.frequencies(160), put(rng.integers(-FAR, FAR, 200).astype(dtype))
     whole = ra.cos_sin(p, f, fused=True, dtype="float32")
     for pairs in (1, 2, 3, 5, 7, 8, 15, 31, 33, 63, 79):
@@ -783,22 +783,22 @@ def test_a_pair_of_a_fused_table_has_the_same_bits_in_vectors_and_in_what_they_l
             np.testing.assert_array_equal(got[0], want[i])
 
 
-def test_a_rotation_makes_its_table_fused_too(put, rng):
+def test_a_fused_rotation_makes_a_fused_table(put, rng):
     x = put(rng.uniform(-1, 1, (2, 3, 9, 12)).astype(np.float32))
     rope = ra.Rope(F, pairing="half", attention_factor=1.1)
     for given in (None, 1000, range(5, 14), list(range(9)), put(np.arange(9)), put(np.arange(18).reshape(2, 9))):
         at = np.arange(9) + (given or 0) if given is None or type(given) is int else given
         table = rope.table(at if given is not None and type(given) is not int else put(at), like=x, fused=True)
         for _ in range(2):  # by a new plan, and by the one that was kept
-            got, told = watched(lambda given=given: rope.apply(x, given, fused=True))
+            got, told = result_and_warnings(lambda given=given: rope.apply(x, given, fused=True))
             assert not told
             np.testing.assert_array_equal(got, rope.apply(x, table, fused=True))
     double = put(np.ones((9, 12)))
-    _, told = watched(lambda: rope.apply(double, 5, fused=True))
+    _, told = result_and_warnings(lambda: rope.apply(double, 5, fused=True))
     assert not told  # the rotation is compiled, though its table is not
 
 
-def test_a_fused_table_has_a_loop_for_any_shape(put):
+def test_one_loop_makes_fused_tables_of_any_shape(put):
     from rope_any._arrays import _table_loop
 
     for pairs, shape in ((1, (3,)), (5, (2, 3)), (64, ()), (300, (2, 1, 2)), (7, (0, 2))):
@@ -809,7 +809,7 @@ def test_a_fused_table_has_a_loop_for_any_shape(put):
     assert _table_loop.table_loop.cache_info().currsize == 1
 
 
-def test_what_fused_tables_fall_back_for_is_told(put):
+def test_fused_tables_warn_if_they_fall_back(put):
     p, array = put(np.arange(5)), put(np.asarray(F))
     unaligned = np.frombuffer(bytes(41), dtype=np.uint8)[1:].view(np.int64)
     calls = {
@@ -831,17 +831,17 @@ def test_what_fused_tables_fall_back_for_is_told(put):
 
 
 @pytest.mark.usefixtures("without_numba")
-def test_tables_without_numba(rng):
+def test_tables_fall_back_without_numba(rng):
     p = spread(rng)
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.cos_sin(p, F, fused=True)
     np.testing.assert_array_equal(got, ra.cos_sin(p, F))
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    got, told = watched(lambda: ra.cos_sin(torch.from_numpy(p), F, fused=True))
+    got, told = result_and_warnings(lambda: ra.cos_sin(torch.from_numpy(p), F, fused=True))
     assert not told and error(got, oracle.cos_sin(p, F)) <= 1.2e-7
 
 
-def test_a_loop_for_tables_that_cannot_be_compiled_is_told_of(put, monkeypatch):
+def test_a_compilation_error_of_the_table_loop_warns(put, monkeypatch):
     def failing():
         raise NotImplementedError
 
@@ -849,13 +849,13 @@ def test_a_loop_for_tables_that_cannot_be_compiled_is_told_of(put, monkeypatch):
 
     monkeypatch.setattr(_table_loop, "table_loop", failing)
     p = put(np.arange(5))
-    got, told = watched(lambda: ra.cos_sin(p, F, fused=True))
+    got, told = result_and_warnings(lambda: ra.cos_sin(p, F, fused=True))
     np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)
     if put is np.asarray:  # torch has a compiler of its own
         assert len(told) == 1 and "Numba failed (NotImplementedError)" in told[0]
 
 
-def test_fused_tables_under_gradients_transformations_and_modes():
+def test_fused_tables_work_under_gradients_transforms_and_modes():
     pytest.importorskip("numba", reason="numba is not installed")
     torch = pytest.importorskip("torch", reason="torch is not installed")
     proxy = pytest.importorskip("torch.fx.experimental.proxy_tensor", reason="torch has no make_fx")
@@ -875,14 +875,14 @@ def test_fused_tables_under_gradients_transformations_and_modes():
         with torch._subclasses.FakeTensorMode():
             assert type(ra.cos_sin(range(5), F, like=torch.ones(1), fused=True).cos) is not torch.Tensor
     found = torch.compile(lambda p: ra.cos_sin(p, F, fused=True).cos, fullgraph=True, backend="aot_eager")
-    got, told = watched(lambda: found(p))
+    got, told = result_and_warnings(lambda: found(p))
     torch.testing.assert_close(got, want.cos, rtol=0, atol=1.2e-7)
     assert not told
     with torch.inference_mode():
         assert ra.cos_sin(p, F, fused=True).cos.is_inference()
 
 
-def test_fused_tables_under_transformations_of_jax():
+def test_fused_tables_work_under_jax_transforms():
     jax = pytest.importorskip("jax", reason="jax is not installed")
     p, weights = jax.numpy.arange(5), jax.numpy.asarray(F)
 
@@ -891,7 +891,7 @@ def test_fused_tables_under_transformations_of_jax():
         two = jax.vmap(lambda p: ra.cos_sin(p, F, fused=True).sin)(p)
         return one, two, jax.grad(lambda w: ra.cos_sin(p, w, fused=True).sin.sum())(weights)
 
-    (one, two, gradient), told = watched(calls)
+    (one, two, gradient), told = result_and_warnings(calls)
     for got in (one, two):
         np.testing.assert_allclose(got, np.sin(np.multiply.outer(np.arange(5), F)), rtol=0, atol=1e-6)
     np.testing.assert_allclose(gradient, np.arange(5) @ np.cos(np.multiply.outer(np.arange(5), F)), rtol=1e-5)

@@ -411,7 +411,7 @@ def wrong_calls(draw, name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_calls_are_good_before_they_are_spoilt(name):
+def test_the_calls_are_valid_without_odd_values(name):
     function, arguments, options = CALLS[name]
     function(*arguments, **options)
 
@@ -419,7 +419,7 @@ def test_the_calls_are_good_before_they_are_spoilt(name):
 @pytest.mark.parametrize("name", CALLS)
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_only_errors_that_name_an_argument_come_out(name, data):
+def test_odd_values_give_results_or_errors_that_name_an_argument(name, data):
     function, arguments, options = data.draw(wrong_calls(name))
     try:
         function(*arguments, **options)

@@ -23,7 +23,7 @@ def array():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_arrays_of_cupy_are_known(array, dtype):
+def test_cupy_arrays_have_a_record(array, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     x = array(3, 8, dtype=dtype)
@@ -35,12 +35,12 @@ def test_arrays_of_cupy_are_known(array, dtype):
     assert (lib.compiler.refusal(x) is None) == (dtype != "bfloat16")
 
 
-def test_arrays_of_cupy_on_two_devices_are_refused(array):
+def test_cupy_arrays_on_two_devices_are_refused(array):
     with pytest.raises(ValueError, match=r"x and cos must be on one device; got .* 0> and .* 1>"):
         library(x=array(3, 8), cos=array(3, 4, device=1))
 
 
-def test_the_device_of_arrays_of_cupy_is_looked_at(array, monkeypatch):
+def test_the_device_of_cupy_arrays_is_checked(array, monkeypatch):
     lib, seen = find(array(1)), []
     monkeypatch.setitem(vars(lib), "check_placement", lambda arrays: seen.extend(arrays.items()))
     x, cos = array(3, 8, device=1), array(3, 4, device=1)
@@ -55,7 +55,7 @@ def writable(out, onto, **apart):
     _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=apart)
 
 
-def test_arrays_of_cupy_may_be_written_beside_or_over_another(array):
+def test_cupy_out_can_be_x_or_disjoint_from_it(array):
     x, table = array(4, 3, 8), array(3, 4, address=2**41)
     for out in (x, x[:], array(4, 3, 8, address=2**40 + x.nbytes)):
         writable(out, x, cos=table)
@@ -63,7 +63,7 @@ def test_arrays_of_cupy_may_be_written_beside_or_over_another(array):
     writable(*views, cos=table)
 
 
-def test_arrays_of_cupy_that_overlap_are_refused(array):
+def test_overlapping_cupy_arrays_are_refused(array):
     x = array(4, 3, 8)
     with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
         writable(x[1:], x[:-1])
@@ -108,20 +108,20 @@ def cupy_on_two_devices(monkeypatch):
     return file
 
 
-def test_arrays_of_cupy_must_be_on_the_current_device(cupy_on_two_devices):
+def test_cupy_arrays_must_be_on_the_current_device(cupy_on_two_devices):
     check = cupy_on_two_devices.LIBRARY.check_placement
     check({"x": SimpleNamespace(device=Device(0))})
     with pytest.raises(ValueError, match=r"x must be on CuPy's current device, <CUDA Device 0>; got <CUDA Device 1>"):
         check({"x": SimpleNamespace(device=Device(1))})
 
 
-def test_data_for_a_device_of_cupy_makes_it_the_current_one(cupy_on_two_devices):
+def test_putting_data_on_a_cupy_device_makes_it_current(cupy_on_two_devices):
     lib = cupy_on_two_devices.LIBRARY
     assert lib.put("data", 1) == ("data", 1)
     lib.check_placement({"x": SimpleNamespace(device=Device(1))})
 
 
-def test_torch_waits_for_the_device_of_the_result(monkeypatch):
+def test_torch_synchronizes_the_device_of_the_result(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)

@@ -42,7 +42,7 @@ def check_gradients(arrays, how, **options):
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("table", TABLES)
-def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pairing):
+def test_first_and_second_derivatives_equal_finite_differences(table, inverse, pairing):
     # along a direction at random: each entry of each Jacobian takes fifty times as long
     how = {"pairing": pairing, "start": 2, "inverse": inverse}
     check_gradients(arrays(TABLES[table]), how, fast_mode=True)
@@ -51,7 +51,7 @@ def test_gradients_of_x_and_of_the_table_and_their_gradients(table, inverse, pai
 @jit_script
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("table", [(2,), (2, 2)])
-def test_every_entry_of_the_jacobians(table, pairing):
+def test_every_entry_of_the_jacobians_equals_finite_differences(table, pairing):
     # two pairs between features that pass; a table that is summed over the batch, and one that is not
     check_gradients(arrays(table, x=(2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
 
@@ -64,7 +64,7 @@ def kept(function):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_only_the_table_is_kept(pairing, dtype):
+def test_backward_keeps_only_the_table(pairing, dtype):
     rope = ra.Rope(F, pairing=pairing)
     q, k = (torch.randn(2, heads, 700, 8, dtype=dtype, requires_grad=True) for heads in (4, 2))
     table = rope.table(torch.arange(700), like=q)
@@ -77,7 +77,7 @@ def test_only_the_table_is_kept(pairing, dtype):
     assert b.requires_grad
 
 
-def test_x_is_kept_where_the_table_learns(pairing):
+def test_backward_keeps_x_if_the_table_needs_gradients(pairing):
     x = torch.randn(2, 5, 8, requires_grad=True)
     f = torch.tensor(F, requires_grad=True)
     result, tensors = kept(lambda: ra.rotate(x, *ra.cos_sin(torch.arange(5), f), pairing=pairing))
@@ -86,7 +86,7 @@ def test_x_is_kept_where_the_table_learns(pairing):
     assert f.grad.abs().sum() > 0 and x.grad is not None
 
 
-def test_gradients_of_half_precision_are_of_the_dtypes_that_came(pairing):
+def test_half_precision_gradients_have_the_dtypes_of_the_inputs(pairing):
     x = torch.randn(3, 5, 8).bfloat16().requires_grad_()
     table = [part.requires_grad_() for part in ra.cos_sin(torch.arange(5), F)]
     ra.rotate(x, *table, pairing=pairing).float().square().sum().backward()
@@ -97,7 +97,7 @@ def test_gradients_of_half_precision_are_of_the_dtypes_that_came(pairing):
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 @pytest.mark.parametrize("learned", [False, True])
-def test_one_graph_with_gradients(learned, pairing):
+def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     x, cos, sin = arrays()
     given = (x, cos, sin) if learned else (x, cos.detach(), sin.detach())
     wanted = given if learned else (x,)
@@ -114,7 +114,7 @@ def test_one_graph_with_gradients(learned, pairing):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 
 
-def test_an_expanded_gradient_and_a_checkpoint(pairing):
+def test_expanded_gradients_and_checkpoints_give_the_same_gradient(pairing):
     rope = ra.Rope(F, pairing=pairing)
     x = torch.randn(3, 4, 9, 8, requires_grad=True)
     rope.apply(x).sum().backward()  # its gradient is one number, seen everywhere
@@ -125,7 +125,7 @@ def test_an_expanded_gradient_and_a_checkpoint(pairing):
     assert torch.equal(x.grad, y.grad)
 
 
-def test_a_table_changed_after_its_use_is_noticed(pairing):
+def test_backward_refuses_a_table_that_was_modified(pairing):
     x, cos, sin = (part.detach() for part in arrays())
     result = ra.rotate(x.requires_grad_(), cos, sin, pairing=pairing)
     cos.mul_(2)
@@ -133,7 +133,7 @@ def test_a_table_changed_after_its_use_is_noticed(pairing):
         result.sum().backward()
 
 
-def test_hessians_and_jacobians(pairing):
+def test_hessians_and_jacobians_are_exact(pairing):
     x = torch.randn(4, 8, dtype=torch.float64)
     rope = ra.Rope(F, pairing=pairing)
     for vectorize in (False, True):

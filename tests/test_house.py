@@ -67,11 +67,11 @@ def outer_in(names):
     return {name for name in names if name.split(".")[0] in OUTER}
 
 
-def test_imports_go_one_way():
+def test_imports_have_no_cycle():
     assert cycle(PACKAGE) is None
 
 
-def test_the_core_imports_nothing_that_stands_around_it():
+def test_the_core_does_not_import_outer_modules():
     assert len(core_in(PACKAGE)) >= 8
     assert outer_in(reached(PACKAGE, core_in(PACKAGE))) == set()
 
@@ -89,7 +89,7 @@ def test_modules_of_host_numbers_import_only_mathematics(name):
     assert outside_of_host(PACKAGE, name) == set()
 
 
-def test_these_tests_can_fail():
+def test_import_checks_detect_violations():
     good = {"_table": "import math", "config": "from rope_any._rope import Rope", "__init__": "", "axes": ""}
     rope = "from rope_any import _table\ndef from_config():\n    from rope_any.config import read"
     fine = modules.read(good | {"_rope": rope})
@@ -140,7 +140,7 @@ def libraries(tree, known=LIBRARIES):
 
 
 @pytest.mark.parametrize("name", sorted(name for name in PACKAGE if not names_libraries(name)))
-def test_no_other_module_names_a_library(name):
+def test_only_array_modules_name_a_library(name):
     known = LIBRARIES if name.split(".")[0] in NUMPY else LIBRARIES | {"numpy"}
     assert libraries(PACKAGE[name].tree, known) == set()
 
@@ -163,7 +163,7 @@ def test_no_other_module_names_a_library(name):
         ("'''Of torch.'''\nraise ValueError('an array of torch')", set()),
     ],
 )
-def test_a_library_is_found_by_each_question(code, found):
+def test_each_way_to_ask_for_a_library_is_detected(code, found):
     assert libraries(ast.parse(code)) == found
 
 
@@ -171,40 +171,40 @@ def test_a_library_is_found_by_each_question(code, found):
 
 
 @pytest.mark.parametrize("name", PACKAGE)
-def test_each_module_says_in_one_line_what_it_is_for(name):
+def test_each_module_has_a_one_line_docstring(name):
     first, _, rest = (ast.get_docstring(PACKAGE[name].tree) or "").partition("\n")
     assert first.endswith(".") and not rest.partition("\n")[0]
 
 
-def test_the_table_of_modules_is_that_of_the_tree():
+def test_the_table_of_modules_is_up_to_date():
     assert modules.WRITTEN.read_text(encoding="utf-8") == f"{modules.table()}\n", "python tools/modules.py --write"
     assert "{include} modules_table.md" in (modules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_parts_is_that_of_the_code():
+def test_the_table_of_parts_is_up_to_date():
     assert parts.WRITTEN.read_text(encoding="utf-8") == f"{parts.table()}\n", "python tools/parts.py --write"
     assert "{include} parts_table.md" in (parts.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_models_is_that_of_the_code():
+def test_the_table_of_models_is_up_to_date():
     assert models.WRITTEN.read_text(encoding="utf-8") == f"{models.table()}\n", "python tools/models.py --write"
     assert "{include} models_table.md" in (models.WRITTEN.parent / "names.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_forms_is_what_is_read():
+def test_the_table_of_forms_is_up_to_date():
     assert forms.WRITTEN.read_text(encoding="utf-8") == f"{forms.table()}\n", "python tools/forms.py --write"
     assert "{include} forms_table.md" in (forms.WRITTEN.parent / "load-a-model.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", forms.FORMS, ids=lambda form: form.name)
-def test_each_key_of_a_form_alone_tells_the_form(form):
+def test_each_key_of_a_form_identifies_it(form):
     with pytest.raises(ValueError, match="model_type must be given"):
         ra.config.explain(form.example)
     told = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
     assert len({kind for kind, _ in told}) == 1
 
 
-def test_the_table_of_schedules_is_that_of_the_code():
+def test_the_table_of_schedules_is_up_to_date():
     assert schedules.WRITTEN.read_text(encoding="utf-8") == f"{schedules.table()}\n", (
         "python tools/schedules.py --write"
     )
@@ -216,7 +216,7 @@ def test_the_table_of_schedules_is_that_of_the_code():
 MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", "testing", "weights"}
 
 
-def test_the_public_face():
+def test_public_names_are_as_listed():
     assert ra.__all__ == sorted(
         {"ArgumentTypeError", "ArgumentValueError", "BentTable", "Rope", "Table", "__version__"}
         | {"clear_caches", "cos_sin", "frequencies", "rotate"}
@@ -249,7 +249,7 @@ print(*sorted(name for name in dir(ra) if f"rope_any.{{name}}" in sys.modules))
     ],
     ids=["none", "asked for", "imported"],
 )
-def test_a_public_module_is_loaded_when_it_is_asked_for(more, loaded):
+def test_a_public_module_is_loaded_on_first_access(more, loaded):
     run = subprocess.run([sys.executable, "-c", _PROBE.format(more)], capture_output=True, text=True, check=True)
     assert run.stdout.split() == loaded
 
@@ -266,7 +266,7 @@ missing = ra.nobody
 
 
 @pytest.mark.thread_unsafe(reason="starts a process")
-def test_a_user_has_the_types_of_public_modules(tmp_path):
+def test_type_checkers_see_the_types_of_public_modules(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
     (tmp_path / "user.py").write_text(_USER.lstrip())
     # without the packages of the environment, which take half a minute to read
@@ -314,7 +314,7 @@ def test_docstrings_are_numpydoc(name):
     assert faults == []
 
 
-def test_the_docstrings_of_the_edges_are_numpydoc():
+def test_docstrings_of_integrations_are_numpydoc():
     pytest.importorskip("torch", reason="torch is not installed")
     faults = validate("rope_any.integrations.transformers.replace")["errors"]
     assert [fault for fault in faults if fault[0] not in UNCHECKED] == []

@@ -263,7 +263,7 @@ def to_halves(torch, x, start, width):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_indexer_rotates_as_that_of_transformers(torch, case, seed):
+def test_an_indexer_rotates_like_that_of_transformers(torch, case, seed):
     rng = random.Random(f"{case} {seed}")
     keys = config_keys(case.model_type, rng)
     torch.manual_seed(seed)
@@ -370,7 +370,7 @@ CLASSES = {case.model_type: case.classes for case in CASES} | {"glm5_next_text":
 
 
 @pytest.mark.parametrize(("model_type", "schedule"), [(name, row) for name, rows in SCHEDULES.items() for row in rows])
-def test_layers_with_an_indexer_are_those_of_transformers(torch, model_type, schedule):
+def test_layers_with_an_indexer_equal_those_of_transformers(torch, model_type, schedule):
     keys = {**config_keys(model_type, random.Random(1)), "num_hidden_layers": 9, "no_rope_layers": None, **schedule}
     keys = {key: value for key, value in keys.items() if value is not None or key in ("use_dsa", "pad_token_id")}
     if model_type == "dots3_note_text":
@@ -406,7 +406,7 @@ GLM5 = {"model_type": "glm_moe_dsa", "index_head_dim": 128, "qk_rope_head_dim": 
 
 
 @pytest.mark.parametrize("extra", [{}, {"rope_interleave": True}, {"index_topk_freq": 4}])
-def test_glm_5_is_read(extra):
+def test_glm_5_is_read_with_sources(extra):
     found = recipe(part(**GLM5, indexer_rope_interleave=True, **extra), MAIN)
     assert found[:4] == (MAIN.frequencies, "interleaved", 1.0, 0)
     assert found.facts["pairing"] == (
@@ -417,7 +417,7 @@ def test_glm_5_is_read(extra):
     assert found.facts["rotary_dim"] == (64, "qk_rope_head_dim")
 
 
-def test_deepseek_v3_2_is_half_while_its_main_attention_is_interleaved():
+def test_deepseek_v3_2_pairs_halves_but_its_main_attention_interleaves():
     found = recipe(part("deepseek_v32"), MAIN)
     assert (MAIN.pairing, found.pairing) == ("interleaved", "half")
     assert found.facts["head_dim"] == (128, "default of deepseek_v32")
@@ -459,7 +459,7 @@ def test_a_flag_that_contradicts_the_class_is_refused(model_type, flag, pairs):
         (part("deepseek_v4", num_hidden_layers=3), "no layer"),
     ],
 )
-def test_a_model_without_an_indexer_that_rotates_says_so(read, reason):
+def test_a_model_without_a_rotary_indexer_is_refused(read, reason):
     found = recipe(read, MAIN)
     assert isinstance(found, Fact) and found.value is None
     assert reason in found.source
@@ -559,7 +559,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("read", "error", "message"), REFUSALS)
-def test_what_contradicts_the_class_is_refused(read, error, message):
+def test_configs_that_contradict_the_class_are_refused(read, error, message):
     with pytest.raises(error, match=message):
         recipe(read, MAIN)
 
@@ -568,12 +568,12 @@ def test_what_contradicts_the_class_is_refused(read, error, message):
     ("index", "error", "message"),
     [(-1, ValueError, "not be negative"), ("0", TypeError, "integer"), (True, TypeError, "integer")],
 )
-def test_a_layer_is_a_number(index, error, message):
+def test_a_wrong_layer_index_is_refused(index, error, message):
     with pytest.raises(error, match=message):
         has_indexer(part("deepseek_v32"), index)
 
 
-def test_layers_of_a_model_without_indexers():
+def test_a_model_without_indexers_has_no_indexer_layers():
     assert not has_indexer(part("llama"), 0)
     with pytest.raises(ValueError, match="index_topk must not be given, since it tells of an indexer"):
         has_indexer(part("llama", index_topk=1), 0)

@@ -69,7 +69,7 @@ def grown(path, tokens, *arguments):
 
 @pytest.mark.parametrize("fused", ["eager", "fused"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_file_is_rotated_in_place(tmp_path, library, fused):
+def test_a_mapped_file_is_rotated_in_place(tmp_path, library, fused):
     needed = {"torch": "torch", "numpy": "numba"}[library] if fused == "fused" or library == "torch" else "numpy"
     pytest.importorskip(needed, reason=f"{needed} is not installed")
     # 128 MiB; what torch's compiler makes on the way has a mebibyte or two for each core

@@ -99,7 +99,7 @@ LENGTHS = st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3), st.
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_model_turns_all_shapes_as_the_source_does(kind, pairing):
+def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
     rope, _, turn = exported(kind, pairing)
 
     @settings(max_examples=12)
@@ -114,7 +114,7 @@ def test_one_model_turns_all_shapes_as_the_source_does(kind, pairing):
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("kind", ["in the middle", "two axes in blocks"])
-def test_half_precision_is_turned_in_float32(kind, dtype, pairing, rng):
+def test_half_precision_is_rotated_in_float32(kind, dtype, pairing, rng):
     rope, _, turn = exported(kind, pairing, dtype)
     q, k, positions = data(turn, rng, (2, 4, 2, 5), dtype)
     # one rounding of what is right to float32: now and then it falls to the other side, a unit of 4 apart
@@ -123,7 +123,7 @@ def test_half_precision_is_turned_in_float32(kind, dtype, pairing, rng):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(("start", "features"), [(0, 16), (0, 20), (4, 20)])
-def test_it_is_the_paper_s_rotation(start, features, pairing, rng):
+def test_a_model_computes_the_papers_rotation(start, features, pairing, rng):
     rope = ra.Rope(F, pairing=pairing, start=start, attention_factor=1.25)
     turn = session(ra.onnx.export(rope, head_dim=features))
     q, k, _ = data(turn, rng, (2, 2, 1, 3))
@@ -171,7 +171,7 @@ def anywhere():
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1.2e-7), ("float16", 2.5e-4)])
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_the_table_of_the_operator_is_ours_rounded(pairing, dtype, bound):
+def test_the_operator_has_our_table_rounded_to_its_dtype(pairing, dtype, bound):
     rope, positions = ra.Rope(F, pairing=pairing), [0, 1, 2, 131_071, 262_143]
     turn = session(ra.onnx.export(rope, operator_length=262_144, dtype=dtype))
     assert error(table_of(turn, rope, positions, dtype), oracle.cos_sin(positions, F)) <= bound
@@ -180,7 +180,7 @@ def test_the_table_of_the_operator_is_ours_rounded(pairing, dtype, bound):
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float16", 1e-2)])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("kind", PLAIN)
-def test_the_operator_turns_as_the_source_does(kind, pairing, dtype, atol, rng):
+def test_the_operator_rotates_like_the_rope(kind, pairing, dtype, atol, rng):
     rope, model, turn = exported(kind, pairing, dtype, 100)
     assert [node.op_type for node in model.graph.node if node.op_type != "Identity"] == ["RotaryEmbedding"] * 2
     for lengths in ((1, 4, 2, 7), (3, 2, 1, 1), (2, 3, 3, 5)):
@@ -189,7 +189,7 @@ def test_the_operator_turns_as_the_source_does(kind, pairing, dtype, atol, rng):
 
 
 @pytest.mark.parametrize("position", [-1, 100])
-def test_the_operator_has_no_other_positions_than_those_of_its_table(position, rng):
+def test_the_operator_refuses_positions_beyond_its_table(position, rng):
     _, _, turn = exported("whole", "half", "float32", 100)
     q, k, _ = data(turn, rng, (1, 1, 1, 1))
     with pytest.raises(Exception, match="out of range"):
@@ -198,7 +198,7 @@ def test_the_operator_has_no_other_positions_than_those_of_its_table(position, r
 
 @pytest.mark.parametrize("operator_length", [None, 50])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_another_evaluator_says_the_same(dtype, operator_length, rng):
+def test_the_reference_evaluator_agrees(dtype, operator_length, rng):
     rope, head_dim = a_rope("partial", "interleaved")
     model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     onnx.checker.check_model(model, full_check=True)
@@ -209,7 +209,7 @@ def test_another_evaluator_says_the_same(dtype, operator_length, rng):
 
 
 @pytest.mark.parametrize("operator_length", [None, 100])
-def test_lengths_are_open_and_have_names(operator_length):
+def test_model_lengths_are_dynamic_and_named(operator_length):
     _, model, _ = exported("partial", "half", "float32", operator_length)
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
@@ -222,13 +222,13 @@ def test_lengths_are_open_and_have_names(operator_length):
     assert "Constant" not in {node.op_type for node in model.graph.node}
 
 
-def test_positions_of_one_row_are_for_the_whole_batch(rng):
+def test_one_row_of_positions_applies_to_the_whole_batch(rng):
     rope, _, turn = exported("whole", "half")
     q, k, positions = data(turn, rng, (3, 2, 1, 5))
     agree(run(turn, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
 
 
-def test_there_is_no_second_formula(monkeypatch, rng):
+def test_the_exported_formula_is_that_of_the_library(monkeypatch, rng):
     rope, _, turn = exported("whole", "interleaved")
     q, k, positions = data(turn, rng, (1, 2, 2, 3))
     monkeypatch.setattr(ra._schedules, "rotate_component", lambda a, b, c, s: a * c + b * s)
@@ -238,7 +238,7 @@ def test_there_is_no_second_formula(monkeypatch, rng):
     agree(run(backwards, q, k, positions), rope(q, k, ra.Table(table.cos, -table.sin)), 1e-6)
 
 
-def test_large_tables_can_lie_beside_the_file(tmp_path, rng):
+def test_large_tables_can_be_external_data(tmp_path, rng):
     rope = ra.Rope(WIDE, pairing="half")
     model = ra.onnx.export(rope, operator_length=1000)
     onnx.save(model, tmp_path / "rope.onnx", save_as_external_data=True, location="rope.bin")
@@ -261,7 +261,7 @@ def traced(function, **inputs):
     return ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
 
 
-def test_cached_keys_are_moved_in_a_graph(rng):
+def test_reposition_can_be_traced(rng):
     rope = ra.Rope(F, pairing="half")
     k = rng.standard_normal((2, 3, 5, 16)).astype(np.float32)
     old, new = np.arange(5), np.arange(5) * 7
@@ -269,14 +269,14 @@ def test_cached_keys_are_moved_in_a_graph(rng):
     agree([got], [rope.reposition(k, old, new)], 1e-6)
 
 
-def test_tables_go_in_the_place_of_positions_in_a_graph(rng):
+def test_tables_can_be_traced(rng):
     rope = ra.Rope(F, pairing="interleaved")
     x = rng.standard_normal((2, 5, 16)).astype(np.float32)
     got = traced(lambda x, p: rope.apply(x, rope.table(p), inverse=True), x=x, p=np.arange(5))
     agree([got], [rope.apply(x, range(5), inverse=True)], 1e-6)
 
 
-def test_eager_arrays_of_ndonnx_are_turned(rng):
+def test_eager_ndonnx_arrays_are_rotated(rng):
     rope = ra.Rope(ra.axes.chunked(F, (4, 4)), pairing="half", blocks=2)
     x = rng.standard_normal((2, 5, 16)).astype(np.float32)
     agree([rope.apply(ndx.asarray(x), 3).unwrap_numpy()], [rope.apply(x, 3)], 1e-6)
@@ -348,7 +348,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_gets_one_sentence(name):
+def test_wrong_exports_are_refused_in_one_sentence(name):
     call, kind, message = WRONG[name]
     with pytest.raises(kind, match=message) as caught:
         call()
@@ -356,7 +356,7 @@ def test_what_cannot_be_gets_one_sentence(name):
 
 
 @pytest.mark.parametrize("missing", ["ndonnx", "spox"])
-def test_without_its_extra_it_says_what_to_install(missing, monkeypatch):
+def test_a_missing_extra_is_reported_with_its_install_command(missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ModuleNotFoundError, match=re.escape(f"needs {missing}, which is missing; install it by: pip")):
         ra.onnx.export(ROPE)
@@ -379,7 +379,7 @@ def config(folder, **entries):
     return folder / "config.json"
 
 
-def test_a_config_becomes_a_model(tmp_path):
+def test_a_config_is_exported(tmp_path):
     file = config(tmp_path, **LLAMA, partial_rotary_factor=0.5)
     done = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -391,7 +391,7 @@ def test_a_config_becomes_a_model(tmp_path):
     assert onnx.load(tmp_path / "deep/rope.onnx") == want
 
 
-def test_a_model_with_the_operator_for_machines(tmp_path):
+def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
     file = config(tmp_path, **GEMMA)
     words = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
     told = json.loads(command(*words, cwd=tmp_path).stdout)
@@ -416,7 +416,7 @@ def test_a_model_with_the_operator_for_machines(tmp_path):
         ({"model_type": "unheard"}, [], "config.json: .*model_type"),
     ],
 )
-def test_what_the_command_refuses_leaves_nothing(entries, words, message, tmp_path):
+def test_a_refused_export_writes_no_file(entries, words, message, tmp_path):
     config(tmp_path, **entries)
     done = command("rope.onnx", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -424,7 +424,7 @@ def test_what_the_command_refuses_leaves_nothing(entries, words, message, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_file_is_replaced_only_when_asked(tmp_path):
+def test_a_file_is_replaced_only_on_request(tmp_path):
     config(tmp_path, **LLAMA)
     (tmp_path / "rope.onnx").write_text("mine", encoding="utf-8")
     assert "rope.onnx must not exist" in command("rope.onnx", cwd=tmp_path).stderr

@@ -95,7 +95,7 @@ GENAI = {"model": {"decoder": {"filename": "model.onnx", "session_options": {}},
         ({"model_type": "mlcd_vision_model"}, ("vision",)),  # which is refused when it is read
     ],
 )
-def test_names(model, wanted):
+def test_parts_have_their_names(model, wanted):
     assert config.parts(model) == wanted
 
 
@@ -130,7 +130,7 @@ def test_a_tower_has_layers_and_positions():
         Rope.from_config(QWEN, part="vision", layer_type="x")
 
 
-def test_positions_of_a_stream():
+def test_positions_of_a_stream_are_returned():
     model = QWEN | {"image_token_id": 7, "video_token_id": 8, "vision_start_token_id": 5}
     ids = [[1, 5, 7, 7, 7, 7, 2]]
     at = config.positions(model, token_ids=ids, grids=[(1, 4, 4)], like=np.empty(0))
@@ -147,7 +147,7 @@ def test_positions_of_a_stream():
         config.positions(model, 4, part="vision", like=np.empty(0))
 
 
-def test_what_is_not_understood_is_said():
+def test_parts_that_cannot_be_read_are_refused_with_a_reason():
     llama = {"model_type": "llama", "head_dim": 64}
     with pytest.raises(
         ValueError, match="index_topk must not be given, since it tells of an indexer, which deepseek_v3 lacks"
@@ -187,7 +187,7 @@ def test_what_is_not_understood_is_said():
     assert Rope.from_config(known, part="vision").pairing == "half"
 
 
-def test_parts_by_the_path_of_their_config():
+def test_a_part_can_be_named_by_its_path():
     talker = "talker_config.text_config"
     assert len(config.layers(OMNI, part=talker)) == 3
     (told,) = config.explain(OMNI, part=talker)
@@ -197,7 +197,7 @@ def test_parts_by_the_path_of_their_config():
     )
 
 
-def test_parts_have_one_order_and_towers_say_where_their_type_is_from():
+def test_parts_have_a_fixed_order_and_towers_name_the_source_of_their_type():
     swapped = {"talker_config": OMNI["talker_config"], "vision_config": QWEN["vision_config"], **QWEN}
     assert config.parts(swapped) == (
         "text",
@@ -209,7 +209,7 @@ def test_parts_have_one_order_and_towers_say_where_their_type_is_from():
     assert len(config.layers(FLUX | {"num_layers": 19, "num_single_layers": 38})) == 57
 
 
-def test_a_transformer_of_diffusers():
+def test_a_diffusers_transformer_has_parts():
     rope = Rope.from_config(FLUX)
     assert rope.pairing == "interleaved" and len(rope.frequencies) == 3
     at = config.positions(FLUX, (1, 2, 2), like=np.empty(0))
@@ -218,7 +218,7 @@ def test_a_transformer_of_diffusers():
         Rope.from_config({"_class_name": "ErnieImageTransformer2DModel"})
 
 
-def test_the_components_of_a_pipeline(tmp_path):
+def test_a_pipeline_has_its_components_as_parts(tmp_path):
     files = {
         "transformer": FLUX,
         "text_encoder": {"model_type": "new_text_model", "hidden_size": 64},
@@ -310,7 +310,7 @@ def test_a_params_json_with_a_model_type_is_of_two_forms():
         Rope.from_config(MISTRAL | {"model_type": "mistral"})
 
 
-def test_files_of_mistral_and_meta(tmp_path):
+def test_mistral_and_meta_files_have_parts(tmp_path):
     (tmp_path / "params.json").write_text(json.dumps(MISTRAL), encoding="utf-8")
     rope = Rope.from_config(tmp_path)
     assert rope == Rope(ra.frequencies(32, base=1e6), pairing="interleaved")
@@ -336,13 +336,13 @@ def test_files_of_mistral_and_meta(tmp_path):
         (3, TypeError, r"part must be one that the config has \(text, vision\); got int 3"),
     ],
 )
-def test_parts_that_are_not_there(part, error, message):
+def test_missing_parts_are_refused(part, error, message):
     for function in (Rope.from_config, config.layers, config.explain, config.score_scale):
         with pytest.raises(error, match=message):
             function(QWEN, part=part)
 
 
-def test_several_parts_and_no_text():
+def test_a_model_without_text_needs_a_part():
     towers = {"model_type": "sam3", "vision_config": {"backbone_config": {"hidden_size": 64, "num_attention_heads": 2}}}
     assert config.parts(towers, pairing="half")
     assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
@@ -369,7 +369,7 @@ def test_parts_of_omni_models_need_no_model_type_of_their_own():
     assert config.parts(two) == ("text", "talker_config")
 
 
-def test_names_of_other_programs():
+def test_parameter_names_of_other_programs_are_refused_with_a_hint():
     llama = {"model_type": "llama", "head_dim": 64}
     for key, hint in {"nope_layer_interval": "no_rope_layer_interval", "no_rope_freq": "Megatron"}.items():
         with pytest.raises(ValueError, match=f"{key} must be written in the terms of transformers: it is .*{hint}"):
@@ -401,7 +401,7 @@ def test_inspect_shows_all_parts(tmp_path):
     ]
 
 
-def test_parts_beside_the_text():
+def test_parts_other_than_text_are_read():
     evolla = {"model_type": "evolla", "head_dim": 64, "protein_encoder_config": {"rope_theta": 500.0}}
     assert config.parts(evolla) == ("text", "protein_encoder_config")
     rope = Rope.from_config(evolla, part="protein_encoder_config")
@@ -426,7 +426,7 @@ def test_parts_beside_the_text():
     assert config.parts(blt) == ("patcher_config",)  # since there is no text
 
 
-def test_a_lone_encoder_of_audio():
+def test_a_standalone_audio_encoder_is_called_audio():
     encoder = {"model_type": "glmasr_encoder", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2}
     assert config.parts(encoder) == ("audio",)
     codec = {"model_type": "neucodec", "hidden_size": 128, "num_attention_heads": 2}
@@ -439,7 +439,7 @@ def test_a_lone_encoder_of_audio():
     assert config.score_scale(encoder) == 0.125
 
 
-def test_what_a_config_beside_the_rotation_says_is_told():
+def test_facts_other_than_the_rotation_are_reported():
     (told,) = config.explain(
         {"model_type": "roformer", "hidden_size": 64, "num_attention_heads": 2, "rotary_value": True}
     )
@@ -451,11 +451,11 @@ def test_what_a_config_beside_the_rotation_says_is_told():
         assert config.explain(large, part=part)[0].facts["frequencies"].value.startswith("times exp(alpha)")
 
 
-def test_a_lone_tower_of_video_is_called_vision():
+def test_a_standalone_video_tower_is_called_vision():
     assert config.parts({"model_type": "pe_video_encoder", "head_dim": 64}) == ("vision",)
 
 
-def test_a_model_that_is_not_known_and_parts_that_are():
+def test_known_parts_of_an_unknown_model_are_read():
     text = {"model_type": "qwen3", "head_dim": 64}
     new = {"model_type": "brand_new_vl", "text_config": text}
     new["vision_config"] = QWEN["vision_config"] | {"model_type": "qwen3_vl_vision"}
@@ -479,7 +479,7 @@ def test_a_model_that_is_not_known_and_parts_that_are():
         Rope.from_config(wrong, part="talker_config.text_config")
 
 
-def test_a_component_of_several_rotations(tmp_path):
+def test_a_component_can_have_several_rotations(tmp_path):
     ltx = {"_class_name": "LTX2VideoTransformer3DModel", "rope_type": "split"}
     assert config.parts(ltx) == ("transformer", "transformer.audio", "transformer.cross")
     assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the others are inside of it
@@ -506,7 +506,7 @@ LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2}
 
 @pytest.mark.parametrize("keys", [LLAMA, QWEN, FLUX, MISTRAL, {"general.architecture": "llama"}])
 @pytest.mark.parametrize("key", ["rope_parameters", "text_config", "vision_config", "other"])
-def test_a_config_inside_itself_or_without_an_end(keys, key):
+def test_recursive_and_endless_configs_are_refused(keys, key):
     inside = dict(keys)
     inside[key] = {"x": inside}
     for reads in (config.parts, config.explain, Rope.from_config):
@@ -535,14 +535,14 @@ def test_a_config_inside_itself_or_without_an_end(keys, key):
         (FLUX | {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "axes_dims_rope must be a list; got ndarray"),
     ],
 )
-def test_arrays_as_values(keys, error, message):
+def test_array_values_are_refused(keys, error, message):
     for reads in (config.explain, Rope.from_config):
         with pytest.raises(error, match=message) as caught:
             reads(keys)
         assert "\n" not in str(caught.value)
 
 
-def test_numbers_of_numpy_as_values():
+def test_numpy_numbers_are_accepted_as_values():
     keys = {"hidden_size": np.int64(64), "num_attention_heads": np.int32(2), "rope_theta": np.float32(5e5)}
     assert Rope.from_config(LLAMA | keys) == Rope.from_config(LLAMA | {"rope_theta": 5e5})
 
@@ -567,7 +567,7 @@ def test_odd_values_are_refused_in_one_line(name):
 
 
 @pytest.mark.parametrize("count", [30_000_000, 2**62, 10**400, -5])
-def test_blocks_beyond_any_number_are_not_counted(count):
+def test_absurd_numbers_of_blocks_are_ignored(count):
     flux = FLUX | {"num_layers": 2, "num_single_layers": count}
     assert config.explain(flux)[0].layers is None
 

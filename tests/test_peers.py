@@ -106,14 +106,14 @@ def gptj_peer():
 
 
 def replace_in_llama(monkeypatch, rope):
-    return replace_table_and_turn(monkeypatch, llama, llama.LlamaRotaryEmbedding, rope)
+    return replace_table_and_rotation(monkeypatch, llama, llama.LlamaRotaryEmbedding, rope)
 
 
 def replace_in_gpt_neox(monkeypatch, rope):
-    return replace_table_and_turn(monkeypatch, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding, rope)
+    return replace_table_and_rotation(monkeypatch, gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding, rope)
 
 
-def replace_table_and_turn(monkeypatch, module, embedding, rope):
+def replace_table_and_rotation(monkeypatch, module, embedding, rope):
     """Let the embedding make a `Table` of the positions, and the layers hand it to the `Rope`."""
     calls = Counter()
 
@@ -179,7 +179,7 @@ def token_by_token(model, tokens):
     return torch.cat(logits, dim=1)
 
 
-def test_logits_in_prefill_are_those_of_the_peer(peer, monkeypatch):
+def test_prefill_logits_equal_those_of_the_peer(peer, monkeypatch):
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
     calls = peer.replace(monkeypatch, peer.rope)
@@ -187,7 +187,7 @@ def test_logits_in_prefill_are_those_of_the_peer(peer, monkeypatch):
     assert calls == peer.calls  # so it was ours that turned
 
 
-def test_logits_token_by_token_through_the_cache_are_those_of_the_peer(peer, monkeypatch):
+def test_decoding_logits_equal_those_of_the_peer(peer, monkeypatch):
     """Keys are turned once, when they enter the cache; the logits are held against the peer's prefill."""
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
@@ -196,7 +196,7 @@ def test_logits_token_by_token_through_the_cache_are_those_of_the_peer(peer, mon
     assert calls == Counter({name: 300 * n for name, n in peer.calls.items()})
 
 
-def test_logits_at_positions_of_each_row_are_those_of_the_peer(peer, monkeypatch):
+def test_logits_with_positions_by_row_equal_those_of_the_peer(peer, monkeypatch):
     """One row from 500 on, one with gaps: positions (batch, seq) that no counting from 0 would guess."""
     tokens = text(2, 200)
     positions = torch.stack([torch.arange(500, 700), 3 * torch.arange(200) + 7])
@@ -209,7 +209,7 @@ def test_logits_at_positions_of_each_row_are_those_of_the_peer(peer, monkeypatch
 
 
 @pytest.mark.parametrize("wrong", ["pairing", "frequencies"])
-def test_the_logits_would_notice_a_wrong_rotation(peer, monkeypatch, wrong):
+def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
     """What the other tests compare differs by thousands of their tolerances where it should."""
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
@@ -222,7 +222,7 @@ def test_the_logits_would_notice_a_wrong_rotation(peer, monkeypatch, wrong):
     assert (prefill(peer.model, tokens) - expected).abs().max() > 1
 
 
-def test_logits_at_a_million_are_those_at_0_with_ours_and_drift_with_the_peers(monkeypatch):
+def test_logits_at_position_a_million_stay_with_ours_and_drift_with_the_peer(monkeypatch):
     """Only distances count, in a whole model: Llama here."""
     peer, tokens = llama_peer(), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
@@ -268,7 +268,7 @@ def gptj_tables(positions):
     return cos, sin
 
 
-def gptj_turn(x, cos, sin):
+def gptj_rotation(x, cos, sin):
     """Turn (batch, heads, seq, features) as GPTJAttention does: heads behind seq, and features cut."""
     x = x.transpose(1, 2)
     turned = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
@@ -278,7 +278,7 @@ def gptj_turn(x, cos, sin):
 def theirs(kind, q, k, cos, sin):
     """Turn q and k by the peer's function, with a table as wide as it wants."""
     if kind == "gptj":
-        return gptj_turn(q, cos, sin), gptj_turn(k, cos, sin)
+        return gptj_rotation(q, cos, sin), gptj_rotation(k, cos, sin)
     return {"llama": llama, "gpt_neox": gpt_neox}[kind].apply_rotary_pos_emb(q, k, cos, sin)
 
 
@@ -290,7 +290,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rope_is_the_peers_function_given_the_same_table(kind):
+def test_rope_equals_the_peers_function_with_the_same_table(kind):
     """To float32's last digits, at any position: the peer is handed our table."""
     _, rope = KINDS[kind]
     positions = some_positions()
@@ -303,7 +303,7 @@ def test_rope_is_the_peers_function_given_the_same_table(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rope_is_the_peers_function_and_table_as_far_as_float32_angles_go(kind):
+def test_rope_equals_the_peers_function_and_table_within_float32_angles(kind):
     """
     The peer's p x f is off by some units in the last place of float32, up to p x 2⁻²² radians.
 
@@ -322,7 +322,7 @@ def test_rope_is_the_peers_function_and_table_as_far_as_float32_angles_go(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_peers_function_would_notice_the_wrong_pairing(kind):
+def test_a_wrong_pairing_differs_from_the_peers_function(kind):
     tables, rope = KINDS[kind]
     positions = some_positions()
     q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)

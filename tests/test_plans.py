@@ -178,7 +178,7 @@ def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatc
         call()
 
 
-def test_fused_calls_have_plans_of_their_own(monkeypatch):
+def test_fused_calls_have_their_own_plans(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     q, k = qk(np.asarray)
     ROPE(q, k)  # which finds the library; plans are kept from then on
@@ -236,7 +236,7 @@ def test_arrays_are_freed_while_their_plan_is_kept(put):
     assert [ref() for ref in alive] == [None] * 6
 
 
-def test_an_integer_of_numpy_is_a_number(put):
+def test_numpy_integers_use_the_plan_of_integers(put):
     x = put(data(2, 6, 32))
     ra.clear_caches()
     want = bits(ROPE.apply(x, 5))
@@ -249,7 +249,7 @@ def test_an_integer_of_numpy_is_a_number(put):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_blocks_are_rotated_by_a_plan_too(put, fused, monkeypatch):
+def test_blocks_use_plans(put, fused, monkeypatch):
     rope = ra.Rope(F, pairing="half", blocks=2, start=1)
     x = put(data(2, 6, 40))
     table = rope.table(range(6), like=x)
@@ -264,7 +264,7 @@ def test_blocks_are_rotated_by_a_plan_too(put, fused, monkeypatch):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_second_table_goes_straight_to_its_angles(put, fused, monkeypatch):
+def test_a_second_table_skips_validation(put, fused, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     like, made = put(data(6, 32)), []
     monkeypatch.setattr(_rope, "table", lambda *of, make=_rope.table, **named: made.append(of) or make(*of, **named))
@@ -559,7 +559,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
 
 
 @pytest.mark.parametrize("name", DOUBTFUL)
-def test_what_looks_like_a_call_before_is_looked_at(name, put):
+def test_a_similar_call_does_not_use_a_wrong_plan(name, put):
     plain, doubtful, message = DOUBTFUL[name]
     before = outcome(doubtful(put))
     ra.clear_caches()
@@ -571,7 +571,7 @@ def test_what_looks_like_a_call_before_is_looked_at(name, put):
     assert isinstance(before, list) if message is None else message in before
 
 
-def test_a_map_of_a_file_is_turned_as_an_array(tmp_path):
+def test_a_memory_map_is_rotated_like_an_array(tmp_path):
     x = data(6, 32)
     want = bits(ROPE.apply(x))
     np.save(tmp_path / "x.npy", x)
@@ -594,12 +594,12 @@ def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
             call()
 
 
-def test_a_range_that_no_machine_could_hold_gets_its_sentence(put):
+def test_a_range_too_large_for_any_machine_is_refused(put):
     with pytest.raises(ValueError, match="positions must not exceed"):
         ROPE.apply(put(data(6, 32)), range(2**70))
 
 
-def test_out_of_q_beside_the_table_of_k(put):
+def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
     q, k, to_k = (put(data(6, 32, seed=seed)) for seed in range(3))
     memory = np.zeros((6, 32), np.float32)
     cos, sin = ROPE.table(np.arange(6))
@@ -628,7 +628,7 @@ _TWICE = pytest.param(
 
 
 @pytest.mark.parametrize("name", [*list(SEEN)[:-1], _TWICE])
-def test_other_positions_are_seen(name, put):
+def test_other_positions_give_other_results(name, put):
     q, k = qk(put)
     given = [at(put) if callable(at) else at for at in SEEN[name]]
     want = []
@@ -641,7 +641,7 @@ def test_other_positions_are_seen(name, put):
     assert [bits(ROPE(q, k, at)) for at in given] == want
 
 
-def test_arrays_that_were_written_to_are_read_again(put):
+def test_modified_arrays_are_read_again(put):
     x, at, table = put(data(6, 32)), put(np.arange(6)), ROPE.table(put(np.arange(6)))
     calls = [lambda: ROPE.apply(x, at), lambda: ROPE.apply(x, table), lambda: ra.rotate(x, *table, pairing="half")]
     before = [bits(call()) for call in calls]
@@ -654,7 +654,7 @@ def test_arrays_that_were_written_to_are_read_again(put):
     assert all(a != b for a, b in zip(before, after, strict=True))
 
 
-def test_keys_are_moved_from_and_to_where_they_are_now(put):
+def test_reposition_reads_modified_positions_again(put):
     k, source = put(data(2, 6, 32)), ra.Rope(F[::-1], pairing="half", attention_factor=1.5)
     moves = [(0, 5, None), (5, 0, None), (0, 5, source), (None, put(np.arange(6)), source), ([1] * 6, range(6), None)]
     want = []
@@ -668,7 +668,7 @@ def test_keys_are_moved_from_and_to_where_they_are_now(put):
 # --- torch: what follows, transforms or records the tensors -----------------------------------------------------------
 
 
-def textbook(torch, x, cos, sin, pairing):
+def formula(torch, x, cos, sin, pairing):
     """Return x turned by the formula of the paper."""
     a, b = x.chunk(2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
     members = a * cos - b * sin, b * cos + a * sin
@@ -799,7 +799,7 @@ def _torch_calls(torch, rope):
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("name", WATCHED)
-def test_nothing_kept_is_used_or_made_while_torch_is_watched(name, pairing, torch):
+def test_no_plan_is_used_or_made_under_torch_transforms_and_modes(name, pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
     calls = _torch_calls(torch, ROPES[pairing])
     for called in ["q and k"] if name in SLOW else calls:
@@ -822,7 +822,7 @@ def test_nothing_kept_is_used_or_made_while_torch_is_watched(name, pairing, torc
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_mode_sees_the_same_operations_with_a_plan_as_without(pairing, torch):
+def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
     for turn in _torch_calls(torch, ROPES[pairing]).values():
         ra.clear_caches()
@@ -833,7 +833,7 @@ def test_a_mode_sees_the_same_operations_with_a_plan_as_without(pairing, torch):
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_gradients_after_a_plan_are_those_of_the_textbook(pairing, torch):
+def test_gradients_after_a_plan_equal_those_of_the_formula(pairing, torch):
     rope = ROPES[pairing]
     x = torch.from_numpy(data(3, 6, 32, dtype="float64"))
     w, at = torch.from_numpy(data(3, 6, 32, dtype="float64", seed=1)), torch.arange(6) + 5
@@ -850,7 +850,7 @@ def test_gradients_after_a_plan_are_those_of_the_textbook(pairing, torch):
         learned = name in {"given", "rotate"}
         leaves = [part.clone().requires_grad_(i == 0 or learned) for i, part in enumerate((x, cos, sin))]
         wanted = leaves if learned else leaves[:1]
-        want = torch.autograd.grad((textbook(torch, *leaves, pairing) * w).sum(), wanted)
+        want = torch.autograd.grad((formula(torch, *leaves, pairing) * w).sum(), wanted)
         got = torch.autograd.grad((turn(*leaves) * w).sum(), wanted)
         of_func = torch.func.grad(lambda x, turn=turn: (turn(x, cos, sin) * w).sum())(x)
         for a, b in zip((*got, of_func), (*want, want[0]), strict=True):
@@ -858,7 +858,7 @@ def test_gradients_after_a_plan_are_those_of_the_textbook(pairing, torch):
         ra.clear_caches()
 
 
-def test_without_gradients_a_plan_serves_what_would_want_them(torch):
+def test_under_no_grad_a_plan_applies_to_leaves_that_require_gradients(torch):
     x = torch.from_numpy(data(3, 6, 32))
     want, parameter = bits(ROPE.apply(x, 5)), torch.nn.Parameter(x.clone())
     with torch.no_grad():
@@ -871,7 +871,7 @@ def test_without_gradients_a_plan_serves_what_would_want_them(torch):
     assert len(PLANS) == 1
 
 
-def test_out_that_wants_gradients_is_refused_after_a_plan(torch):
+def test_out_that_requires_gradients_is_refused_after_a_plan(torch):
     x, out = torch.from_numpy(data(6, 32)), torch.zeros(6, 32)
     ROPE.apply(x, out=out)
     assert PLANS
@@ -918,7 +918,7 @@ def _tensors(torch):
         "of another view",
     ],
 )
-def test_special_tensors_after_a_plan(name, use, pairing, torch):
+def test_special_tensors_are_rotated_after_a_plan(name, use, pairing, torch):
     rope = ROPES[pairing]
 
     def call(special):
@@ -942,7 +942,7 @@ def test_special_tensors_after_a_plan(name, use, pairing, torch):
     assert outcome(partial(call, True)) == before
     if use == "x":
         x = _tensors(torch)[name].double()
-        want = textbook(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
+        want = formula(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
         torch.testing.assert_close(rope.apply(_tensors(torch)[name], 5).double(), want, rtol=0, atol=1e-6)
 
 
@@ -1027,13 +1027,13 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.usefixtures("torch")
-def test_a_forked_process_does_not_wait_for_threads_of_its_parent():
+def test_a_forked_process_does_not_wait_for_locks_of_its_parent():
     assert _python(_LOCKED).stdout == "0\n"
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_zeros_without_memory_are_not_given_to_compiled_code(pairing, torch):
+def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
     rope, zeros, x = ROPES[pairing], torch._efficientzerotensor((3, 6, 32)), torch.from_numpy(data(3, 6, 32))
     table = rope.table(range(6), like=x)
     for _ in range(2):
@@ -1058,7 +1058,7 @@ def _python(program, *words):
     return run
 
 
-def test_torch_compile_does_not_compile_anew_for_what_is_kept(torch):
+def test_caches_cause_no_torch_recompilation(torch):
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounter()
     torch._dynamo.reset()
     q, k = qk(torch.from_numpy)
@@ -1076,7 +1076,7 @@ def test_torch_compile_does_not_compile_anew_for_what_is_kept(torch):
 
 
 @pytest.mark.parametrize("traced", ["jit", "vmap", "grad", "eval_shape"])
-def test_nothing_is_kept_or_used_while_jax_traces(traced, jax):
+def test_no_plan_is_used_or_made_while_jax_traces(traced, jax):
     x, at = jax.numpy.asarray(data(3, 6, 32)), jax.numpy.arange(6)
 
     def run():
@@ -1102,7 +1102,7 @@ def test_nothing_is_kept_or_used_while_jax_traces(traced, jax):
         np.testing.assert_allclose(np.asarray(again), np.asarray(want), rtol=0, atol=1e-6)
 
 
-def test_a_compiled_call_of_jax_sends_nothing_to_the_device(jax):
+def test_a_compiled_jax_call_transfers_nothing_to_the_device(jax):
     q, k = qk(jax.numpy.asarray)
     at = jax.numpy.arange(6)
     turn = jax.jit(ROPE)
@@ -1111,7 +1111,7 @@ def test_a_compiled_call_of_jax_sends_nothing_to_the_device(jax):
         assert bits(turn(q, k, at)) == want
 
 
-def test_nothing_is_kept_or_used_while_ndonnx_traces():
+def test_no_plan_is_used_or_made_while_ndonnx_traces():
     ndx = pytest.importorskip("ndonnx", reason="ndonnx is not installed")
     x = data(2, 6, 32)
     ROPE.apply(x, np.arange(6))
@@ -1127,7 +1127,7 @@ def test_nothing_is_kept_or_used_while_ndonnx_traces():
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_threads_that_share_what_another_one_clears(library):
+def test_threads_can_rotate_while_another_clears_the_caches(library):
     put = np.asarray
     if library == "torch":
         put = pytest.importorskip("torch", reason="torch is not installed").from_numpy
@@ -1166,7 +1166,7 @@ def test_threads_that_share_what_another_one_clears(library):
     assert (wrong, errors) == ([], [])
 
 
-def test_keys_are_moved_while_another_thread_clears(monkeypatch):
+def test_reposition_works_while_another_thread_clears_the_caches(monkeypatch):
     class Emptied(weakref.WeakKeyDictionary):
         def __contains__(self, key):
             known = super().__contains__(key)
@@ -1208,7 +1208,7 @@ assert turn() == want
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_process_has_what_was_kept():
+def test_a_forked_process_inherits_the_caches():
     _python(_FORK, *(["torch"] if find_spec("torch") else []))
 
 
@@ -1237,7 +1237,7 @@ def made(request, monkeypatch):
 
 @pytest.mark.parametrize("positions", ["int32", "float32"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_frequencies_become_arrays_once(dtype, positions, made):
+def test_frequencies_are_converted_to_arrays_once(dtype, positions, made):
     make, seen = made
     x, rope = make(data(6, 32, dtype=dtype)), ra.Rope(F, pairing="half")
     at = [make(np.arange(n, n + 6).astype(positions)) for n in (0, 9)]
@@ -1252,7 +1252,7 @@ def test_frequencies_become_arrays_once(dtype, positions, made):
     assert seen
 
 
-def test_keys_are_moved_by_frequencies_that_become_arrays_once(made):
+def test_reposition_converts_frequencies_to_arrays_once(made):
     make, seen = made
     k, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     old, new = make(np.arange(6, dtype="int32")), make(np.arange(5, 11, dtype="int32"))
@@ -1276,7 +1276,7 @@ def test_constants_live_as_long_as_their_rope(made):
     assert [ref() for ref in alive] == [None, None]
 
 
-def test_constants_are_forgotten_when_asked(made):
+def test_clear_caches_drops_constants(made):
     make, _ = made
     ROPE.apply(make(data(6, 32)), 5)
     kept = weakref.ref(next(iter(_caches._CONSTANTS[ROPE._prepared].values()))[0])
@@ -1286,7 +1286,7 @@ def test_constants_are_forgotten_when_asked(made):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda rope: pickle.loads(pickle.dumps(rope))])
-def test_a_copied_rope_takes_no_constants_along(copied, made):
+def test_a_copied_rope_has_no_constants(copied, made):
     make, _ = made
     x, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     size = len(pickle.dumps(rope))
@@ -1311,7 +1311,7 @@ def test_equal_ropes_give_equal_results(made):
     assert bits(other.apply(x, 5)) == bits(ra.Rope(ra.frequencies(32), pairing="half").apply(x, 5))
 
 
-def test_jax_has_right_tables_whatever_its_widest_dtypes_are(jax):
+def test_jax_tables_are_exact_if_x64_is_switched(jax):
     exact = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
     before = jax.config.jax_enable_x64
     try:
@@ -1330,7 +1330,7 @@ def test_jax_has_right_tables_whatever_its_widest_dtypes_are(jax):
     assert {"int32", "int64", "float32", "float64"} <= dtypes
 
 
-def test_each_dtype_of_torch_has_constants_of_its_own(torch):
+def test_each_torch_dtype_has_its_own_constants(torch):
     for name in ("float32", "float64", "float32"):
         x = torch.from_numpy(data(6, 32, dtype=name))
         want = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
@@ -1339,7 +1339,7 @@ def test_each_dtype_of_torch_has_constants_of_its_own(torch):
                 np.testing.assert_allclose(got.numpy(), exact, rtol=0, atol=1.3e-7 if name == "float32" else 1e-12)
 
 
-def test_a_captured_graph_needs_the_frequencies_before(made, monkeypatch):
+def test_a_captured_graph_needs_a_call_before(made, monkeypatch):
     make, _ = made
     x, at, rope = make(data(6, 32)), make(np.arange(6, dtype="int32")), ra.Rope(F, pairing="half")
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
@@ -1352,7 +1352,7 @@ def test_a_captured_graph_needs_the_frequencies_before(made, monkeypatch):
     assert bits(rope.apply(x, at)) == want
 
 
-def test_what_was_kept_in_inference_mode_serves_gradients(torch):
+def test_constants_made_in_inference_mode_can_be_used_with_gradients(torch):
     x, at = torch.from_numpy(data(6, 32)), torch.arange(6.0)
     with torch.inference_mode():
         ROPE.apply(x, at)
@@ -1395,7 +1395,7 @@ def _viewed(put, x, view):
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_token_has_the_same_bits_in_any_company(pairing, put, monkeypatch):
+def test_a_token_does_not_depend_on_other_tokens(pairing, put, monkeypatch):
     lib = find(put(np.ones(1)))
     threads = lib.module.get_num_threads() if lib.name == "torch" else None
 
@@ -1434,7 +1434,7 @@ def test_a_token_has_the_same_bits_in_any_company(pairing, put, monkeypatch):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-def test_many_tokens_have_the_same_bits_in_any_number_of_threads(dtype, pairing, torch):
+def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch):
     x = torch.from_numpy(data(3, 400, 70)).to(getattr(torch, dtype))
     ropes = [ra.Rope(ra.frequencies(2 * pairs), pairing=pairing) for pairs in (16, 35)]
     before, results = torch.get_num_threads(), []
@@ -1455,7 +1455,7 @@ def test_many_tokens_have_the_same_bits_in_any_number_of_threads(dtype, pairing,
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-def test_an_attention_factor_is_no_part_of_another_plan(put):
+def test_plans_with_and_without_attention_factor_are_separate(put):
     """A table of one row for all tokens is divided where there is a factor, and taken as it is where there is none."""
     with_factor, without = (ra.Rope(F, pairing="half", attention_factor=factor) for factor in (2.0, 1.0))
     x = put(data(1, 1, 4096, 32))
@@ -1468,7 +1468,7 @@ def test_an_attention_factor_is_no_part_of_another_plan(put):
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=1e-6)
 
 
-def test_gradients_in_batches_after_a_plan(torch):
+def test_batched_gradients_work_after_a_plan(torch):
     class Rotate(torch.autograd.Function):
         @staticmethod
         def forward(_, x):
@@ -1487,7 +1487,7 @@ def test_gradients_in_batches_after_a_plan(torch):
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
-def test_a_default_device_stops_no_plan(torch):
+def test_a_default_device_does_not_prevent_plans(torch):
     x = torch.tensor(data(6, 32))
     ROPE.apply(x, 5)
     kept = dict(PLANS)
@@ -1499,7 +1499,7 @@ def test_a_default_device_stops_no_plan(torch):
     assert kept.keys() <= PLANS.keys()
 
 
-def test_one_wide_row_is_shared_by_threads(torch):
+def test_threads_can_share_one_wide_row(torch):
     threads, c = torch.get_num_threads(), torch.ones(1, 32784)
     torch.set_num_threads(2)
     try:
@@ -1510,7 +1510,7 @@ def test_one_wide_row_is_shared_by_threads(torch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_one_pair_alone_and_in_company(put, dtype):
+def test_one_pair_does_not_depend_on_other_rows(put, dtype):
     x, rope = data(200, 2).astype(dtype), ra.Rope((0.7,), pairing="interleaved")
     table = rope.table(range(200), like=put(x))
     whole = np.asarray(ra.rotate(put(x), *table, pairing="interleaved"))
@@ -1519,6 +1519,6 @@ def test_one_pair_alone_and_in_company(put, dtype):
         assert np.array_equal(np.asarray(alone)[0], whole[i])
 
 
-def test_no_tokens_have_positions_that_can_be_told(put):
+def test_positions_of_empty_arrays_are_checked(put):
     with pytest.raises(ValueError, match="positions must not exceed"):
         ROPE.apply(put(data(1, 2, 0, 32)), 2**60)

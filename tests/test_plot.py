@@ -69,7 +69,7 @@ def assert_apart(ax):
 
 
 @pytest.mark.parametrize("position", [0, 1, -7, 2.5, 1000.25, 131_072, 2**31 - 1])
-def test_hands_stand_at_position_times_frequency(position):
+def test_hands_are_at_position_times_frequency(position):
     ax = plot.hands(HALF, position, pairs=range(16))
     (cos,), (sin,) = oracle.cos_sin([position], F)
     for line, c, s in zip(ax.lines, cos, sin, strict=True):
@@ -79,7 +79,7 @@ def test_hands_stand_at_position_times_frequency(position):
     assert f"{position:,}".replace(",", "\u202f").replace("-", "−") in ax.get_title(loc="left")
 
 
-def test_hands_of_several_axes_turn_with_each(lib):
+def test_hands_of_several_axes_add_their_angles(lib):
     place = [3, 20, 500]
     turned = [sum(p * row[i] for p, row in zip(place, THREE.frequencies, strict=True)) for i in range(16)]
     for given in (place, lib(place, "int32")):
@@ -88,7 +88,7 @@ def test_hands_of_several_axes_turn_with_each(lib):
             assert abs(cmath.rect(1, line.get_xdata()[1]) - cmath.rect(1, angle)) < 1e-9
 
 
-def test_hands_of_several_axes_say_with_which_they_turn():
+def test_hands_of_several_axes_name_their_axes():
     f = ra.frequencies(12)
     by_turns = ra.Rope(ra.axes.chunked(f, [2, 3, 1]), pairing="half")
     names = ["time", "row", "column"]
@@ -100,13 +100,13 @@ def test_hands_of_several_axes_say_with_which_they_turn():
     ]  # fmt: skip
 
 
-def test_one_position_is_that_of_every_axis():
+def test_one_position_applies_to_every_axis():
     together, each = (plot.hands(THREE, place) for place in (7, (7, 7, 7)))
     assert [ax.get_title(loc="left") for ax in (together, each)] == ["Position 7", "Position 7, 7, 7"]
     assert [line.get_xdata()[1] for line in together.lines] == [line.get_xdata()[1] for line in each.lines]
 
 
-def test_hands_are_named_and_told_apart():
+def test_hands_have_names_and_distinct_colours():
     ax = plot.hands(ra.frequencies(128), 5)
     pairs = [0, 9, 18, 27, 36, 45, 54, 63]
     assert labels(ax)[:2] == ["0: 6.28", f"9: {2 * math.pi * 10_000 ** (18 / 128):.3g}"]
@@ -139,7 +139,7 @@ def test_wavelengths_are_two_pi_over_the_frequency(lib):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
 
 
-def test_pairs_that_hold_still_have_no_wavelength():
+def test_pairs_without_rotation_have_no_wavelength():
     ax = plot.wavelengths((*F, 0.0, 0.0))
     assert np.isfinite(ax.lines[0].get_ydata()).tolist() == [True] * 16 + [False] * 2
     ax.figure.draw_without_rendering()
@@ -147,7 +147,7 @@ def test_pairs_that_hold_still_have_no_wavelength():
     assert ax.get_legend() is None
 
 
-def test_lengths_that_are_equal_are_one_line_and_names_that_are_near_stand_apart():
+def test_equal_lengths_share_a_line_and_close_names_do_not_overlap():
     ax = plot.wavelengths(F, lengths={"trained": [4096, 4096, 4200.0], "extended": [4096, 5000, 4300]})
     assert [text.get_text() for text in ax.texts] == [
         "trained, extended 4\u202f096",
@@ -162,7 +162,7 @@ def test_lengths_that_are_equal_are_one_line_and_names_that_are_near_stand_apart
 
 @pytest.mark.parametrize("upside_down", [False, True])
 @pytest.mark.parametrize("lengths", [[4096, 8192, 32_768, 131_072], [64, 128, 1e30]])
-def test_names_of_lengths_stand_at_their_lines(lengths, upside_down):
+def test_names_of_lengths_are_at_their_lines(lengths, upside_down):
     ax = plt.figure(figsize=(7, 5)).add_subplot()
     if upside_down:
         ax.invert_yaxis()
@@ -176,7 +176,7 @@ def test_names_of_lengths_stand_at_their_lines(lengths, upside_down):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 256])
-def test_ticks_are_whole_pairs_and_all_points_inside(count):
+def test_ticks_are_whole_pairs_and_all_points_are_inside(count):
     ax = plot.wavelengths(ra.frequencies(2 * count))
     ax.figure.draw_without_rendering()
     left, right = ax.get_xlim()
@@ -187,7 +187,7 @@ def test_ticks_are_whole_pairs_and_all_points_inside(count):
     assert low < ax.lines[0].get_ydata().min() and high > ax.lines[0].get_ydata().max()
 
 
-def test_lines_are_told_apart_without_colour():
+def test_lines_are_distinct_without_colour():
     ax = plot.wavelengths(*[F] * 5)
     assert labels(ax) == [f"recipe {i}" for i in range(1, 6)]
     seen = {(line.get_linestyle(), str(line._unscaled_dash_pattern), line.get_linewidth()) for line in ax.lines}
@@ -199,7 +199,7 @@ def test_lines_are_told_apart_without_colour():
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_decay_is_the_score_of_turned_ones(pairing):
+def test_decay_is_the_score_of_rotated_ones(pairing):
     ax = plot.decay(ra.Rope(F, pairing=pairing, attention_factor=1.3), length=300)
     _, line = ax.lines
     distances = np.asarray(line.get_xdata(), dtype=int)
@@ -211,7 +211,7 @@ def test_decay_is_the_score_of_turned_ones(pairing):
     np.testing.assert_allclose(line.get_ydata(), want, atol=1e-13)
 
 
-def test_the_bound_is_that_of_the_paper():
+def test_the_bound_equals_that_of_the_paper():
     bound, score = plot.decay(F, length=64).lines
     for distance, got in zip(bound.get_xdata(), bound.get_ydata(), strict=True):
         partial = [abs(sum(cmath.exp(1j * distance * f) for f in F[:j])) for j in range(1, 17)]
@@ -222,7 +222,7 @@ def test_the_bound_is_that_of_the_paper():
 
 
 @pytest.mark.parametrize("rope", [F, ra.frequencies(128), THREE, (1.0,)])
-def test_the_bound_is_read_at_the_right_and_never_drawn_below_the_score(rope):
+def test_the_bound_has_its_scale_at_the_right_and_is_never_below_the_score(rope):
     ax = plot.decay(rope, length=5000)
     bound, score = ax.lines
     ax.figure.draw_without_rendering()
@@ -255,7 +255,7 @@ def test_short_waves_fill_their_range(f):
     assert (np.abs(dots / 255 - to_rgb(looks.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
 
 
-def test_decay_goes_to_the_length_that_is_asked_for():
+def test_decay_is_drawn_up_to_the_requested_length():
     assert plot.decay(F, length=1).lines[0].get_xdata().tolist() == [0, 1]
     far = plot.decay(F, length=2**31 - 1).lines[1]
     assert far.get_xdata()[-1] == 2**31 - 1 and len(far.get_xdata()) < 3000
@@ -268,7 +268,7 @@ def test_decay_goes_to_the_length_that_is_asked_for():
 
 @one_jax
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_table_of_any_library_is_its_image(lib, dtype):
+def test_a_table_of_any_library_is_drawn(lib, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     table = ra.cos_sin(lib(np.arange(40, 90), "int32"), F, dtype=lib.dtype(dtype))
@@ -280,7 +280,7 @@ def test_a_table_of_any_library_is_its_image(lib, dtype):
     assert shown == ["40", "50", "89", "", ""]
 
 
-def test_a_table_is_made_of_a_recipe(lib):
+def test_a_table_is_made_from_a_rope(lib):
     places = [0, 5, 1_000_000]
     cos, sin = oracle.cos_sin(places, F)
     for positions in (places, lib(places, "int32")):
@@ -293,7 +293,7 @@ def test_a_table_is_made_of_a_recipe(lib):
     assert names == ["100.25", "100.5", "1\u202f000.75", "7"]
 
 
-def test_positions_on_several_axes_are_rows():
+def test_rows_of_positions_on_several_axes_are_drawn():
     places = [[0, 1, 2], [3, 40, 500]]
     ax = plot.table(THREE, places)
     angles = np.asarray(places) @ np.asarray(THREE.frequencies)
@@ -302,7 +302,7 @@ def test_positions_on_several_axes_are_rows():
     assert ax.get_ylabel() == "token" and ax.yaxis.get_major_formatter()(1, None) == "1"
 
 
-def test_an_image_of_a_table_says_what_it_shows():
+def test_an_image_of_a_table_has_labels():
     ax = plot.table(ra.Rope(F, pairing="half", attention_factor=1.5), range(8))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("pair", "position (tokens)")
     assert [text.get_text() for text in ax.texts] == ["cosine", "sine"]
@@ -315,7 +315,7 @@ def test_an_image_of_a_table_says_what_it_shows():
 
 
 @pytest.mark.parametrize(("count", "step"), [(512, 1), (513, 2), (131_072, 256)])
-def test_of_many_positions_some_are_drawn_as_they_are(count, step):
+def test_many_positions_are_sampled(count, step):
     for what in (HALF, ra.cos_sin(np.arange(count), F)):
         ax = plot.table(what, range(count))
         cos, sin = oracle.cos_sin(range(0, count, step), F) if count < 1000 else ra.cos_sin(np.arange(count), F)
@@ -327,7 +327,7 @@ def test_of_many_positions_some_are_drawn_as_they_are(count, step):
         assert ax.get_ylabel() == "position (tokens)" + (f", one of {step} drawn" if step > 1 else "")
 
 
-def test_a_range_may_be_longer_than_memory():
+def test_a_range_can_be_longer_than_memory():
     ax = plot.table(HALF, range(5, 10**13, 10**7))
     every = -(-(10**6) // 512) * 10**7
     cos, sin = oracle.cos_sin(range(5, 10**13, every), F)
@@ -336,7 +336,7 @@ def test_a_range_may_be_longer_than_memory():
         plot.table(F, range(10**30))
 
 
-def test_an_image_has_the_colours_of_the_bar_alone():
+def test_an_image_has_only_the_colours_of_its_colour_bar():
     ax = plot.table(ra.frequencies(128), range(3000))
     figure = ax.figure
     figure.canvas.draw()
@@ -347,7 +347,7 @@ def test_an_image_has_the_colours_of_the_bar_alone():
     assert found <= allowed and len(found) > 64
 
 
-def test_of_several_axes_it_is_said_that_all_advance():
+def test_labels_mention_that_all_axes_have_the_same_position():
     for draw in (plot.table, plot.decay, lambda rope: plot.errors(rope, longest=9)):
         for rope, said in ((THREE, True), (HALF, False)):
             ax = draw(rope)
@@ -357,7 +357,7 @@ def test_of_several_axes_it_is_said_that_all_advance():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_those_against_sixty_digits():
+def test_errors_equal_those_against_sixty_digits():
     ax = plot.errors(ra.Rope(F, pairing="half", attention_factor=1.2), longest=100_000)
     narrow, ours, bound = ax.lines
     assert labels(ax) == ["float32 product", "rope_any", "bound 1.2e−7"]
@@ -378,7 +378,7 @@ def test_errors_are_those_against_sixty_digits():
     assert narrow.get_linestyle() != ours.get_linestyle() and narrow.get_marker() != ours.get_marker()
 
 
-def test_errors_of_a_float64_table_have_its_bound():
+def test_errors_of_a_float64_table_have_the_float64_bound():
     _, ours, bound = plot.errors(THREE, longest=100_000, like=np.ones(1)).lines
     most = max(sum(map(abs, column)) for column in zip(*THREE.frequencies, strict=True))
     np.testing.assert_allclose(bound.get_ydata(), [1e-15 * (1 + p * most) for p in bound.get_xdata()], rtol=1e-6)
@@ -386,7 +386,7 @@ def test_errors_of_a_float64_table_have_its_bound():
 
 
 @one_jax
-def test_errors_on_any_library(lib):
+def test_errors_of_any_library_are_drawn(lib):
     rope = ra.Rope(ra.axes.chunked(F[::4], [2, 2]), pairing="half")
     _, ours, _ = plot.errors(rope, longest=2**31 - 1, like=lib([0.0], "float32")).lines
     assert 0 < max(ours.get_ydata()) <= 1.2e-7
@@ -411,7 +411,7 @@ def cells(ax):
     return found
 
 
-def as_it_turns(rope, head_dim, names):
+def expected_cells(rope, head_dim, names):
     """Return the same of the rotation itself: a feature is moved by a pair where that pair alone turns."""
     rows = rope.frequencies if len(names) > 1 else (rope.frequencies,)
     found = {feature: [None, ["passes through"]] for feature in range(head_dim)}
@@ -436,19 +436,19 @@ ROPES = {
 
 
 @pytest.mark.parametrize("kind", ROPES)
-def test_cells_are_as_the_rotation_turns(kind):
+def test_cells_agree_with_the_rotation(kind):
     rope, head_dim = ROPES[kind]
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
     names = ["rotated"] if axes == 1 else [f"rotated by {name}" for name in "xyz"[:axes]]
     ax = plot.pairs(rope, head_dim=head_dim, axes=[*"xyz"][:axes])
-    want = as_it_turns(rope, head_dim, names)
+    want = expected_cells(rope, head_dim, names)
     assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
     lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
     assert [text.get_text() for text in ax.get_yticklabels()] == lines
     assert ax.get_xlabel().startswith("feature;" if head_dim <= 32 else "feature within the row;")
 
 
-def test_recipes_stand_one_below_the_other_with_the_last_names():
+def test_several_ropes_are_drawn_below_each_other_with_axis_names():
     two = ra.Rope(ra.axes.axial(F[:8], F[:8]), pairing="half")
     ax = plot.pairs(THREE, two, labels=["three", "two"], axes=["time", "row", "column"])
     assert [text.get_text() for text in ax.get_yticklabels()] == ["three", "two"]
@@ -461,14 +461,14 @@ def test_recipes_stand_one_below_the_other_with_the_last_names():
 
 
 @pytest.mark.parametrize("head_dim", [128, 256, 512])
-def test_numbers_of_pairs_stay_in_their_cells(head_dim):
+def test_pair_numbers_fit_their_cells(head_dim):
     ax = plot.pairs(ra.Rope(ra.frequencies(head_dim), pairing="half"))
     ax.figure.draw_without_rendering()
     cell = ax.patches[0].get_window_extent().width
     assert len(ax.texts) == head_dim and all(text.get_window_extent().width < cell for text in ax.texts)
 
 
-def test_cells_are_told_apart_in_grey():
+def test_cells_are_distinct_in_grey():
     faces = sorted(lightness(face) for face, _ in plot.FACES[:3])
     assert all(b / a > 2 for a, b in pairwise(faces))
     assert all(contrast(face, ink) > 4.5 for face, ink in plot.FACES)  # what WCAG asks of text
@@ -478,7 +478,7 @@ def test_cells_are_told_apart_in_grey():
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_each_draws_on_the_axes_it_is_given(name):
+def test_each_function_draws_on_the_given_axes(name):
     figure = plt.figure()
     ax = figure.add_subplot(projection="polar" if name == "hands" else None)
     figures, settings = plt.get_fignums(), dict(mpl.rcParams)
@@ -487,14 +487,14 @@ def test_each_draws_on_the_axes_it_is_given(name):
     assert ax.has_data()
 
 
-def test_axes_that_are_given_keep_their_looks():
+def test_given_axes_keep_their_style():
     with mpl.rc_context({"font.size": 17, "legend.edgecolor": "red"}):
         ax = plot.wavelengths(HALF, F, ax=plt.figure().add_subplot())
     assert {text.get_fontsize() for text in ax.get_legend().get_texts()} == {17}
     assert to_rgb(ax.get_legend().get_frame().get_edgecolor()) == (1, 0, 0)
 
 
-def test_names_are_written_as_they_are():
+def test_names_are_drawn_literally():
     odd = ["_hidden", r"$x$ and $y^2$ for a dollar"]
     ax = plot.wavelengths(F, F, labels=odd, lengths={"_a $b$": 64})
     pairs = plot.pairs(HALF, HALF, labels=odd, axes=["$z$"])
@@ -514,7 +514,7 @@ def test_names_are_written_as_they_are():
     assert not any(text.get_parse_math() for text in texts)
 
 
-def test_a_legend_of_hands_is_short():
+def test_a_legend_of_many_hands_is_shortened():
     ax = plot.hands(ra.frequencies(512), 1, pairs=range(256))
     assert len(ax.lines) == 256
     names = [int(text.get_text().split(":")[0]) for text in ax.get_legend().get_texts()]
@@ -527,7 +527,7 @@ def test_a_legend_of_hands_is_short():
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("name", ["hands", "wavelengths", "errors"])
-def test_lines_are_seen_on_the_ground_of_any_style(name, own, style):
+def test_lines_contrast_with_the_background_of_any_style(name, own, style):
     with plt.style.context(style):
         projection = "polar" if name == "hands" else None
         ax = EACH[name](ax=None if own else plt.figure().add_subplot(projection=projection))
@@ -538,7 +538,7 @@ def test_lines_are_seen_on_the_ground_of_any_style(name, own, style):
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 @pytest.mark.parametrize("name", EACH)
-def test_words_are_seen_on_axes_that_were_made_in_another_style(name, style):
+def test_text_contrasts_with_axes_made_in_another_style(name, style):
     with plt.style.context(style):
         ax = plt.figure().add_subplot(projection="polar" if name == "hands" else None)
     EACH[name](ax=ax)
@@ -558,7 +558,7 @@ def contrast(a, b):
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_each_makes_a_figure_that_pyplot_shows(name):
+def test_each_function_makes_a_pyplot_figure(name):
     settings = dict(mpl.rcParams)
     ax = EACH[name]()
     assert plt.gcf() is ax.figure and dict(mpl.rcParams) == settings
@@ -656,14 +656,14 @@ def test_each_makes_a_figure_that_pyplot_shows(name):
         (plot.pairs, ValueError, r"ropes must be at least one; got none"),
     ],
 )
-def test_what_is_refused(draw, error, match):
+def test_wrong_arguments_are_refused(draw, error, match):
     with pytest.raises(error, match=match):
         draw()
     assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty one is left
 
 
 @pytest.mark.parametrize("script", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
-def test_the_gallery_shows_each(script, monkeypatch):
+def test_the_gallery_shows_each_function(script, monkeypatch):
     drawn = []
     function = getattr(plot, script.stem)
     monkeypatch.setattr(
@@ -674,7 +674,7 @@ def test_the_gallery_shows_each(script, monkeypatch):
 
 
 @pytest.mark.parametrize("script", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
-def test_the_code_of_the_gallery_is_no_wider_than_its_page(script):
+def test_the_code_of_the_gallery_fits_its_page(script):
     code = script.read_text(encoding="utf-8").rpartition('"""\n')[2].splitlines()
     assert len(code) > 2 and max(len(line) for line in code if not line.startswith("#")) <= 75
 
@@ -714,14 +714,14 @@ def here(monkeypatch, capsys, folder, *words):
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG", "Svg"])
-def test_the_same_picture_is_the_same_file(suffix, configs, monkeypatch, capsys):
+def test_the_same_picture_gives_the_same_file(suffix, configs, monkeypatch, capsys):
     for name in ("a", "b"):
         assert here(monkeypatch, capsys, configs, "plain.json", "decay", "-o", f"{name}.{suffix}")[0] == 0
     assert (configs / f"a.{suffix}").read_bytes() == (configs / f"b.{suffix}").read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
+def test_the_command_line_draws_each_kind(kind, configs, monkeypatch, capsys):
     options, draw = KINDS[kind]
     status, out, err = here(monkeypatch, capsys, configs, "plain.json", kind, *options, "-o", "out/it.png", "--json")
     assert (status, err) == (0, "")
@@ -738,7 +738,7 @@ def test_the_command_line_draws_each(kind, configs, monkeypatch, capsys):
     assert picture.shape[1] == 1140 and picture.std() > 0.05  # as wide as a page at 150 dots, and not empty
 
 
-def test_the_command_line_names_the_axes_of_positions(configs, monkeypatch, capsys):
+def test_the_command_line_names_position_axes(configs, monkeypatch, capsys):
     sections = {"type": "mrope", "mrope_section": [4, 6, 6]}
     model = LLAMA | {"model_type": "qwen2_vl", "rope_scaling": sections}
     (configs / "images.json").write_text(json.dumps(model), encoding="utf-8")
@@ -748,7 +748,7 @@ def test_the_command_line_names_the_axes_of_positions(configs, monkeypatch, caps
     assert status == 0 and {label.partition("(")[2] for label in labels} == {"time)", "height)", "width)"}
 
 
-def test_the_command_line_draws_configs_side_by_side(configs):
+def test_the_command_line_draws_several_configs(configs):
     done = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
     assert done.returncode == 0, done.stderr
     plain, scaled, *marks = json.loads(done.stdout)["lines"]
@@ -801,7 +801,7 @@ def models(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["{}.json", "{}/config.json", "./{}/"])
-def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
+def test_labels_of_four_configs_do_not_overlap(form, models, monkeypatch, capsys):
     files = [form.format(name) for name in NAMED]
     assert here(monkeypatch, capsys, models, *files, "wavelengths", "-o", "w.png")[::2] == (0, "")
     (ax,) = plt.gcf().axes
@@ -822,14 +822,14 @@ def test_no_words_of_four_configs_overlap(form, models, monkeypatch, capsys):
     assert all(box.x0 >= 0 and box.x1 <= page.width and not box.overlaps(inside) for box in boxes)
 
 
-def test_configs_of_one_name_go_by_their_paths(configs, monkeypatch, capsys):
+def test_configs_with_the_same_name_are_labelled_by_path(configs, monkeypatch, capsys):
     (configs / "other").mkdir()
     (configs / "other" / "plain.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     assert here(monkeypatch, capsys, configs, "plain.json", "other/plain.json", "wavelengths", "-o", "w.png")[0] == 0
     assert labels(plt.gca()) == ["plain.json", str(Path("other", "plain.json"))]
 
 
-def test_a_folder_of_dots_goes_by_its_name(models, monkeypatch, capsys):
+def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
     inside = models / "llama-3.1-8b" / "inside"
     inside.mkdir()
     assert here(monkeypatch, capsys, inside, "..", "../../gpt-oss-20b", "wavelengths", "-o", "w.png")[0] == 0
@@ -862,7 +862,7 @@ def test_a_picture_of_one_config_names_it(words, name, models, monkeypatch, caps
     assert not any(ax.get_tightbbox().overlaps(box) for ax in figure.axes)
 
 
-def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
+def test_decay_is_drawn_up_to_the_length_of_the_config(configs, monkeypatch, capsys):
     (configs / "none.json").write_text(json.dumps({"model_type": "llama", "head_dim": 32}), encoding="utf-8")
     dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (configs / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
@@ -873,7 +873,7 @@ def test_decay_goes_as_far_as_the_config_says(configs, monkeypatch, capsys):
         assert plt.gca().lines[0].get_xdata()[-1] == length
 
 
-def test_axes_of_a_video_have_their_names(models, monkeypatch, capsys):
+def test_video_axes_have_their_names(models, monkeypatch, capsys):
     here(monkeypatch, capsys, models, f"{[*NAMED][-1]}.json", "pairs", "-o", "p.png")
     assert plt.gca().get_legend_handles_labels()[1] == [f"rotated by {name}" for name in ("time", "height", "width")]
 
@@ -889,7 +889,7 @@ def test_axes_of_a_video_have_their_names(models, monkeypatch, capsys):
         ("a.json ", "hands wavelengths decay table errors pairs"),
     ],
 )
-def test_what_to_draw_is_completed_after_a_config(words, offered, monkeypatch, capsys):
+def test_completion_offers_kinds_after_a_config(words, offered, monkeypatch, capsys):
     monkeypatch.setenv("_ROPE_ANY_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", f"rope-any plot {words}")
     monkeypatch.setenv("COMP_CWORD", str(2 + words.count(" ")))
@@ -931,7 +931,7 @@ def test_what_to_draw_is_completed_after_a_config(words, offered, monkeypatch, c
         ("none.json decay -o a.png", "none.json"),
     ],
 )
-def test_what_the_command_line_refuses_is_one_line(words, message, configs, monkeypatch, capsys):
+def test_the_command_line_refuses_wrong_arguments_in_one_line(words, message, configs, monkeypatch, capsys):
     for n in range(1, 7):
         shutil.copy(configs / "plain.json", configs / f"{n}.json")
     before = sorted(configs.iterdir())
@@ -941,7 +941,7 @@ def test_what_the_command_line_refuses_is_one_line(words, message, configs, monk
     assert sorted(configs.iterdir()) == before
 
 
-def test_rope_any_needs_no_matplotlib_until_it_draws():
+def test_matplotlib_is_imported_only_for_drawing():
     code = """
 import sys
 sys.modules["matplotlib"] = None

@@ -44,7 +44,7 @@ PACKS = [[3, 2, 4], [1], [0, 3, 0, 0, 2, 0], [5, 0], [0], []]
 
 @one_jax
 @pytest.mark.parametrize("lengths", PACKS)
-def test_packed(lib, like, lengths):
+def test_packed_counts_each_sequence_from_0(lib, like, lengths):
     ends, wanted = cumulated(lengths), [i for n in lengths for i in range(n)]
     same(lib, positions.packed(ends, like=like), np.asarray(wanted, dtype=int))
     behind = [*wanted, 0, 1, 2]
@@ -55,13 +55,13 @@ def test_packed(lib, like, lengths):
 
 
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 5))
-def test_packed_at_random(lengths, more):
+def test_random_packed_sequences_are_counted(lengths, more):
     wanted = [i for n in (*lengths, more) for i in range(n)]
     ends = cumulated(lengths)
     assert positions.packed(np.asarray(ends), len(wanted)).tolist() == wanted
 
 
-def test_a_million_packed_tokens_take_no_table_of_all_sequences():
+def test_packed_memory_does_not_grow_with_the_number_of_sequences():
     ends = np.arange(0, 2**20 + 1, 16)  # 65 536 sequences: together, 64 GiB of comparisons
     found = positions.packed(ends, 2**20)
     assert np.array_equal(found, np.arange(2**20) % 16)
@@ -73,7 +73,7 @@ def attended(q, k, v, mask):
     return weights / weights.sum(axis=-1, keepdims=True) @ v
 
 
-def test_packed_attention_is_that_of_each_sequence(rng):
+def test_packed_attention_equals_that_of_each_sequence(rng):
     lengths = [3, 5, 2]
     q, k, v = rng.standard_normal((3, 2, sum(lengths), 8))
     owner = np.repeat(range(len(lengths)), lengths)
@@ -101,7 +101,7 @@ def counted(mask):
 
 
 @one_jax
-def test_padded(lib):
+def test_padded_counts_only_tokens(lib):
     mask = [[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]
     for dtype in ("bool", *lib.integers):
         same(lib, positions.padded(lib(mask, dtype)), counted(mask))
@@ -112,11 +112,11 @@ def test_padded(lib):
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
-def test_padded_at_random(mask):
+def test_random_padded_sequences_are_counted(mask):
     assert positions.padded(np.asarray(mask)).tolist() == counted(mask)
 
 
-def test_padded_attention_is_that_of_the_tokens_alone(rng):
+def test_padded_attention_equals_that_without_padding(rng):
     q, k, v = rng.standard_normal((3, 2, 6, 8))
     mask = np.array([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], dtype=bool)
     turned = ROPE(q, k, positions.padded(mask))
@@ -129,7 +129,7 @@ def test_padded_attention_is_that_of_the_tokens_alone(rng):
         np.testing.assert_allclose(whole[tokens], alone, rtol=0, atol=1e-12)
 
 
-def test_from_starts(lib, like):
+def test_from_starts_counts_from_each_start(lib, like):
     starts = [7, -3, 2**31 - 5]
     wanted = [list(range(s, s + 4)) for s in starts]
     same(lib, positions.from_starts(starts, 4, like=like), wanted)
@@ -172,7 +172,7 @@ GRIDS = {
 
 @one_jax
 @pytest.mark.parametrize("name", GRIDS)
-def test_grid(lib, like, name):
+def test_grid_lists_the_points_in_order(lib, like, name):
     axes, options = GRIDS[name]
     wanted, real = points(axes, **options), any(isinstance(n, float) for axis in axes for n in axis)
     same(lib, positions.grid(*axes, like=like, **options), wanted, real=real)
@@ -184,7 +184,7 @@ def test_grid(lib, like, name):
 
 
 @given(st.data())
-def test_grids_at_random(data):
+def test_random_grids_are_listed_in_order(data):
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=4))
     lengths, window = [n * size for n, size in sizes], [size for _, size in sizes]
     order = data.draw(st.sampled_from(["rows", "columns"]))
@@ -199,7 +199,7 @@ def test_a_grid_takes_the_wider_of_its_real_axes(lib):
     assert positions.grid(narrow, lib([0.1], wide), range(2)).dtype == lib.dtype(wide)
 
 
-def test_coordinates():
+def test_coordinates_equal_plain_python():
     assert positions.centred(3) == (-1.0, 0.0, 1.0)
     assert positions.centred(2, step=3.0) == (-1.5, 1.5)
     assert positions.scaled(3, 6) == (0.0, 2.0, 4.0)
@@ -212,7 +212,7 @@ def test_coordinates():
 
 
 @given(st.integers(2, 300), st.floats(0.1, 300))
-def test_coordinates_at_random(n, size):
+def test_random_coordinates_equal_plain_python(n, size):
     def check(found, wanted):
         np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14 * size)
 
@@ -227,7 +227,7 @@ def test_coordinates_at_random(n, size):
 # --- shards -------------------------------------------------------------------------------------------------
 
 
-def dealt(length, ranks, *, zigzag):
+def sharded_list(length, ranks, *, zigzag):
     """Return the tokens of each rank, by cutting a list."""
     count = ranks * (2 if zigzag else 1)
     chunks = [list(part) for part in np.split(np.arange(length), count)]
@@ -240,8 +240,8 @@ SHARDS = [(12, 3), (8, 4), (10, 1)]
 @one_jax
 @pytest.mark.parametrize("zigzag", [True, False])
 @pytest.mark.parametrize(("length", "ranks"), SHARDS)
-def test_shards(lib, like, length, ranks, zigzag):
-    wanted = dealt(length, ranks, zigzag=zigzag)
+def test_shards_have_the_positions_of_their_rank(lib, like, length, ranks, zigzag):
+    wanted = sharded_list(length, ranks, zigzag=zigzag)
     for rank, tokens in enumerate(wanted):
         same(lib, positions.shard(length, ranks, rank, zigzag=zigzag, like=like), np.asarray(tokens, int))
         same(lib, positions.shard(length, ranks, lib(rank, "uint8"), zigzag=zigzag), np.asarray(tokens, int))
@@ -250,23 +250,23 @@ def test_shards(lib, like, length, ranks, zigzag):
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.booleans())
-def test_shards_at_random(ranks, size, zigzag):
+def test_random_shards_have_the_positions_of_their_rank(ranks, size, zigzag):
     length, x = 2 * ranks * size, np.ones(1)
     parts = [positions.shard(length, ranks, rank, zigzag=zigzag, like=x) for rank in range(ranks)]
-    assert [part.tolist() for part in parts] == dealt(length, ranks, zigzag=zigzag)
+    assert [part.tolist() for part in parts] == sharded_list(length, ranks, zigzag=zigzag)
     back = positions.gather_order(length, ranks, zigzag=zigzag, like=x)
     assert np.concatenate(parts)[back].tolist() == list(range(length))
 
 
 @one_jax
-def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
+def test_tables_of_shards_are_rows_of_the_whole_table(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
     everywhere = lib(np.arange(16), "int32")
     table, apply = lib.quick(ROPE.table), lib.quick(ROPE.apply)
     whole, turned = lib.get(table(everywhere).cos), lib.get(apply(x, everywhere))
     for rank in range(4):
         p = positions.shard(16, 4, rank, zigzag=True, like=x)
-        held = dealt(16, 4, zigzag=True)[rank]
+        held = sharded_list(16, 4, zigzag=True)[rank]
         assert np.array_equal(lib.get(table(p).cos), whole[held])
         part = lib(lib.get(x)[:, held], "float32")
         assert np.array_equal(lib.get(apply(part, p)), turned[:, held])
@@ -276,7 +276,7 @@ def test_the_tables_of_shards_are_rows_of_the_whole(lib, rng):
 
 
 @one_jax
-def test_unrotated(lib, like):
+def test_unrotated_sets_positions_to_0(lib, like):
     same(lib, positions.unrotated([5, 6], before=1, after=2, like=like), [0, 5, 6, 0, 0])
     same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), after=1), [[5, 6, 0], [7, 8, 0]])
     same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), axes=2, before=1), [[0, 0], [5, 6], [7, 8]])
@@ -288,7 +288,7 @@ def test_unrotated(lib, like):
 
 
 @one_jax
-def test_unrotated_tokens_come_out_as_they_went_in(lib, rng):
+def test_unrotated_tokens_are_not_changed(lib, rng):
     x = lib(rng.standard_normal((2, 4, 11, 16)), "float32")
     rope = ra.Rope(((*F, *[0.0] * 4), (*[0.0] * 4, *F)), pairing="half")
     patches = positions.grid(positions.normalised(2), positions.normalised(3), like=x)
@@ -311,7 +311,7 @@ def transformers(module):
 
 
 @pytest.mark.parametrize("time", [True, False])
-def test_windows_are_those_that_qwen_merges(torch, rng, time):
+def test_windows_equal_those_of_qwen(torch, rng, time):
     vision = transformers("vision_utils")
     for _ in range(8):
         merge, (t, h, w) = int(rng.integers(1, 4)), rng.integers(1, 5, 3).tolist()
@@ -321,7 +321,7 @@ def test_windows_are_those_that_qwen_merges(torch, rng, time):
         assert torch.equal(ours if time else ours[:, 1:], theirs)
 
 
-def test_cells_and_prefix_tokens_are_those_of_dinov3(torch):
+def test_coordinates_and_prefix_tokens_equal_those_of_dinov3(torch):
     dinov3 = transformers("models.dinov3_vit.modeling_dinov3_vit")
     like = torch.ones(1)
     ours = positions.grid(positions.normalised(5), positions.normalised(3), like=like)
@@ -336,7 +336,7 @@ def test_cells_and_prefix_tokens_are_those_of_dinov3(torch):
     torch.testing.assert_close(rope(q, k, p), dinov3.apply_rotary_pos_emb(q, k, cos, sin), rtol=0, atol=1e-6)
 
 
-def test_packed_and_padded_are_those_of_transformers(torch, rng):
+def test_packed_and_padded_equal_those_of_transformers(torch, rng):
     flattening = transformers("data.data_collator").DataCollatorWithFlattening(return_flash_attn_kwargs=True)
     attention = transformers("modeling_flash_attention_utils")
     lengths = rng.integers(1, 9, 5).tolist()
@@ -351,7 +351,7 @@ def test_packed_and_padded_are_those_of_transformers(torch, rng):
     assert torch.equal(positions.padded(mask) * mask, theirs * mask)  # versions differ in what padding has
 
 
-def test_zigzag_is_the_head_tail_order_of_torch(torch):
+def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     name = "torch.distributed.tensor.experimental._context_parallel._load_balancer"
     balancer, like = pytest.importorskip(name, reason=REASON), torch.ones(1)
 
@@ -372,7 +372,7 @@ def test_zigzag_is_the_head_tail_order_of_torch(torch):
 # --- compiled, lazy, refused --------------------------------------------------------------------------------
 
 
-def all_of_it(ends, mask, starts, row, rank):
+def all_positions(ends, mask, starts, row, rank):
     """Return positions of each kind, from arrays alone."""
     return (
         positions.packed(ends, 9),
@@ -390,10 +390,10 @@ def given_arrays(lib):
     return lib([0, 3, 3, 7], "int32"), lib([[0, 1], [1, 0]], "bool"), lib([2, 5]), lib([1.5, 2.5]), lib(3, "int32")
 
 
-def test_compiled_it_is_the_same(lib):
+def test_compiled_positions_equal_eager_ones(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    wanted, compiled = all_of_it(*given_arrays(np.asarray)), lib.trace(all_of_it)(*given_arrays(lib))
+    wanted, compiled = all_positions(*given_arrays(np.asarray)), lib.trace(all_positions)(*given_arrays(lib))
     for one, other in zip(wanted, compiled, strict=True):
         same(lib, other, one, real=one.dtype.kind == "f")
 
@@ -410,7 +410,7 @@ def of_length(x):
     )
 
 
-def test_compiled_once_for_all_lengths(lib):
+def test_one_compilation_serves_all_lengths(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     # of torch the graph, without inductor's code, whose numbers are those of the test above
@@ -421,7 +421,7 @@ def test_compiled_once_for_all_lengths(lib):
             np.testing.assert_allclose(lib.get(other), one, rtol=1e-6)
 
 
-def test_lengths_that_dask_does_not_know():
+def test_unknown_dask_lengths_are_refused_or_kept():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     x = da.from_array(np.arange(10))
     x = x[x > 3]
@@ -437,7 +437,7 @@ def test_lengths_that_dask_does_not_know():
             call()
 
 
-def test_lazily_nothing_is_computed():
+def test_nothing_is_computed_on_dask():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask", reason="dask is not installed")
 
@@ -447,7 +447,7 @@ def test_lazily_nothing_is_computed():
 
     host = ([0, 3, 3, 7], [[0, 1], [1, 0]], [2, 5], [1.5, 2.5], 3)
     lazy = [da.map_blocks(burn, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in map(da.asarray, host)]
-    found = all_of_it(*lazy)
+    found = all_positions(*lazy)
     assert all(isinstance(p, da.Array) for p in found)
     with pytest.raises(AssertionError, match="computed"):
         dask.compute(found[0])

@@ -37,7 +37,7 @@ def agree(found, expected):
 
 
 @pytest.mark.parametrize("name", [*precision.INSTALLABLE, "others"])
-def test_the_table_says_what_the_script_measures(name):
+def test_the_table_agrees_with_the_measurements(name):
     if name == "others":
         ways = [*precision.others()]
     elif lib := precision.installed(name):
@@ -54,7 +54,7 @@ def test_the_table_says_what_the_script_measures(name):
                 assert agree(found, expected), (way.name, dtype, found, expected)
 
 
-def test_it_notices_a_table_of_old():
+def test_the_comparison_detects_an_inexact_table():
     (ours,) = precision.our_ways("NumPy", precision.installed("NumPy"))
     assert written(ours, TABLES[1])
     assert agree([3.0e-8, 3.1e-8], [3.0e-8, 3.0e-8])
@@ -65,7 +65,7 @@ def test_it_notices_a_table_of_old():
     )
 
 
-def test_the_tables_are_in_their_order():
+def test_the_tables_have_their_order():
     assert [re.match(r"(\w+) positions, (\w+) tables, base ([\d ]+)", table).groups() for table in TABLES[1:]] == [
         ("Integer", "float32", "10 000"),
         ("Integer", "float32", "500 000"),
@@ -77,7 +77,7 @@ def test_the_tables_are_in_their_order():
 # --- what the scripts have in common --------------------------------------------------------------------------------
 
 
-def test_nothing_is_written_unless_told(tmp_path, capsys):
+def test_nothing_is_written_without_the_option(tmp_path, capsys):
     file = tmp_path / "table.md"
     making.show("| 1 |", file, write=False)
     assert not file.exists()
@@ -86,7 +86,7 @@ def test_nothing_is_written_unless_told(tmp_path, capsys):
     assert capsys.readouterr().out == "| 1 |\n| 1 |\n"
 
 
-def test_a_row_is_not_lost_with_its_library(monkeypatch, capsys):
+def test_a_missing_library_prevents_writing(monkeypatch, capsys):
     making.told(set(), write=True)
     making.told({"MLX", "JAX"}, write=False)
     assert capsys.readouterr().err == "missing: JAX, MLX\n"

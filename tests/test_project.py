@@ -55,13 +55,13 @@ def test_versions_agree():
     assert yaml.safe_load(read("CITATION.cff"))["version"] == ra.__version__
 
 
-def test_the_changelog_has_every_verb():
+def test_the_changelog_names_every_command():
     assert {verb.__name__ for verbs in cli.VERBS.values() for verb in verbs} <= set(
         re.findall(r"`(?:rope-any )?(\w+)`", read("CHANGELOG.md"))
     )
 
 
-def test_contributing_names_what_exists():
+def test_contributing_names_existing_files():
     named = files_named(read("CONTRIBUTING.md"))
     assert len(named) > 20
     assert missing(named) == set()
@@ -72,7 +72,7 @@ def test_contributing_names_what_exists():
     }
 
 
-def test_contributing_names_fields_that_exist():
+def test_contributing_names_existing_fields():
     text = read("CONTRIBUTING.md")
     asked = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.strip()[:1] == "|")))
     fields = {field.name for field in dataclasses.fields(_arrays.Library)}
@@ -81,7 +81,7 @@ def test_contributing_names_fields_that_exist():
     assert callable(_arrays.register)
 
 
-def test_commands_are_those_of_the_readme():
+def test_commands_equal_those_of_the_readme():
     install, test = re.search(r"^(pip install -e .*) && (.*)$", read("README.md"), re.MULTILINE).groups()
     runs = [step["run"] for step in steps() if "run" in step]
     assert ".ci/run" in runs  # which takes both commands from the README
@@ -91,7 +91,7 @@ def test_commands_are_those_of_the_readme():
     assert [line.partition("  ")[0] for line in contributing.splitlines()] == [install, test, ".ci/run"]
 
 
-def test_the_matrix_is_that_of_the_package():
+def test_ci_tests_the_python_versions_of_the_package():
     rows = matrix()
     extras = {extra for row in rows["include"] for extra in row.get("extras", "").split(",")}
     assert extras <= set(PROJECT["optional-dependencies"])
@@ -101,7 +101,7 @@ def test_the_matrix_is_that_of_the_package():
     assert f">={min(rows['python'], key=lambda v: int(v[2:]))}" == PROJECT["requires-python"]
 
 
-def test_the_oldest_versions_are_those_of_the_package():
+def test_ci_tests_the_oldest_versions_of_the_package():
     (oldest,) = (row["oldest"] for row in matrix()["include"] if "oldest" in row)
     pinned = dict(pin.split("==") for pin in oldest.split())
     asked = dict(dependency.split(">=") for dependency in PROJECT["dependencies"])
@@ -109,7 +109,7 @@ def test_the_oldest_versions_are_those_of_the_package():
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_pin_what_they_use_and_are_given_nothing_at_first(path):
+def test_workflows_pin_actions_and_start_without_permissions(path):
     text = path.read_text(encoding="utf-8")
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {}
@@ -119,21 +119,21 @@ def test_workflows_pin_what_they_use_and_are_given_nothing_at_first(path):
     assert {what for what, _ in loose} <= {"./.github/workflows/tests.yml"}
 
 
-def test_what_publishes_holds_no_password():
+def test_publishing_uses_no_password():
     (publish,) = (job for name, job in jobs() if name == "release, publish")
     assert publish["permissions"] == {"id-token": "write"}
     assert publish["environment"] == "pypi"
     assert "password" not in read(".github/workflows/release.yml")
 
 
-def test_the_issue_about_what_is_wrong_asks_for_the_check():
+def test_the_bug_report_form_asks_for_the_output_of_check():
     form = yaml.safe_load(read(".github/ISSUE_TEMPLATE/bug.yml"))
     required = {field["id"] for field in form["body"] if field["validations"]["required"]}
     assert {"check", "versions"} <= required
 
 
 @pytest.mark.thread_unsafe(reason="it starts a process")
-def test_each_python_block_of_a_page_is_run():
+def test_each_python_block_of_the_docs_is_run():
     words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "README.md", "docs"]
     env = os.environ | {"PYTEST_ADDOPTS": ""}  # which would be of other tests
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True)

@@ -29,28 +29,28 @@ def at(rope, x, *positions):
 
 
 @given(ropes(), SEEDS, POSITIONS)
-def test_norms_stay(rope, seed, m):
+def test_norms_are_preserved(rope, seed, m):
     x = vectors(seed, rope, 3)
     y = at(rope, x, m)
     np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-14)
 
 
 @given(ropes(), SEEDS, SMALL, SMALL, SMALL)
-def test_scores_depend_on_the_distance_alone(rope, seed, m, n, shift):
+def test_scores_depend_only_on_the_distance(rope, seed, m, n, shift):
     q, k = vectors(seed, rope, 1), vectors(seed + 1, rope, 1)
     score = np.sum(at(rope, q, m) * at(rope, k, n))
     np.testing.assert_allclose(np.sum(at(rope, q, m + shift) * at(rope, k, n + shift)), score, atol=2e-14 * q.size)
 
 
 @given(ropes(), SEEDS, SMALL, SMALL)
-def test_turns_add_up(rope, seed, m, n):
+def test_rotations_add_up(rope, seed, m, n):
     # R(m) R(n) = R(m + n)
     x = vectors(seed, rope, 1)
     np.testing.assert_allclose(at(rope, at(rope, x, n), m), at(rope, x, m + n), atol=1e-13)
 
 
 @given(ropes(), SEEDS, POSITIONS)
-def test_the_inverse_undoes_and_is_the_turn_by_minus_m(rope, seed, m):
+def test_the_inverse_undoes_and_equals_the_rotation_by_minus_m(rope, seed, m):
     x = vectors(seed, rope, 2)
     y = at(rope, x, m)
     np.testing.assert_allclose(rope.apply(y, np.asarray([m]), inverse=True), x, atol=1e-14)
@@ -64,7 +64,7 @@ def test_position_0_is_the_identity(rope, seed):
 
 
 @given(st.integers(1, 9), SEEDS, POSITIONS)
-def test_the_pairings_are_one_permutation_apart(pairs, seed, m):
+def test_the_pairings_differ_by_one_permutation(pairs, seed, m):
     f = ra.frequencies(2 * pairs)
     half, interleaved = (ra.Rope(f, pairing=pairing) for pairing in ("half", "interleaved"))
     # features (0, 1, 2, 3, …) of an interleaved x are (0, pairs, 1, pairs + 1, …) of a half x
@@ -75,7 +75,7 @@ def test_the_pairings_are_one_permutation_apart(pairs, seed, m):
 
 
 @given(ropes(), SEEDS, st.integers(1, 6), st.integers(0, 5))
-def test_a_part_equals_the_whole(rope, seed, tokens, first):
+def test_a_slice_of_the_tokens_is_rotated_like_the_whole(rope, seed, tokens, first):
     x = vectors(seed, rope, 2, tokens)
     first = min(first, tokens - 1)
     assert (rope.apply(x, 9)[:, first:] == rope.apply(x[:, first:], 9 + first)).all()
@@ -83,7 +83,7 @@ def test_a_part_equals_the_whole(rope, seed, tokens, first):
 
 
 @given(ropes(), SEEDS, POSITIONS)
-def test_what_does_not_turn_is_kept(rope, seed, m):
+def test_pass_through_features_are_kept(rope, seed, m):
     x = vectors(seed, rope, 2, extra=3)
     y = at(rope, x, m)
     assert (y[:, : rope.start] == x[:, : rope.start]).all()
@@ -91,13 +91,13 @@ def test_what_does_not_turn_is_kept(rope, seed, m):
 
 
 @given(ropes(), SEEDS, POSITIONS)
-def test_it_is_linear(rope, seed, m):
+def test_rotation_is_linear(rope, seed, m):
     x, y = vectors(seed, rope, 2), vectors(seed + 1, rope, 2)
     np.testing.assert_allclose(at(rope, 2 * x - 3 * y, m), 2 * at(rope, x, m) - 3 * at(rope, y, m), atol=1e-14)
 
 
 @given(ropes(), SEEDS, SMALL)
-def test_in_place_equals_new(rope, seed, m):
+def test_in_place_equals_a_new_array(rope, seed, m):
     x = vectors(seed, rope, 3)
     want = at(rope, x, m)
     assert rope.apply(x, np.asarray([m]), out=x) is x
@@ -106,12 +106,12 @@ def test_in_place_equals_new(rope, seed, m):
 
 @settings(max_examples=30)
 @given(st.integers(1, 8), st.floats(1.0, 1e9), POSITIONS)
-def test_cosine_and_sine_lie_on_the_circle(pairs, base, m):
+def test_cosine_and_sine_are_on_the_unit_circle(pairs, base, m):
     cos, sin = ra.cos_sin(np.asarray([m]), ra.frequencies(2 * pairs, base=base))
     np.testing.assert_allclose(cos.astype(float) ** 2 + sin.astype(float) ** 2, 1, atol=4e-7)
 
 
-def test_a_fast_pair_turns_all_the_way_round():
+def test_a_pair_returns_after_its_wavelength():
     # after 2π / f positions a pair is back where it was; here that is 8 positions
     cos, sin = ra.cos_sin(np.arange(9), (2 * np.pi / 8,), dtype=np.float64)
     np.testing.assert_allclose(cos[8], cos[0], atol=1e-14)

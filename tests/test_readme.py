@@ -30,7 +30,7 @@ SPEED = {
 }
 
 
-def test_speed():
+def test_speed_figures_agree_with_the_results():
     rows = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
     for name, (library, what, peer) in SPEED.items():
         ends = (", eager", ", fused") if "position" in what else ("", ", fused")
@@ -42,7 +42,7 @@ def test_speed():
         assert f"| {name} | {peer.removesuffix(', eager')} | {' | '.join(ratios)} |" in README
 
 
-def test_error():
+def test_error_figures_agree_with_the_table():
     rows = re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "precision_table.md").read_text(encoding="utf-8"), re.MULTILINE)
     cells = [row.split(" | ") for row in rows]
     integers = cells[: cells.index(cells[0], 1)]  # the first table
@@ -60,7 +60,7 @@ def test_error():
     assert [*map(float, figure(r"has them, err by ([\d.e-]+) there and by ([\d.e-]+) at 2³¹"))] == in_float64
 
 
-def test_the_picture_shows_what_is_said_of_it(monkeypatch):
+def test_the_picture_agrees_with_its_caption(monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("agg")
     from rope_any import plot
 
@@ -81,7 +81,7 @@ def test_the_picture_shows_what_is_said_of_it(monkeypatch):
     assert all(f"<!-- {text} -->" in svg for text in ("rope_any", "float32 product", "position (tokens)"))
 
 
-def test_models_read():
+def test_model_counts_agree_with_the_test_data():
     published = json.loads((ROOT / "tests" / "published.json").read_text(encoding="utf-8"))
     models = len({entry["model"] for entry in published})
     assert int(figure(r"published configs of (\d+) models")) == models
@@ -93,7 +93,7 @@ def test_models_read():
     assert figure(r"(\d+) of the \d+ rotary tables") == figure(r"agrees # (\d+) passed")
 
 
-def test_the_tables_counted_are_those_compared():
+def test_counted_tables_equal_the_compared_ones():
     pytest.importorskip("transformers", minversion="5.23", reason="they are those of transformers 5.23")
     architectures = pytest.importorskip("test_architectures", reason="torch is not installed")
     assert int(figure(r"of the (\d+) rotary tables")) == len(architectures.CASES)
@@ -105,7 +105,7 @@ def test_the_example_is_short():
     assert len(example.strip().splitlines()) <= 8
 
 
-def test_links_lead_somewhere():
+def test_links_have_targets():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []

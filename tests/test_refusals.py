@@ -20,7 +20,7 @@ def refusal(call, error):
     return caught.value
 
 
-def test_they_carry_the_argument_what_is_wanted_and_what_it_got():
+def test_exceptions_have_argument_wanted_and_got():
     error = refusal(lambda: ra.frequencies(8.0), ra.ArgumentTypeError)
     assert (error.argument, error.wanted, error.got, error.hint, error.where) == (
         "rotary_dim",
@@ -36,7 +36,7 @@ def test_they_carry_the_argument_what_is_wanted_and_what_it_got():
 
 
 @pytest.mark.parametrize("kind", [ra.ArgumentTypeError, ra.ArgumentValueError])
-def test_they_are_pickled_with_the_text_of_what_they_got(kind):
+def test_exceptions_are_pickled_with_the_text_of_got(kind):
     error = kind("x", "be a number", lambda: None, "use float()", "a.json")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind and str(copy) == str(error) and str(copy).startswith("a.json: x must be a number; got ")
@@ -49,7 +49,7 @@ def test_they_are_pickled_with_the_text_of_what_they_got(kind):
     )
 
 
-def test_the_sentence():
+def test_the_text_has_argument_wanted_got_and_hint():
     assert str(ra.ArgumentValueError("k", "be given")) == "k must be given"
     assert str(ra.ArgumentValueError("k", "be given", Text("none"), "see q")) == "k must be given; got none; see q"
     assert str(ra.ArgumentValueError("k", "be given", NOTHING, "see q")) == "k must be given; see q"
@@ -57,14 +57,14 @@ def test_the_sentence():
     assert str(ra.ArgumentValueError("k", "be half", "x")) == "k must be half; got 'x'"
 
 
-def test_what_is_inside_says_where():
+def test_inside_prefixes_where():
     error = inside("b.json", inside("rope_scaling", ra.ArgumentValueError("factor", "be positive", -1)))
     assert type(error) is ra.ArgumentValueError and error.argument == "factor"
     assert str(error) == "b.json: rope_scaling: factor must be positive; got -1"
     assert str(inside("b.json", KeyError("a"))) == repr("b.json: 'a'")
 
 
-def test_nothing_is_composed_before_the_text_is_asked_for():
+def test_the_text_is_composed_on_demand():
     class Value:
         def __repr__(self):
             pytest.fail("asked for its text")
@@ -72,7 +72,7 @@ def test_nothing_is_composed_before_the_text_is_asked_for():
     assert isinstance(ra.ArgumentTypeError("x", "be a number", Value()), ArgumentError)
 
 
-def test_they_are_raised_in_threads():
+def test_exceptions_are_raised_in_threads():
     found = []
 
     def work():
@@ -86,7 +86,7 @@ def test_they_are_raised_in_threads():
     assert {str(error) for error in found} == {str(found[0])} and len(found) == 4
 
 
-def test_torch_compile_raises_them_too():
+def test_torch_compile_raises_the_exceptions():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(ra.frequencies(8), pairing="half")
     x = torch.ones(3, 4)
@@ -415,13 +415,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_common_mistake_is_told_what_to_write(name):
+def test_a_common_mistake_gets_the_code_to_write(name):
     call, sentence = MISTAKES[name]
     assert str(refusal(call, ArgumentError)) == sentence
     assert len(sentence) < 300
 
 
-def test_what_torch_mixes_up():
+def test_mixed_libraries_and_devices_in_torch_get_the_code_to_write():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     q = torch.ones(Q.shape)
     for call, sentence in (
@@ -473,7 +473,7 @@ def test_what_torch_mixes_up():
         assert str(refusal(call, ArgumentError)) == sentence
 
 
-def test_the_answers_stand_under_torch_compile_too():
+def test_torch_compile_keeps_the_code_to_write():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     q = torch.ones(BY_TOKEN.shape)
     for call in (
@@ -491,7 +491,7 @@ def test_the_answers_stand_under_torch_compile_too():
         assert str(refusal(lambda compiled=compiled: compiled(q), ArgumentError)) == str(plain)
 
 
-def test_what_jax_traces_is_told_to_be_static():
+def test_traced_jax_arguments_get_static_argnames_as_hint():
     jax = pytest.importorskip("jax", reason="jax is not installed")
     x = jax.numpy.ones((3, 8))
     for call, argument, kind in (
@@ -504,7 +504,7 @@ def test_what_jax_traces_is_told_to_be_static():
         assert (error.argument, error.hint) == (argument, STATIC.format(kind))
 
 
-def test_a_capture_without_constants_says_what_to_do(monkeypatch):
+def test_a_graph_capture_without_constants_has_a_hint(monkeypatch):
     x, rope = np.ones((3, 8), "f4"), ra.Rope(F, pairing="half")
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
     sentence = (
@@ -533,7 +533,7 @@ def test_a_capture_without_constants_says_what_to_do(monkeypatch):
         ),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(call, user, package, extra):
+def test_a_missing_package_is_reported_with_its_extra(call, user, package, extra):
     program = f"import sys; sys.modules[{package!r}] = None; import numpy as np; import rope_any as ra; {call}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     sentence = f'{user} needs {package}, which is missing; install it by: pip install "rope-any[{extra}]"'

@@ -192,7 +192,7 @@ def truth(model, first=0):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_logits_are_as_before_where_those_were_right_and_right_where_those_were_not(name):
+def test_logits_equal_those_before_at_short_positions_and_the_truth_at_far_ones(name):
     model = model_of(name)
     right, right_far = truth(model), truth(model, FAR)
     assert distance(right_far, right) < 1e-9  # only distances count: so it is the truth
@@ -230,7 +230,7 @@ def test_the_same_text_is_generated(name, cache):
         pytest.param("llama", "inductor", marks=pytest.mark.slow),
     ],
 )
-def test_compiled_in_one_graph_it_answers_the_same(name, backend):
+def test_a_compiled_model_is_one_graph_with_the_same_logits(name, backend):
     model = model_of(name)
     before = answers(model, FAR)
     undo = replace(model)
@@ -258,7 +258,7 @@ def test_models_of_the_same_class_are_replaced_and_restored_one_by_one():
     assert torch.equal(answers(other, FAR), before)
 
 
-def test_a_copy_stands_on_its_own():
+def test_a_copy_is_independent():
     model = model_of("llama")
     before = answers(model, FAR)
     undo = replace(model)
@@ -276,7 +276,7 @@ def wrap(module):
     module.forward = update_wrapper(partial(lambda _, *args, **options: own(*args, **options), module), own)
 
 
-def test_undo_leaves_what_others_put_over_it_and_does_nothing_twice():
+def test_undo_keeps_wrappers_of_others_and_is_idempotent():
     model = model_of("llama").to(torch.bfloat16)
     before = answers(model)
     undo = replace(model)
@@ -296,7 +296,7 @@ def test_undo_leaves_what_others_put_over_it_and_does_nothing_twice():
     assert not torch.equal(after, before)
 
 
-def test_undo_reaches_what_was_wrapped_once_the_wrapper_is_gone():
+def test_undo_restores_a_wrapped_module_after_unwrapping():
     model = model_of("llama")
     before, rotary = answers(model, FAR), model.model.rotary_emb
     undo = replace(model)
@@ -310,7 +310,7 @@ def test_undo_reaches_what_was_wrapped_once_the_wrapper_is_gone():
 
 
 @pytest.mark.parametrize("name", ["codegen", "gptj"])
-def test_a_table_that_is_held_goes_back_as_the_model_is_by_then(name):
+def test_undo_restores_buffers_in_the_current_dtype_of_the_model(name):
     model = model_of(name)
     expected = answers(copy.deepcopy(model).to(torch.bfloat16), FAR)
     undo = replace(model)
@@ -337,7 +337,7 @@ def test_a_pickled_model_keeps_its_exact_tables(name):
     assert answers(loaded.to(torch.bfloat16), FAR).dtype == torch.bfloat16
 
 
-def test_the_state_dict_and_the_buffers_stay():
+def test_the_state_dict_and_the_buffers_are_unchanged():
     model = model_of("gemma3_text")
     before = {name: value.clone() for name, value in (model.state_dict() | dict(model.named_buffers())).items()}
     replace(model)
@@ -347,7 +347,7 @@ def test_the_state_dict_and_the_buffers_stay():
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_gradients_are_those_of_before_also_where_layers_are_run_twice():
+def test_gradients_are_unchanged_also_if_layers_run_twice():
     model = model_of("qwen3").train()
 
     def gradient():
@@ -364,7 +364,7 @@ def test_gradients_are_those_of_before_also_where_layers_are_run_twice():
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "starcoder2"])
-def test_a_model_of_half_precision_is_nearer_to_the_truth(name):
+def test_a_half_precision_model_is_nearer_to_the_truth(name):
     model = model_of(name)
     with torch.no_grad():
         for weight in model.parameters():  # else the error would be theirs
@@ -383,7 +383,7 @@ def test_a_model_of_half_precision_is_nearer_to_the_truth(name):
     ("name", "dtype"),
     [("gemma4_text", "bfloat16"), ("gemma4_text", "float32"), ("gptj", "float32"), ("llama", "bfloat16")],
 )
-def test_few_elements_are_turned_as_many_are(name, dtype, monkeypatch):
+def test_few_elements_are_rotated_like_many(name, dtype, monkeypatch):
     model = model_of(name).to(getattr(torch, dtype))
     before = answers(model, FAR)
     replace(model)
@@ -395,7 +395,7 @@ def test_few_elements_are_turned_as_many_are(name, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v4", "gpt_oss", "mixtral", "olmo2"])
-def test_a_model_of_half_precision_runs(name):
+def test_a_half_precision_model_runs(name):
     """With tables of float32 where attention turns by `rotate`, and of its own dtype where it does not."""
     model = model_of(name).to(torch.bfloat16)
     before = answers(model)
@@ -446,7 +446,7 @@ def indirect(way):
 
 @pytest.mark.parametrize("layers", ["all", "one"])
 @pytest.mark.parametrize("way", ["inherited", "decorated", "taken", "method"])
-def test_tables_are_rounded_where_an_attention_may_turn_by_its_own_function(way, layers):
+def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers):
     model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
     for layer in model.model.layers[: None if layers == "all" else 1]:
         layer.self_attn.__class__ = kind
@@ -461,7 +461,7 @@ def test_tables_are_rounded_where_an_attention_may_turn_by_its_own_function(way,
 
 
 @pytest.mark.parametrize("way", ["another method", "outside", "wrapped"])
-def test_tables_are_rounded_where_they_may_reach_another_function(way):
+def test_tables_are_rounded_if_they_may_reach_another_function(way):
     model = model_of("llama").model
     attention = model.layers[0].self_attn
     modules = torch.nn.ModuleDict({"model": model})
@@ -481,7 +481,7 @@ def test_tables_are_rounded_where_they_may_reach_another_function(way):
     assert cos.dtype == torch.bfloat16
 
 
-def test_tables_are_float32_where_every_attention_turns_by_rotate():
+def test_tables_are_float32_if_every_attention_uses_rotate():
     model = replaced("llama").to(torch.bfloat16)
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), torch.tensor([[3]]))
     assert cos.dtype == torch.float32
@@ -493,13 +493,13 @@ def test_tables_are_made_on_the_device_of_x():
 
 
 @pytest.mark.parametrize(("elements", "by"), [(8, "theirs"), (9, "ours")])
-def test_a_few_are_turned_as_before(elements, by, monkeypatch):
+def test_few_elements_use_the_original_function(elements, by, monkeypatch):
     monkeypatch.setattr(ours, "FEW", 8)
     turned = ours._by_size(torch.zeros(elements), ours=lambda x: x + 1, theirs=lambda x: x + 2)
     assert float(turned[0]) == {"ours": 1, "theirs": 2}[by]
 
 
-def test_a_model_of_float64_gets_tables_of_float64():
+def test_a_float64_model_gets_float64_tables():
     model = model_of("llama")
     right = truth(model, FAR)
     model = model.double()
@@ -513,7 +513,7 @@ def test_a_model_of_float64_gets_tables_of_float64():
 
 
 @pytest.mark.parametrize("name", ["glm4v_text", "qwen2_vl_text"])
-def test_axes_of_positions_are_told_apart(name):
+def test_positions_of_several_axes_are_recognised(name):
     model = model_of(name)
     line = torch.arange(24)
     positions = torch.stack([line, line // 4, line % 4])[:, None].expand(3, 2, 24)
@@ -533,7 +533,7 @@ LENGTHS = {"original_max_position_embeddings": 64, "max_position_embeddings": 51
 
 
 @pytest.mark.parametrize("length", [None, 64, 65, FAR])
-def test_longrope_goes_by_the_largest_position_or_by_the_length_given(length):
+def test_longrope_depends_on_the_largest_position_or_the_given_length(length):
     model = model_of("phi3", rope_parameters=LONGROPE, **LENGTHS)
     short, long = answers(model, 40), answers(model, 41)  # the last of 24 tokens at 63, at 64
     assert distance(long, short) > 0.1
@@ -553,7 +553,7 @@ def test_dynamic_tables_are_made_for_a_length():
     assert distance(answers(model, 0), expected) < 1e-2
 
 
-def test_the_tower_of_a_vision_model_is_left():
+def test_the_vision_tower_is_not_replaced():
     config = type(transformers.AutoConfig.for_model("qwen3_vl"))(
         text_config={key: SIZES[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
         | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
@@ -569,7 +569,7 @@ def test_the_tower_of_a_vision_model_is_left():
 # --- what is refused, or stays ----------------------------------------------------------------------------------------
 
 
-def test_a_function_that_turns_otherwise_stays(monkeypatch):
+def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     own = modeling.apply_rotary_pos_emb
 
@@ -652,7 +652,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_known_is_refused_and_left_as_it_is(case):
+def test_unknown_models_are_refused_and_unchanged(case):
     make, error, sentence = REFUSED[case]
     model = make()
     before = [dict(vars(module)) for module in model.modules()] if case != "no module" else []
@@ -662,7 +662,7 @@ def test_what_is_not_known_is_refused_and_left_as_it_is(case):
     assert after == before
 
 
-def test_it_does_not_matter_what_torch_makes_by_default():
+def test_default_device_and_dtype_of_torch_do_not_matter():
     model = model_of("llama")
     with torch.device("meta"):
         undo = replace(model)

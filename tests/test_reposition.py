@@ -31,7 +31,7 @@ def moved(lib, rope, keys, *where, dtype="float32", **options):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_keys_move_as_if_turned_anew(lib, keys, dtype, pairing):
+def test_moved_keys_equal_keys_rotated_at_the_new_positions(lib, keys, dtype, pairing):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     rope = ra.Rope(F, pairing=pairing, start=2)
@@ -43,7 +43,7 @@ def test_keys_move_as_if_turned_anew(lib, keys, dtype, pairing):
         np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=4 * STEP[dtype])
 
 
-def test_positions_are_those_of_any_call(lib, keys):
+def test_positions_of_any_form_are_accepted(lib, keys):
     rows = [[0, 1, 2, 3, 4, 5], [9, 8, 7, 6, 5, 4]]
     wanted = ROPE.apply(keys, rows)
     for old, new in ((None, rows), (range(6), np.asarray(rows)), ([0.5, 1.5, 2.5, 3.5, 4.5, 5.5], rows)):
@@ -57,7 +57,7 @@ def test_positions_are_those_of_any_call(lib, keys):
 
 @one_jax
 @pytest.mark.parametrize("batch", [2, 3])
-def test_places_of_batches_and_of_heads_meet_at_their_first_axes(lib, rng, batch):
+def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batch):
     x, rows = rng.uniform(-2, 2, (batch, 3, 6, 20)), rng.integers(0, 99, (batch, 6))
     of_heads = rng.integers(0, 99, (batch, 3, 6))
     for old, new in ((rows, of_heads), (of_heads, rows), (rows, range(6))):
@@ -68,7 +68,7 @@ def test_places_of_batches_and_of_heads_meet_at_their_first_axes(lib, rng, batch
 
 
 @one_jax
-def test_any_axis_of_tokens(lib, keys):
+def test_tokens_can_be_on_any_axis(lib, keys):
     got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
     want = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
     np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=2e-6)
@@ -77,7 +77,7 @@ def test_any_axis_of_tokens(lib, keys):
 @one_jax
 @pytest.mark.parametrize("source", [None, ROPE, LONG, GRID])
 @pytest.mark.parametrize("rope", [ROPE, LONG, GRID])
-def test_from_one_recipe_to_another(lib, keys, rope, source):
+def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
     places = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
     old, new = (places[2 if (r or rope) is GRID else 1] for r in (source, rope))
     got, want = moved(lib, rope, keys, old, new, source=source)
@@ -85,7 +85,7 @@ def test_from_one_recipe_to_another(lib, keys, rope, source):
 
 
 @one_jax
-def test_blocks_that_are_paired_on_their_own(lib, keys):
+def test_keys_with_blocks_move(lib, keys):
     rope = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
     got, want = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
@@ -121,7 +121,7 @@ def test_real_positions_without_float64(lib, keys):
 
 
 @given(st.lists(st.integers(-(2**31) + 9, 2**31 - 9), min_size=1, max_size=12), st.data())
-def test_any_chain_of_moves(stops, data):
+def test_a_chain_of_moves_equals_one_move(stops, data):
     """Where they have been leaves no trace."""
     ropes = data.draw(st.lists(st.sampled_from([ROPE, LONG]), min_size=len(stops), max_size=len(stops)))
     x = np.random.default_rng(0).uniform(-2, 2, (3, 16)).astype(np.float32)
@@ -133,7 +133,7 @@ def test_any_chain_of_moves(stops, data):
     np.testing.assert_allclose(k, want, rtol=0, atol=1e-6 * (1 + len(stops)))
 
 
-def test_in_place_and_into_out(lib, keys):
+def test_moves_in_place_and_into_out_are_exact(lib, keys):
     if not lib.writes:
         pytest.skip(f"{lib.name} cannot write")
     k = lib(ROPE.apply(keys, 5), "float32")
@@ -145,7 +145,7 @@ def test_in_place_and_into_out(lib, keys):
     np.testing.assert_array_equal(lib.get(k), want)
 
 
-def test_under_the_compiler_of_the_library(lib, keys):
+def test_reposition_can_be_compiled(lib, keys):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     k, new = lib(ROPE.apply(keys, 5), "float32"), lib(np.arange(6))
@@ -212,7 +212,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_refused(name):
+def test_wrong_arguments_are_refused(name):
     call, kind, message = BAD[name]
     with pytest.raises(kind, match=message):
         call()

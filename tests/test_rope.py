@@ -53,7 +53,7 @@ def assert_close(lib, got, want):
         ([[3], [8]], [[3] * 6, [8] * 6]),
     ],
 )
-def test_what_positions_mean(lib, qk, given, means):
+def test_each_form_of_positions_has_its_meaning(lib, qk, given, means):
     q, k = map(lib, qk)
     both, alone = lib.quick(lambda q, k: (ROPE(q, k, given), ROPE.apply(k, given)))(q, k)
     for x, y in zip(qk, both, strict=True):
@@ -87,7 +87,7 @@ def test_small_integer_offsets_do_not_wrap(lib, rng):
 
 @one_jax
 @pytest.mark.parametrize("seq_axis", [-2, -3, 0, 1, 2])
-def test_tokens_along_any_axis(lib, rng, seq_axis):
+def test_tokens_can_be_on_any_axis(lib, rng, seq_axis):
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
     n = x.shape[seq_axis]
     apply = lib.quick(partial(ROPE.apply, seq_axis=seq_axis))
@@ -103,21 +103,21 @@ def test_tokens_along_any_axis(lib, rng, seq_axis):
 
 
 @one_jax
-def test_packed_tokens(lib, rng):
+def test_packed_tokens_are_rotated_by_their_positions(lib, rng):
     x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
     p = [0, 1, 2, 0, 1, 0, 1]  # three documents
     assert_close(lib, lib.quick(partial(ROPE.apply, positions=p, seq_axis=-3))(lib(x)), turned(x, p, 0))
 
 
 @one_jax
-def test_one_axis_positions_are_of_tokens_even_where_the_batch_has_that_length(lib, rng):
+def test_one_axis_positions_are_of_tokens_even_if_the_batch_has_that_length(lib, rng):
     x = rng.uniform(-2, 2, (6, 2, 6, 8)).astype(np.float32)
     p = [3, 1, 4, 1, 5, 9]
     assert_close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
 
 
 @one_jax
-def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
+def test_a_query_tail_is_at_the_end_of_the_keys(lib, qk):
     q, k = qk
     forms = (None, 50, [5, 3, 1, 0, -9, 70_000], [4], [[3] * 6, [1, 2, 3, 4, 5, 6]])
     turn = lib.quick(lambda q, k: [ROPE(q, k, positions)[0] for positions in forms])
@@ -135,7 +135,7 @@ def test_a_short_q_stands_at_the_end_of_the_keys(lib, qk):
 
 
 @one_jax
-def test_q_and_k_of_different_numbers_of_axes(lib, rng):
+def test_q_and_k_can_have_different_numbers_of_axes(lib, rng):
     # the same seq_axis, counted from the end, is another axis of each
     q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
     for got, want in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
@@ -145,7 +145,7 @@ def test_q_and_k_of_different_numbers_of_axes(lib, rng):
 
 
 @one_jax
-def test_decoding_token_by_token_is_prefill(lib, qk):
+def test_decoding_token_by_token_equals_prefill(lib, qk):
     all_q, all_k = ROPE(*map(lib, qk), 1000)
     for i in range(6):
         one_q, one_k = ROPE(*(lib(x[:, :, i : i + 1].copy()) for x in qk), 1000 + i)
@@ -154,7 +154,7 @@ def test_decoding_token_by_token_is_prefill(lib, qk):
 
 
 @one_jax
-def test_several_axes(lib, rng):
+def test_several_axes_add_their_angles(lib, rng):
     rows = ((*F[:2], 0.0, 0.0), (0.0, 0.0, *F[:2]))
     rope = ra.Rope(rows, pairing="half")
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
@@ -197,7 +197,7 @@ def test_float64_arrays_get_float64_tables(lib, rng):
 
 
 @one_jax
-def test_attention_factor_and_its_true_inverse(lib, rng):
+def test_the_inverse_divides_by_the_attention_factor(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", attention_factor=1.5)
     x = rng.uniform(-2, 2, (5, 8)).astype(np.float32)
     y = lib.quick(partial(rope.apply, positions=30))(lib(x))
@@ -209,7 +209,7 @@ def test_attention_factor_and_its_true_inverse(lib, rng):
 
 
 @one_jax
-def test_partial_and_start(lib, rng):
+def test_a_rotary_slice_can_start_anywhere(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", start=3)
     x = rng.uniform(-2, 2, (5, 12)).astype(np.float32)
     assert_close(lib, rope.apply(lib(x), 30), oracle.rotate(x, range(30, 35), F, pairing="interleaved", start=3))
@@ -226,7 +226,7 @@ def test_out_is_a_pair(lib, qk):
         assert_close(lib, y, turned(x, range(5, 11)))
 
 
-def test_nothing_is_written_before_all_is_found_good(qk):
+def test_nothing_is_written_if_an_argument_is_wrong(qk):
     q, k = (x.copy() for x in qk)
     for bad in (
         np.empty((1, 2, 6, 8), np.float32),
@@ -240,7 +240,7 @@ def test_nothing_is_written_before_all_is_found_good(qk):
         assert (k == qk[1]).all()
 
 
-def test_a_rope_is_a_value():
+def test_ropes_are_compared_and_hashed_by_value():
     same = ra.Rope(list(F), pairing="half", attention_factor=1)
     assert same == ROPE
     assert hash(same) == hash(ROPE)
@@ -257,7 +257,7 @@ def test_a_rope_is_a_value():
         ROPE.start = 1
 
 
-def test_its_repr_says_what_it_is():
+def test_a_repr_shows_the_fields():
     assert repr(ROPE) == "Rope(<4 frequencies from 1 to 0.0316228>, pairing='half')"
     rope = ra.Rope((F, F), pairing="interleaved", attention_factor=1.5, start=2)
     assert repr(rope) == (
@@ -267,7 +267,7 @@ def test_its_repr_says_what_it_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_the_shapes_of_a_real_model(lib, rng, pairing):
+def test_shapes_of_llama_3_1_are_rotated_exactly(lib, rng, pairing):
     # Llama-3.1-8B from position 131 072, each pair as a complex number turned in float64 by the oracle's table
     f = ra.frequencies(128, base=500_000.0)
     rope = ra.Rope(f, pairing=pairing)

@@ -37,7 +37,7 @@ def test_every_name_is_classified_and_found(found):
     assert not rotary_keys.differences(found, KNOWN)
 
 
-def test_the_table_is_that_of_the_installed_libraries(found):
+def test_the_table_agrees_with_the_installed_libraries(found):
     assert f"{rotary_keys.table(found, KNOWN)}\n" == WRITTEN, "python tools/rotary_keys.py --write"
 
 
@@ -51,7 +51,7 @@ def test_the_table_is_that_of_the_installed_libraries(found):
         ("dinov3_vit", "DINOv3ViTRopePositionEmbedding", "DINOv3ViTConfig"),
     ],
 )
-def test_what_a_class_reads_when_it_is_made_is_found(found, name, rotary, text, monkeypatch):
+def test_keys_that_a_constructor_reads_are_found(found, name, rotary, text, monkeypatch):
     models = pytest.importorskip(f"transformers.models.{name}.modeling_{name}", reason="torch is not installed")
     kind, read = getattr(models, text), set()
     given, plain = kind(), kind.__getattribute__
@@ -128,12 +128,12 @@ class ToyTransformer(ModelMixin, ConfigMixin):
         ("class Toy:\n    y = lambda config: config.mlp_size", False, ""),
     ],
 )
-def test_names_in_a_source(source, configures, names):
+def test_names_in_a_source_are_found(source, configures, names):
     found = rotary_keys.keys_of(source, configures=configures, rotary=True)
     assert found - {"layer_types"} == set(names.split())
 
 
-def test_without_rotary_only_names_that_speak_of_it_and_parts_are_found():
+def test_without_rotary_only_rotary_names_and_parts_are_found():
     assert rotary_keys.keys_of(CONFIG, configures=True, rotary=False) >= {"rope_toy", "toy_config"}
     assert "some_windows" not in rotary_keys.keys_of(CONFIG, configures=True, rotary=False)
     assert not rotary_keys.keys_of(ATTENTION, configures=False, rotary=False)
@@ -163,12 +163,12 @@ def test_a_new_key_in_the_source_of_a_model_is_found():
         '[toy.wrong]\n"a" = "x"',
     ],
 )
-def test_a_name_stands_once_in_a_class(document):
+def test_a_name_that_is_classified_twice_is_refused(document):
     with pytest.raises(SystemExit, match="must stand once"):
         rotary_keys.classified(document)
 
 
-def test_what_is_new_and_what_is_gone_is_named():
+def test_new_and_removed_names_are_listed():
     known = {"toy": {"a": ..., "b": ...}, "engines": {"c": ..., "d": ...}}
     assert rotary_keys.differences({"toy": {"b": {"m"}, "c": {"m"}}}, known) == [
         "new in toy: c",
@@ -178,7 +178,7 @@ def test_what_is_new_and_what_is_gone_is_named():
 
 
 @pytest.mark.parametrize(("changed", "status"), [(False, 0), (True, 1)])
-def test_check_ends_with_a_status(changed, status, monkeypatch, capsys):
+def test_check_exits_with_a_status(changed, status, monkeypatch, capsys):
     name = "new_key" if changed else "rope_theta"
     monkeypatch.setattr(sys, "argv", ["rotary_keys.py", "--check"])
     monkeypatch.setattr(rotary_keys, "find_spec", lambda _: ...)
@@ -193,7 +193,7 @@ def test_check_ends_with_a_status(changed, status, monkeypatch, capsys):
     assert ("new in diffusers: new_key" in capsys.readouterr().out) == changed
 
 
-def test_what_is_expressed_stands_in_the_source():
+def test_expressed_names_are_in_the_source():
     folder = Path(config.__file__).parent
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
     constants = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
@@ -205,7 +205,7 @@ def test_what_is_expressed_stands_in_the_source():
     assert not missing & words, "it is read now"
 
 
-def test_functions_that_serve_a_name_are_there():
+def test_functions_named_for_a_key_exist():
     said = {row.said for rows in KNOWN.values() for row in rows.values()}
     names = {name for text in said for name in re.findall(r"`([\w.]+\.[\w.]+)`", text)}
     assert "positions.dual_chunk" in names
@@ -217,5 +217,5 @@ def test_functions_that_serve_a_name_are_there():
 @pytest.mark.parametrize(
     ("name", "said"), [("rope_theta", "read"), ("rope_toy", "refused"), ("toy_size", "**ignored**")]
 )
-def test_what_an_ordinary_config_does_about_a_name(name, said):
+def test_the_treatment_of_a_name_is_found(name, said):
     assert rotary_keys.answer(name) == said

@@ -36,7 +36,7 @@ def check(lib, got, x, want, dtype):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_every_dtype(lib, rng, dtype, pairing):
+def test_every_dtype_is_rotated_within_its_tolerance(lib, rng, dtype, pairing):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     x, p = lib(draw(rng, (2, 3, 5, 16)), dtype), np.asarray([0, 1, 2, 40, 1000])
@@ -49,7 +49,7 @@ def test_every_dtype(lib, rng, dtype, pairing):
 @one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(("features", "start"), [(17, 0), (17, 1), (24, 8), (40, 3), (16, 0)])
-def test_only_some_features_turn(lib, rng, features, start, pairing):
+def test_pass_through_features_are_kept(lib, rng, features, start, pairing):
     x, p = draw(rng, (3, features)).astype(np.float32), np.asarray([3, 1, -7])
     got = ra.rotate(lib(x), *table(lib, p), pairing=pairing, start=start)
     check(lib, got, lib(x), oracle.rotate(x, p, F, pairing=pairing, start=start), "float32")
@@ -59,7 +59,7 @@ def test_only_some_features_turn(lib, rng, features, start, pairing):
 
 @one_jax
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_inverse_undoes(lib, rng, pairing):
+def test_inverse_undoes_the_rotation(lib, rng, pairing):
     x, (cos, sin) = draw(rng, (4, 16)).astype(np.float32), table(lib, np.asarray([5, 6, 700, -8]))
     turned = ra.rotate(lib(x), cos, sin, pairing=pairing)
     assert np.abs(lib.get(turned) - x).max() > 0.5
@@ -84,7 +84,7 @@ def test_inverse_undoes(lib, rng, pairing):
         ((2, 0, 16), (1,)),
     ],
 )
-def test_any_leading_axes(lib, rng, shape, rows, pairing):
+def test_any_leading_axes_broadcast(lib, rng, shape, rows, pairing):
     x, p = draw(rng, shape).astype(np.float32), rng.integers(-50, 50, rows)
     rotate = lib.quick(partial(ra.rotate, pairing=pairing))
     if x.size:
@@ -98,7 +98,7 @@ def test_any_leading_axes(lib, rng, shape, rows, pairing):
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_out_and_in_place(lib, rng, pairing):
+def test_out_and_in_place_equal_a_new_array(lib, rng, pairing):
     x, (cos, sin) = draw(rng, (2, 3, 16)).astype(np.float32), table(lib, np.asarray([4, 5, 6]))
     want = oracle.rotate(x, [4, 5, 6], F, pairing=pairing)
     if not lib.writes:
@@ -115,7 +115,7 @@ def test_out_and_in_place(lib, rng, pairing):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("features", [16, 21])
-def test_non_contiguous_read_only_and_strided(rng, pairing, features):
+def test_non_contiguous_read_only_and_strided_arrays_are_rotated(rng, pairing, features):
     p = np.asarray([4, -5, 6])
     cos, sin = oracle.cos_sin(p, F)
     base = draw(rng, (2, 2 * features, 3))
@@ -141,7 +141,7 @@ def test_non_contiguous_read_only_and_strided(rng, pairing, features):
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_byte_order_is_kept_beside_what_passes(rng, pairing, blocks):
+def test_byte_order_of_pass_through_features_is_kept(rng, pairing, blocks):
     x = draw(rng, (3, 21)).astype(">f4")
     rope = ra.Rope(F, pairing=pairing, blocks=blocks)
     got = rope.apply(x, 5)
@@ -150,7 +150,7 @@ def test_byte_order_is_kept_beside_what_passes(rng, pairing, blocks):
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_q_inside_one_qkv_buffer(name, rng):
+def test_q_inside_a_qkv_buffer_is_rotated_in_place(name, rng):
     xp = pytest.importorskip(name)
     data = draw(rng, (2, 5, 3 * 16))
     p = np.arange(5)
@@ -164,7 +164,7 @@ def test_q_inside_one_qkv_buffer(name, rng):
     np.testing.assert_allclose(np.asarray(qkv), want, atol=3e-15, rtol=0)
 
 
-def test_tables_of_another_precision(lib, rng):
+def test_tables_can_have_another_precision(lib, rng):
     x = draw(rng, (3, 16))
     p = np.asarray([1, 2, 3])
     for dtype in lib.dtypes:
@@ -177,7 +177,7 @@ def test_tables_of_another_precision(lib, rng):
             np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=atol)
 
 
-def test_half_precision_is_turned_in_float32(lib, rng):
+def test_half_precision_is_rotated_in_float32(lib, rng):
     # With tables and products in half precision the error would be several roundings, not one.
     for dtype, unit in (("float16", 2**-11), ("bfloat16", 2**-8)):
         if dtype not in lib.dtypes:
@@ -189,7 +189,7 @@ def test_half_precision_is_turned_in_float32(lib, rng):
         assert (np.abs(got - want) <= unit * np.abs(want) + 2e-6).all()
 
 
-def test_numpy_subclasses_that_stay_arrays(tmp_path, rng):
+def test_numpy_subclasses_are_rotated(tmp_path, rng):
     x = np.memmap(tmp_path / "x.bin", dtype=np.float32, mode="w+", shape=(3, 16))
     x[...] = data = draw(rng, (3, 16)).astype(np.float32)
     cos, sin = (part.astype(np.float32) for part in oracle.cos_sin(np.arange(3), F))
@@ -200,7 +200,7 @@ def test_numpy_subclasses_that_stay_arrays(tmp_path, rng):
         assert type(ra.rotate(wide, cos[:1], sin[:1], pairing=pairing)) is np.ndarray
 
 
-def test_sliding_windows_of_torch(rng):
+def test_torch_sliding_windows_are_rotated(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     windows = torch.from_numpy(rng.standard_normal(64)).unfold(0, 32, 2)[:5]
     for pairing in PAIRINGS:
@@ -212,7 +212,7 @@ def test_sliding_windows_of_torch(rng):
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_token_has_the_same_bits_in_any_company(lib, pairing, fused, rng):
+def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
     rope = ra.Rope(ra.frequencies(70), pairing=pairing, start=1)
     x, positions = rng.uniform(-1, 1, (2, 3, 40, 73)).astype("float32"), rng.integers(0, 2**20, 40)
     cos, sin = map(lib.get, rope.table(lib(positions, "int32")))

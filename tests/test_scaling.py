@@ -44,7 +44,7 @@ def agree(ours, theirs, rtol=1e-5):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_each_type_of_transformers_with_random_parameters(seed):
+def test_each_rope_type_equals_that_of_transformers(seed):
     rng = np.random.default_rng(seed)
     dim, base, s = draw(rng)
     f = ra.frequencies(dim, base=base)
@@ -101,7 +101,7 @@ def test_dynamic_ntk_at_the_trained_length_changes_nothing():
     assert F[-1] > longer[0] > longer[1] > longer[2]
 
 
-def test_ntk_by_parts_in_60_digits():
+def test_ntk_by_parts_equals_60_digits():
     s, length, alpha, beta = 8, 2048, 1, 32
     for f, got in zip(F, scaling.ntk_by_parts(F, s, original_length=length), strict=True):
         r = length / (2 * mp.pi / mp.mpf(f))
@@ -109,7 +109,7 @@ def test_ntk_by_parts_in_60_digits():
         assert got == pytest.approx(float((1 - gamma) * mp.mpf(f) / s + gamma * mp.mpf(f)), rel=1e-14)
 
 
-def test_no_pair_may_turn_or_each():
+def test_proportional_can_rotate_no_pair_or_all():
     assert scaling.proportional(F, 0) == (0.0,) * len(F)
     assert scaling.proportional(F, 1) == F
 
@@ -118,12 +118,12 @@ def test_no_pair_may_turn_or_each():
     ("options", "kept"),
     [({"original_length": 5}, 1), ({"original_length": 4096, "beta_fast": 8, "beta_slow": 8, "truncate": False}, 8)],
 )
-def test_yarn_between_ends_that_are_one_has_no_ramp(options, kept):
+def test_yarn_with_equal_ends_has_no_ramp(options, kept):
     f = ra.frequencies(32)
     assert scaling.yarn(f, 4.0, base=1e4, **options) == (*f[:kept], *(one / 4 for one in f[kept:]))
 
 
-def test_dynamic_yarn_is_yarn_at_a_length():
+def test_dynamic_yarn_equals_yarn_at_a_length():
     options = {"base": 10_000.0, "original_length": 4096}
     assert scaling.dynamic_yarn(F, length=4096, **options) == F
     assert scaling.dynamic_yarn(F, length=40_960, **options) == scaling.yarn(F, 10.0, **options)
@@ -142,7 +142,7 @@ def test_resonance_makes_positions_repeat():
     assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
 
 
-def test_frequencies_between_kept_and_interpolated():
+def test_frequencies_are_between_kept_and_interpolated():
     for scaled in (
         scaling.yarn(F, 8.0, base=10_000.0, original_length=4096),
         scaling.llama3(F, 8.0, original_length=4096, low_freq_factor=1.0, high_freq_factor=4.0),
@@ -169,7 +169,7 @@ def test_schemes_compose():
     assert ra.Rope(both, pairing="half").apply(np.ones((3, 16))).shape == (3, 16)
 
 
-def test_a_scheme_as_a_multiplier_of_learned_frequencies():
+def test_a_scheme_can_multiply_learned_frequencies():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     scaled = scaling.yarn(F, 4.0, base=10_000.0, original_length=4096)
     learned = torch.tensor(F, requires_grad=True)
@@ -259,7 +259,7 @@ ARGUMENTS = LISTS | {
     ("scheme", "argument"),
     [(name, argument) for name in scaling.__all__ for argument in signature(getattr(scaling, name)).parameters],
 )
-def test_each_argument_is_refused_by_its_name(scheme, argument):
+def test_errors_name_the_wrong_argument(scheme, argument):
     function = getattr(scaling, scheme)
 
     def call(given):
@@ -322,7 +322,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_one_sentence(name):
+def test_wrong_arguments_are_refused_in_one_sentence(name):
     call, kind, pattern = WRONG[name]
     with pytest.raises(kind) as caught:
         call()

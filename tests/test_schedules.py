@@ -101,7 +101,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_tiles_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
+def test_tiles_are_as_large_as_allowed_and_whole_along_the_last_axes(name):
     shape, rows, steps = STEPS[name]
     assert _schedules._tile_shape(shape, rows) == steps
 
@@ -109,7 +109,7 @@ def test_tiles_are_as_large_as_may_be_and_whole_along_the_last_axes(name):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("seq_axis", [-2, -3])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_real_sizes(pairing, seq_axis, dtype):
+def test_tiles_of_real_sizes_equal_the_oracle(pairing, seq_axis, dtype):
     """With blocks as large as they are, and a last one that is not full."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(ra.frequencies(64), pairing=pairing, start=8)
@@ -127,7 +127,7 @@ def test_real_sizes(pairing, seq_axis, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, in jvp
-def test_which_arrays_are_written_piece_by_piece(monkeypatch):
+def test_only_plain_arrays_are_written_in_tiles(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     filled = []
     for lib in (find(np.ones(1)), find(torch.ones(1))):
@@ -162,7 +162,7 @@ def test_which_arrays_are_written_piece_by_piece(monkeypatch):
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
+def test_threads_share_numpy_tiles(pairing, monkeypatch, rng):
     rope, shared, seen = ra.Rope(ra.frequencies(64), pairing=pairing), [], set()
     x = rng.standard_normal((2, 40, 3, 100, 70))  # features that pass through, and float64
     record, share = find(x), _threads.run_in_threads
@@ -187,7 +187,7 @@ def test_threads_share_the_tiles_of_numpy(pairing, monkeypatch, rng):
         np.testing.assert_array_equal(other[1, 3], rope.apply(x[1, 3], 7))  # in one piece
 
 
-def test_few_elements_are_turned_in_one_piece(monkeypatch):
+def test_few_elements_are_rotated_in_one_tile(monkeypatch):
     monkeypatch.setattr(_schedules, "_rotate_by_tiles", lambda *_, **__: pytest.fail("in tiles"))
     x = np.ones((1, 32, 1, 128), dtype=np.float32)
     rope = ra.Rope(ra.frequencies(128), pairing="half")

@@ -277,7 +277,7 @@ CHECKED = sorted(MODELS.keys() - ABSENT - RUN - REFUSED)
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("changed", [False, True], ids=["default", "odd"])
 @pytest.mark.parametrize("model_type", CHECKED)
-def test_it_is_that_of_the_models_own_attention(model_type, changed):
+def test_the_scale_equals_that_of_the_models_attention(model_type, changed):
     changes = odd(model_type) if changed else {}
     layers = list(built(model_type, **changes))
     assert layers
@@ -345,7 +345,7 @@ MEASURED = [
 
 
 @pytest.mark.parametrize("case", MEASURED, ids=lambda case: "-".join((case[0], *case[1])))
-def test_it_is_all_that_q_and_k_are_multiplied_by_but_what_the_source_says(case):
+def test_the_scale_has_all_factors_except_those_named_in_the_source(case):
     model_type, changes, names, said, before = case
     config, attention = small(model_type, **changes)
     width = HEAD // 2 if model_type == "openai_privacy_filter" else HEAD
@@ -356,12 +356,12 @@ def test_it_is_all_that_q_and_k_are_multiplied_by_but_what_the_source_says(case)
     assert said in ours.source and ("multiplied" in ours.source) == bool(said)
 
 
-def test_it_is_what_modernbert_hands_over():
+def test_the_scale_equals_that_of_modernbert():
     handed, _ = seen(small("modernbert")[1])
     assert scale("modernbert", sizes={"head_dim": HEAD}).value == pytest.approx(handed["scaling"], rel=1e-12)
 
 
-def test_it_is_torchs_own_where_a_class_hands_over_none():
+def test_the_scale_is_torchs_default_if_a_class_passes_none():
     handed, _ = seen(small("qwen2_5_omni_dit")[1])
     assert handed["scaling"] is None
     dot, qkv = torch.nn.functional.scaled_dot_product_attention, [handed[name] for name in "qkv"]
@@ -373,7 +373,7 @@ def test_it_is_torchs_own_where_a_class_hands_over_none():
 @pytest.mark.parametrize(
     ("model_type", "names", "before"), [("roformer", "query key", 1), ("clvp_encoder", "q_proj k_proj", HEAD**-0.5)]
 )
-def test_it_makes_the_scores_of_classes_without_an_attention_function(monkeypatch, model_type, names, before):
+def test_the_scale_gives_the_scores_of_classes_without_an_attention_function(monkeypatch, model_type, names, before):
     _, attention = small(model_type)
     made, softmax, scores = {}, torch.nn.functional.softmax, []
     for name in names.split():
@@ -414,7 +414,7 @@ MLA = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
         ("deepseek_v3", MLA, {"factor": 40.0, "mscale_all_dim": 1.0}, 192**-0.5),
     ],
 )
-def test_figures(model_type, sizes, parameters, expected):
+def test_the_scale_has_known_values(model_type, sizes, parameters, expected):
     assert scale(model_type, sizes=sizes, parameters=parameters).value == pytest.approx(expected, rel=1e-6)
 
 
@@ -460,12 +460,12 @@ def test_figures(model_type, sizes, parameters, expected):
         ),
     ],
 )
-def test_the_source_tells_what_it_is_made_of(case, source):
+def test_the_source_names_the_factors(case, source):
     assert scale(**case).source == source
 
 
 @pytest.mark.parametrize("model_type", sorted(PLAIN_SIZES.keys() - ABSENT))
-def test_a_plain_slice_that_a_config_leaves_out_is_that_of_its_class(model_type):
+def test_a_missing_plain_slice_is_the_class_default(model_type):
     field = config_classes()[model_type].__dataclass_fields__["qk_nope_head_dim"]
     assert field.default == PLAIN_SIZES[model_type]
 
@@ -522,12 +522,12 @@ def test_a_plain_slice_that_a_config_leaves_out_is_that_of_its_class(model_type)
     ],
     ids=lambda x: json.dumps(x) if isinstance(x, dict) else "",
 )
-def test_what_is_refused_and_why(case, error, message):
+def test_unsupported_models_are_refused_with_a_reason(case, error, message):
     with pytest.raises(error, match=message):
         scale(**case)
 
 
-def test_gguf_metadata_does_not_tell():
+def test_gguf_metadata_has_no_scale():
     part = part_of({"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4})
     with pytest.raises(ValueError, match="GGUF metadata does not tell the score scale"):
         score_scale(part, facts(head_dim=16), {}, None)

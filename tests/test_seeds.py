@@ -39,14 +39,14 @@ def adjacent(x, pairing):
     return np.stack([a, b], axis=-1).reshape(x.shape)
 
 
-def turn(x, positions, freqs, pairing):
+def rotate_adjacent(x, positions, freqs, pairing):
     """Turn adjacent pairs of x by `cos_sin` and `rotate`, in either pairing."""
     x = np.asarray(x, dtype=np.float64)
     cos, sin = cos_sin(positions, freqs, like=x)
     return adjacent(rotate(arrange(x, pairing), cos, sin, pairing=pairing), pairing)
 
 
-def turn_by_rope(x, positions, freqs, pairing):
+def rotate_adjacent_by_rope(x, positions, freqs, pairing):
     """Do the same through `Rope`."""
     return adjacent(Rope(freqs, pairing=pairing).apply(arrange(x, pairing), positions), pairing)
 
@@ -83,18 +83,18 @@ def test_frequencies_are_10000_to_the_minus_2i_over_d(d, expected):
     assert_allclose(frequencies(d), theta(d), rtol=1e-15)
 
 
-def test_d_2_m_7_is_the_2_by_2_matrix(pairing):
+def test_d_2_m_7_equals_the_2_by_2_matrix(pairing):
     """The worked example in two dimensions: q₇ = R q with the angle 7 θ₀ = 7."""
     x1, x2 = 0.6, -1.7
     expected = [math.cos(7) * x1 - math.sin(7) * x2, math.sin(7) * x1 + math.cos(7) * x2]
-    assert_allclose(turn([x1, x2], 7, frequencies(2), pairing), expected, **CLOSE)
+    assert_allclose(rotate_adjacent([x1, x2], 7, frequencies(2), pairing), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 1000, -3])
 def test_the_angle_of_a_pair_is_m_times_theta(m, pairing):
     """Θ is the one number that the method needs: the first word turns by θ, the second by 2 θ, and so on."""
     t = 0.3
-    x1, x2 = turn([2.0, 0.0], m, (t,), pairing)
+    x1, x2 = rotate_adjacent([2.0, 0.0], m, (t,), pairing)
     assert_allclose([x1, x2], [2 * math.cos(m * t), 2 * math.sin(m * t)], **CLOSE)
 
 
@@ -104,11 +104,11 @@ def test_a_pair_is_a_complex_number_times_e_to_the_i_m_theta(m, pairing):
     z, t = 3 + 4j, 0.3
     cos, sin = cos_sin(m, (t,), like=np.zeros(1))
     assert abs(complex(cos[0], sin[0]) - cmath.exp(1j * m * t)) < 1e-12
-    x1, x2 = turn([z.real, z.imag], m, (t,), pairing)
+    x1, x2 = rotate_adjacent([z.real, z.imag], m, (t,), pairing)
     assert abs(complex(x1, x2) - z * cmath.exp(1j * m * t)) < 1e-12
 
 
-def test_rotate_is_the_complex_product_3_plus_4i_times_2_plus_3i(pairing):
+def test_rotate_equals_the_complex_product_3_plus_4i_times_2_plus_3i(pairing):
     """The text's (3 + 4i)(2 + 3i) = −6 + 17i, and with the conjugate 2 − 3i (inverse=True) it is 18 − i."""
     x, cos, sin = np.asarray([3.0, 4.0]), np.asarray([2.0]), np.asarray([3.0])
     product, undone = (3 + 4j) * (2 + 3j), (3 + 4j) * (2 - 3j)
@@ -119,34 +119,34 @@ def test_rotate_is_the_complex_product_3_plus_4i_times_2_plus_3i(pairing):
 # --- d dimensions ----------------------------------------------------------------------------------------
 
 
-def test_d_4_m_6_is_the_matrix_of_two_blocks(pairing):
+def test_d_4_m_6_equals_the_matrix_of_two_blocks(pairing):
     """The worked example in four dimensions, θ = (1, 1/100), written out."""
     c0, s0, c1, s1 = math.cos(6), math.sin(6), math.cos(0.06), math.sin(0.06)
     r = [[c0, -s0, 0, 0], [s0, c0, 0, 0], [0, 0, c1, -s1], [0, 0, s1, c1]]
     q = random(4)
-    assert_allclose(turn(q, 6, frequencies(4), pairing), np.asarray(r) @ q, **CLOSE)
+    assert_allclose(rotate_adjacent(q, 6, frequencies(4), pairing), np.asarray(r) @ q, **CLOSE)
 
 
 @pytest.mark.parametrize("d", [2, 8, 64])
-def test_rotate_is_the_block_diagonal_matrix(d, pairing):
+def test_rotate_equals_the_block_diagonal_matrix(d, pairing):
     x, positions = random(5, d), [0, 1, 17, 2047, -6]
     expected = [matrix(m, theta(d)) @ row for m, row in zip(positions, x, strict=True)]
-    assert_allclose(turn(x, positions, frequencies(d), pairing), expected, **CLOSE)
-    assert_allclose(turn_by_rope(x, positions, frequencies(d), pairing), expected, **CLOSE)
+    assert_allclose(rotate_adjacent(x, positions, frequencies(d), pairing), expected, **CLOSE)
+    assert_allclose(rotate_adjacent_by_rope(x, positions, frequencies(d), pairing), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("d", [2, 8, 64])
-def test_rotate_is_the_sparse_element_wise_form(d, pairing):
+def test_rotate_equals_the_sparse_element_wise_form(d, pairing):
     """R x = (x₁ x₂ x₃ x₄ …) ⊗ (c₁ c₁ c₂ c₂ …) + (−x₂ x₁ −x₄ x₃ …) ⊗ (s₁ s₁ s₂ s₂ …)."""
     m, x = 123, random(d)
     c = [math.cos(m * t) for t in theta(d) for _ in range(2)]
     s = [math.sin(m * t) for t in theta(d) for _ in range(2)]
     swapped = [-x[j + 1] if j % 2 == 0 else x[j - 1] for j in range(d)]
     expected = [x[j] * c[j] + swapped[j] * s[j] for j in range(d)]
-    assert_allclose(turn(x, m, frequencies(d), pairing), expected, **CLOSE)
+    assert_allclose(rotate_adjacent(x, m, frequencies(d), pairing), expected, **CLOSE)
 
 
-def test_the_pairings_differ_by_nothing_but_the_order_of_features():
+def test_the_pairings_differ_only_by_the_order_of_features():
     x, (cos, sin) = random(3, 8), cos_sin([1, 6, 7], frequencies(8), like=np.zeros(1))
     interleaved = rotate(x, cos, sin, pairing="interleaved")
     half = rotate(x[:, [0, 2, 4, 6, 1, 3, 5, 7]], cos, sin, pairing="half")
@@ -160,8 +160,8 @@ def test_the_pairings_differ_by_nothing_but_the_order_of_features():
 def test_f_x_0_is_w_x(pairing):
     """No position information at m = 0, hence γ = 0; at m = 1 there is some."""
     w, x = random(8, 8), random(8, seed=1)
-    assert_array_equal(turn(w @ x, 0, frequencies(8), pairing), w @ x)
-    assert np.abs(turn(w @ x, 1, frequencies(8), pairing) - w @ x).max() > 0.1
+    assert_array_equal(rotate_adjacent(w @ x, 0, frequencies(8), pairing), w @ x)
+    assert np.abs(rotate_adjacent(w @ x, 1, frequencies(8), pairing) - w @ x).max() > 0.1
 
 
 def test_the_argument_of_f_is_an_arithmetic_sequence(pairing):
@@ -169,16 +169,16 @@ def test_the_argument_of_f_is_an_arithmetic_sequence(pairing):
     d, positions = 8, list(range(40))
     for seed in (1, 2):
         wx = random(d, d) @ random(d, seed=seed)
-        f = as_complex(turn(np.tile(wx, (40, 1)), positions, frequencies(d), pairing))
+        f = as_complex(rotate_adjacent(np.tile(wx, (40, 1)), positions, frequencies(d), pairing))
         steps = f[1:] / f[:-1]
         assert_allclose(steps, np.tile([cmath.exp(1j * t) for t in theta(d)], (39, 1)), **CLOSE)
         assert_allclose(f[0], as_complex(wx), **CLOSE)
 
 
-def test_the_norm_of_each_pair_stays(pairing):
+def test_the_norm_of_each_pair_is_preserved(pairing):
     """The magnitude of f(x, m) is that of W x: R_q(x, m) = ‖q‖."""
     q, positions = random(6, 8), [0, 1, 7, 1000, 123_456, -5]
-    turned = turn(q, positions, frequencies(8), pairing)
+    turned = rotate_adjacent(q, positions, frequencies(8), pairing)
     assert_allclose(np.abs(as_complex(turned)), np.abs(as_complex(q)), rtol=1e-14)
     assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-14)
     assert np.abs(turned[1:] - q[1:]).max(axis=-1).min() > 0.1  # and yet each has moved
@@ -194,17 +194,17 @@ def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
         return sum(a * b.conjugate() * cmath.exp(1j * distance * t) for a, b, t in terms).real
 
     for m, n in [(0, 0), (5, 3), (3, 5), (105, 103), (1003, 1005), (9, 0), (0, 9)]:
-        score = turn(q, m, frequencies(d), pairing) @ turn(k, n, frequencies(d), pairing)
+        score = rotate_adjacent(q, m, frequencies(d), pairing) @ rotate_adjacent(k, n, frequencies(d), pairing)
         assert score == pytest.approx(g(m - n), abs=1e-11)
     assert abs(g(2) - g(-2)) > 0.05  # before or behind is not the same
     assert abs(g(2) - g(9)) > 0.05
 
 
-def test_the_angle_between_query_and_key_stays_in_each_pair(pairing):
+def test_each_pair_keeps_its_term_of_the_score(pairing):
     """The sum of all pairs does not change because none of its terms does."""
     q, k, f = random(8), random(8, seed=1), frequencies(8)
-    near = as_complex(turn(q, 12, f, pairing)) * as_complex(turn(k, 5, f, pairing)).conj()
-    far = as_complex(turn(q, 1012, f, pairing)) * as_complex(turn(k, 1005, f, pairing)).conj()
+    near = as_complex(rotate_adjacent(q, 12, f, pairing)) * as_complex(rotate_adjacent(k, 5, f, pairing)).conj()
+    far = as_complex(rotate_adjacent(q, 1012, f, pairing)) * as_complex(rotate_adjacent(k, 1005, f, pairing)).conj()
     assert_allclose(np.angle(far), np.angle(near), rtol=0, atol=1e-11)
     same = as_complex(q) * as_complex(k).conj()
     assert np.abs(np.angle(near / same) - [7 - 2 * math.pi, 0.7, 0.07, 0.007]).max() < 1e-11
@@ -213,10 +213,10 @@ def test_the_angle_between_query_and_key_stays_in_each_pair(pairing):
 # --- a sentence, and a whole attention -------------------------------------------------------------------
 
 
-def test_the_pig_sentence_turns_by_p_over_10000_to_the_2i_over_d(pairing):
+def test_the_pig_sentence_rotates_by_p_over_10000_to_the_2i_over_d(pairing):
     """The pig chased the dog: positions 0 to 4, pairs (q₀ q₁) … (q₆ q₇), θ(p, i) = p / 10000^(2i/d)."""
     q = random(5, 8)
-    turned = turn(q, list(PIG.values()), frequencies(8), pairing)
+    turned = rotate_adjacent(q, list(PIG.values()), frequencies(8), pairing)
     for p, (word, after) in enumerate(zip(q, turned, strict=True)):
         for i in range(4):
             angle = p / 10000 ** (2 * i / 8)
@@ -256,7 +256,7 @@ def sentence():
     return random(5, 8), random(3, 8, 8, seed=1)
 
 
-def test_a_whole_attention_is_the_one_of_the_texts(sentence, pairing):
+def test_a_whole_attention_equals_that_of_the_texts(sentence, pairing):
     x, weights = sentence
     a, o = attention_by_hand(x, list(PIG.values()), weights)
     ours = attention(x, list(PIG.values()), weights, pairing)
@@ -277,27 +277,30 @@ def test_shifting_all_positions_changes_nothing_in_an_attention(sentence, shift,
     assert np.abs(spread_a - a).max() > 0.01  # other distances do change it
 
 
-def test_words_added_at_the_end_leave_the_first_ones_as_they_were(pairing):
+def test_words_added_at_the_end_do_not_change_the_first_ones(pairing):
     """What makes a cache of keys possible: positions count from 0 by themselves, or from where one says."""
     k, f = random(9, 8), frequencies(8)
-    all_words, first_words = turn_by_rope(k, None, f, pairing), turn_by_rope(k[:5], range(5), f, pairing)
+    all_words, first_words = (
+        rotate_adjacent_by_rope(k, None, f, pairing),
+        rotate_adjacent_by_rope(k[:5], range(5), f, pairing),
+    )
     assert_allclose(all_words[:5], first_words, rtol=0, atol=1e-15)
-    assert_allclose(all_words[5:], turn_by_rope(k[5:], 5, f, pairing), rtol=0, atol=1e-15)
-    assert_allclose(all_words[5:], turn_by_rope(k[5:], range(5, 9), f, pairing), rtol=0, atol=1e-15)
+    assert_allclose(all_words[5:], rotate_adjacent_by_rope(k[5:], 5, f, pairing), rtol=0, atol=1e-15)
+    assert_allclose(all_words[5:], rotate_adjacent_by_rope(k[5:], range(5, 9), f, pairing), rtol=0, atol=1e-15)
 
 
 # --- the clock -------------------------------------------------------------------------------------------
 
 
-def hands(time, freqs, pairing):
+def hand_positions(time, freqs, pairing):
     """Return where hands point that all start at 1, one complex number each."""
-    return as_complex(turn(np.tile([1.0, 0.0], len(freqs)), time, freqs, pairing))
+    return as_complex(rotate_adjacent(np.tile([1.0, 0.0], len(freqs)), time, freqs, pairing))
 
 
-def test_each_hand_turns_at_its_own_speed_and_is_back_after_2_pi_over_f(pairing):
+def test_each_hand_rotates_at_its_own_speed_and_returns_after_2_pi_over_f(pairing):
     f = frequencies(8)
     for i, speed in enumerate(f):
-        full, half = (hands(np.asarray(turns * 2 * math.pi / speed), f, pairing) for turns in (1.0, 0.5))
+        full, half = (hand_positions(np.asarray(turns * 2 * math.pi / speed), f, pairing) for turns in (1.0, 0.5))
         others = [j for j in range(4) if j > i]  # the faster ones are back too, as each is ten times the next
         assert_allclose(full[: i + 1], 1, **CLOSE)
         assert_allclose(half[i], -1, **CLOSE)
@@ -312,19 +315,19 @@ def test_a_clock_of_three_hands_shows_the_time(hour, minute, second, pairing):
     turns = [second / 60, (60 * minute + second) / 3600, (time % 43200) / 43200]
     # The frequencies of the clock are rounded, which 360 000 s make 1e-10 radians.
     expected = [cmath.exp(2j * math.pi * part) for part in turns]
-    assert_allclose(hands(time, clock, pairing), expected, rtol=0, atol=1e-10)
+    assert_allclose(hand_positions(time, clock, pairing), expected, rtol=0, atol=1e-10)
 
 
-def test_relative_angles_of_the_hands_tell_the_time_between_two_events(pairing):
+def test_relative_angles_of_the_hands_give_the_time_between_two_events(pairing):
     f = frequencies(8)
-    elapsed = hands(4711, f, pairing) / hands(4242, f, pairing)
+    elapsed = hand_positions(4711, f, pairing) / hand_positions(4242, f, pairing)
     assert_allclose(elapsed, [cmath.exp(469j * t) for t in theta(8)], **CLOSE)
 
 
 def test_the_score_of_equal_words_is_highest_at_distance_0_and_fades(pairing):
     """A word with itself, far and near: not at every step, but in the mean over wider and wider stretches."""
     d = 64
-    word = turn_by_rope(np.ones((4096, d)), None, frequencies(d), pairing)
+    word = rotate_adjacent_by_rope(np.ones((4096, d)), None, frequencies(d), pairing)
     score = word @ word[0]
     assert score[0] == pytest.approx(d)
     assert score[1:].max() < 0.97 * d
@@ -359,7 +362,7 @@ def test_the_printed_ramp_is_not_the_papers(d):
     assert_allclose(frequencies(d, base=10000 ** (d / (d - 2))), printed, rtol=1e-13)
 
 
-def test_our_table_of_the_printed_frequencies_is_theirs_with_cos_first():
+def test_our_table_of_the_printed_frequencies_equals_theirs_with_cos_first():
     d, positions = 8, [0, 1, 7, 1000]
     theirs = printed_table(np.asarray(positions)[:, None], d)
     table = cos_sin(positions, tuple(printed_frequencies(d).tolist()), like=np.zeros(1))
@@ -369,12 +372,12 @@ def test_our_table_of_the_printed_frequencies_is_theirs_with_cos_first():
     assert np.abs(table.cos - theirs[:, 0::2]).max() > 0.1  # the order is no matter of taste
 
 
-def test_the_printed_frequencies_turn_as_any_others(pairing):
+def test_the_printed_frequencies_rotate_like_any_others(pairing):
     """A tuple of floats is all that `rotate` and `Rope` want to know of a ramp."""
     d, positions = 8, [0, 1, 7, 1000]
     x, freqs = random(4, d), tuple(printed_frequencies(d).tolist())
     sin, cos = np.split(printed_table(np.asarray(positions)[:, None], d).reshape(4, d // 2, 2), 2, axis=-1)
     expected = as_complex(x) * (cos + 1j * sin)[..., 0]
-    assert_allclose(as_complex(turn(x, positions, freqs, pairing)), expected, **CLOSE)
-    assert_allclose(as_complex(turn_by_rope(x, positions, freqs, pairing)), expected, **CLOSE)
-    assert np.abs(as_complex(turn(x, positions, frequencies(d), pairing)) - expected).max() > 0.1
+    assert_allclose(as_complex(rotate_adjacent(x, positions, freqs, pairing)), expected, **CLOSE)
+    assert_allclose(as_complex(rotate_adjacent_by_rope(x, positions, freqs, pairing)), expected, **CLOSE)
+    assert np.abs(as_complex(rotate_adjacent(x, positions, frequencies(d), pairing)) - expected).max() > 0.1

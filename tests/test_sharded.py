@@ -53,7 +53,7 @@ def groups(tmp_path_factory):
 @pytest.mark.parametrize(
     ("ranks", "name"), [(n, name) for n in (2, 4) for name in load("sharded_torch").cases_of(n)] if TORCH else []
 )
-def test_shards_of_torch(groups, ranks, name):
+def test_torch_shards_are_rotated_without_communication(groups, ranks, name):
     assert [failed[name] for failed in groups[str(ranks)] if name in failed] == []
 
 
@@ -73,7 +73,7 @@ def devices():
 
 @pytest.mark.skipif(not JAX, reason="there is no jax of 0.5.3 or later")
 @pytest.mark.parametrize("name", load("sharded_jax").CASES if JAX else [])
-def test_shards_of_jax(devices, name):
+def test_jax_shards_are_rotated_without_communication(devices, name):
     assert devices.get(name) is None
 
 
@@ -110,7 +110,7 @@ def positions_of(da, x):
 
 @pytest.mark.parametrize("chunks", CHUNKS)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_chunks_of_dask(da, chunks, pairing, rng):
+def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
     import dask
 
     whole = rng.standard_normal((2, 4, 12, 32))
@@ -130,7 +130,7 @@ def test_chunks_of_dask(da, chunks, pairing, rng):
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_tasks_for_each_chunk_of_dask(da, pairing):
+def test_dask_tasks_per_chunk_are_constant(da, pairing):
     """A task that makes a chunk of x, one that turns it, and a table for each chunk of tokens: whatever the number."""
     rope = ra.Rope(F, pairing=pairing)
 

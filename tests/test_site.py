@@ -215,14 +215,14 @@ def test_the_site_is_built(site):
     assert "rotary position embedding" in (site / "index.html").read_text(encoding="utf-8")
 
 
-def test_every_page(site, opened):
+def test_every_page_opens_without_faults(site, opened):
     visits = visited(*opened, site, *map(sized, WIDTHS))  # opened on a phone, whose window then becomes that of a desk
     assert {file.name: seen.faults for file, seen in visits.items() if seen.faults} == {}
     assert sorted(astray(visits, site)) == []
 
 
 @pytest.mark.parametrize("opened", ["phone"], indirect=True)
-def test_pictures_on_a_phone(site, opened):
+def test_pictures_are_legible_on_a_phone(site, opened):
     """Their letters keep the size that can be read; where that makes them too wide, shadows say where there is more."""
     page, _ = opened
     scrolled = set()
@@ -251,7 +251,7 @@ def shaded(box):
     return bool(light[1] < 0.9), bool(light[-2] < 0.9)
 
 
-def test_cards_of_the_gallery_are_alike(site, opened):
+def test_gallery_cards_have_the_same_size(site, opened):
     page, _ = opened
     page.goto((site / "gallery" / "index.html").as_uri())
     indents = page.locator(".sphx-glr-thumbnail-title").evaluate_all("""all => all.map(title => {
@@ -263,7 +263,7 @@ def test_cards_of_the_gallery_are_alike(site, opened):
     assert np.ptp(indents) < 1
 
 
-def test_search(site, opened):
+def test_search_finds_a_page(site, opened):
     page, faults = opened
     serve = partial(_Quiet, directory=site)
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
@@ -308,7 +308,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("defect", ["", *BROKEN])
-def test_the_tests_above_can_fail(defect, opened, tmp_path):
+def test_broken_pages_are_detected(defect, opened, tmp_path):
     folder = tmp_path / "html"
     folder.mkdir()
     (tmp_path / "outside.html").write_text("not on the site", encoding="utf-8")
@@ -362,7 +362,7 @@ def explorer(site, opened):
     assert faults == []
 
 
-def test_the_explorer_has_the_numbers_of_the_library(explorer, rng):
+def test_the_explorer_agrees_with_the_library(explorer, rng):
     drawn = list(settings(rng))
     found = explorer.evaluate(
         "all => all.map(s => [ropeExplorer.frequencies(s), ropeExplorer.attentionFactor(s), ropeExplorer.inPython(s)])",
@@ -378,7 +378,7 @@ def test_the_explorer_has_the_numbers_of_the_library(explorer, rng):
         assert_allclose(said["attention_factor"], wanted[1], rtol=1e-12)
 
 
-def test_the_explorer_has_the_decay_of_the_paper(explorer):
+def test_the_explorer_draws_the_decay_of_the_paper(explorer):
     f, distances = ra.frequencies(64, base=500_000.0), [0, 1, 7, 100, 4096, 100_000]
     found = explorer.evaluate("([f, distances]) => distances.map(r => ropeExplorer.decay(f, r))", [f, distances])
     cos, sin = ra.cos_sin(np.asarray(distances), f, dtype=np.float64)
@@ -387,7 +387,7 @@ def test_the_explorer_has_the_decay_of_the_paper(explorer):
     assert_allclose([at["bound"] for at in found], bound, rtol=0, atol=1e-9)
 
 
-def test_the_explorer_draws_what_is_set(explorer):
+def test_the_explorer_draws_its_settings(explorer):
     """By the keyboard, by the buttons, and by the address."""
     base = explorer.get_by_role("slider", name="base")
     base.press("End")
@@ -423,7 +423,7 @@ def test_the_explorer_draws_lengths_to_scale(explorer):
 
 @pytest.mark.parametrize("opened", ["phone", "laptop"], indirect=True)
 @pytest.mark.parametrize("setting", ["factor=4", "factor=1", "factor=1.5", "trained=128&factor=128", "scheme=plain"])
-def test_no_line_of_the_explorer_crosses_the_name_of_a_length(explorer, setting):
+def test_no_line_of_the_explorer_crosses_a_length_label(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
     explorer.wait_for_function("setting => location.hash.slice(1) === setting", arg=setting)
     crossed = explorer.evaluate(r"""() => ["wavelengths", "score", "bound"].flatMap(kind => {
@@ -464,7 +464,7 @@ def _middle(page):
         ("scheme=toString", "scheme must be one of plain, linear, ntk, dynamic_ntk, yarn, llama3; got toString."),
     ],
 )
-def test_the_explorer_says_what_it_cannot_draw(explorer, address, said):
+def test_the_explorer_reports_what_it_cannot_draw(explorer, address, said):
     explorer.goto(f"{explorer.url}#{address}")
     explorer.get_by_text(said, exact=True).wait_for()
 
@@ -479,14 +479,14 @@ def test_the_explorer_has_ticks(explorer, setting):
             assert anchor == "end" or not any("." in text for text in texts)  # pairs and tokens are whole
 
 
-def test_the_explorer_is_right_at_its_limits(explorer):
+def test_the_explorer_is_exact_at_its_limits(explorer):
     """The largest distance that it draws, with the fastest pair, against 60 digits."""
     f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
     found = explorer.evaluate("([f, r]) => ropeExplorer.decay(f, r)", [f, furthest])
     assert_allclose(found["score"], exact([furthest], f).cos.mean(), rtol=0, atol=1e-5)
 
 
-def test_the_explorer_without_scripts(site, browser):
+def test_the_explorer_page_works_without_scripts(site, browser):
     with browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto((site / "explorer.html").as_uri())

@@ -11,7 +11,7 @@ import rope_any as ra
 NUMPY = {"numpy": 1.0}
 
 
-def test_random_calls_are_right():
+def test_random_calls_are_correct():
     report = soak.soak(1000, seed=20_260_401)
     assert report.calls.total() == 1000
     assert {kind for _, kind in report.calls} == {call.__name__ for call in soak.CALLS}
@@ -23,7 +23,7 @@ def of_numpy(seed, count=100):
         soak.one(seed, number, NUMPY)
 
 
-def turned_a_little(self, x, *args, **options):
+def rotated_a_little_more(self, x, *args, **options):
     return APPLY(dataclasses.replace(self, attention_factor=self.attention_factor * (1 + 1e-5)), x, *args, **options)
 
 
@@ -45,16 +45,16 @@ def returning_another(*args, **options):
 APPLY = ra.Rope.apply
 
 
-@pytest.mark.parametrize("wrong", [turned_a_little, writing_into_x, forgetting_out, returning_another])
-def test_what_is_wrong_is_seen(monkeypatch, wrong):
+@pytest.mark.parametrize("wrong", [rotated_a_little_more, writing_into_x, forgetting_out, returning_another])
+def test_wrong_results_are_detected(monkeypatch, wrong):
     monkeypatch.setattr(ra.Rope, "apply", wrong)
     with pytest.raises(AssertionError):
         of_numpy(seed=0)
 
 
-def test_growth_is_from_the_second_tenth_to_the_last():
+def test_growth_is_measured_from_the_second_tenth_to_the_last():
     assert soak.Report({}, {}, [100.0, 500.0, *[510.0] * 17, 515.0, 517.0], 0.0).grown() == 516 - 510
 
 
-def test_the_same_number_is_the_same_call():
+def test_the_same_number_gives_the_same_call():
     assert soak.one(3, 14, NUMPY) == soak.one(3, 14, NUMPY)

@@ -53,7 +53,7 @@ streams = st.lists(st.one_of(st.integers(0, 6), st.tuples(axis, axis, axis)), mi
 
 
 @given(streams, st.integers(-10, 10), st.booleans())
-def test_any_stream_is_numbered(spans, start, time_advances):
+def test_random_streams_are_numbered(spans, start, time_advances):
     rows, end = numbered(spans, start, time_advances=time_advances)
     p = positions.mrope(spans, like=LIKE, start=start, time_advances=time_advances)
     np.testing.assert_array_equal(p, np.reshape(rows, (-1, 3)))
@@ -61,13 +61,13 @@ def test_any_stream_is_numbered(spans, start, time_advances):
 
 
 @given(streams, streams)
-def test_a_stream_goes_on_where_it_ended(one, other):
+def test_a_stream_can_continue_at_its_end(one, other):
     end = positions.mrope_end(one)
     parts = [positions.mrope(one, like=LIKE), positions.mrope(other, like=LIKE, start=end)]
     np.testing.assert_array_equal(np.concatenate(parts), positions.mrope([*one, *other], like=LIKE))
 
 
-def test_text_turns_as_ever_and_goes_on_at_the_end(lib, rng):
+def test_text_positions_equal_plain_rope_and_continue_at_the_end(lib, rng):
     f = ra.frequencies(16)
     x = lib(rng.standard_normal((1, 2, 5, 16)), "float32")
     rope = ra.Rope(ra.axes.chunked(f, [2, 3, 3]), pairing="half")
@@ -79,7 +79,7 @@ def test_text_turns_as_ever_and_goes_on_at_the_end(lib, rng):
     )
 
 
-def test_streams_are_constants_of_a_compiled_function(lib):
+def test_streams_are_constants_in_compiled_functions(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     x = lib(np.arange(3), "int32")
@@ -93,7 +93,7 @@ def test_streams_are_lazy_on_dask(monkeypatch):
     assert positions.mrope(STREAM, like=da.zeros(1)).shape == (len(numbered(STREAM)[0]), 3)
 
 
-def test_long_videos_make_no_lists():
+def test_long_videos_use_little_host_memory():
     p = positions.mrope([10**6, (100, 100, 100)], like=LIKE)
     assert p.shape == (2 * 10**6, 3)
     np.testing.assert_array_equal(p[-1], [10**6 + 99] * 3)
@@ -160,7 +160,7 @@ def check(spans, ids, mask, deltas, **options):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", range(10))
-def test_transformers_numbers_streams_so(name, side, seed):
+def test_streams_equal_those_of_transformers(name, side, seed):
     rng = np.random.default_rng([seed, len(name)])
     rows = [random_stream(rng) for _ in range(3)]
     model = transformers_model(
@@ -201,7 +201,7 @@ def test_transformers_numbers_streams_so(name, side, seed):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("seed", range(20))
-def test_transformers_lets_time_advance_in_qwen_omni(side, seed):
+def test_time_advances_like_qwen_omni_of_transformers(side, seed):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng(seed)
     rows = [random_stream(rng) for _ in range(3)]
@@ -265,7 +265,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("case", ERRORS)
 @pytest.mark.parametrize("function", [positions.mrope_end, lambda spans: positions.mrope(spans, like=LIKE)])
-def test_wrong_spans_are_named(function, case):
+def test_errors_name_the_wrong_span(function, case):
     spans, error, message = ERRORS[case]
     with pytest.raises(error, match=message) as caught:
         function(spans)
@@ -281,6 +281,6 @@ def test_wrong_spans_are_named(function, case):
         ({"like": None}, TypeError, "like must be an array .* got NoneType"),
     ],
 )
-def test_wrong_options_are_named(options, error, message):
+def test_errors_name_the_wrong_option(options, error, message):
     with pytest.raises(error, match=message):
         positions.mrope(STREAM, **{"like": LIKE, **options})

@@ -27,7 +27,7 @@ def positions(rng, count=24):
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
 
 
-def test_sequences_may_be_nested_as_deep_as_arrays():
+def test_sequences_can_be_nested_as_deep_as_arrays():
     nested = 3
     for _ in range(60):
         nested = [nested]
@@ -53,7 +53,7 @@ def test_integer_positions_are_exact_up_to_2_31(lib, rng, base):
     assert error(lib, table, oracle.cos_sin(p, f)) <= INTEGER_BOUND
 
 
-def test_integer_positions_are_exact_compiled(lib, rng):
+def test_integer_positions_are_exact_in_compiled_code(lib, rng):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     p = positions(rng)
@@ -102,7 +102,7 @@ def test_millions_of_consecutive_phases_stay_within_the_bound(lib, rng, fused):
         assert error(lib, rope.table(span, like=like, fused=fused), exact) <= INTEGER_BOUND
 
 
-def test_tables_of_far_positions_still_turn(lib):
+def test_tables_beyond_the_bound_are_still_rotations(lib):
     # beyond the bounds the angle loses digits, but a table stays a rotation
     if not lib.has_float64:
         pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
@@ -115,7 +115,7 @@ def test_tables_of_far_positions_still_turn(lib):
     assert error(lib, table, oracle.cos_sin(np.asarray([2**33 + 1]), F)) <= 2e-6
 
 
-def test_real_positions_up_to_2_24(lib, rng):
+def test_real_positions_are_exact_up_to_2_24(lib, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 24), rng.uniform(-100, 100, 24), [0.5, -0.5, 1.5]])
     p = p.astype(np.float32)
     bound = 2.5e-7 if lib.has_float64 else 2e-6
@@ -128,7 +128,7 @@ def test_real_positions_on_the_host_are_not_rounded_first(lib, rng):
     assert error(lib, table, oracle.cos_sin(p, F)) <= (2.5e-7 if lib.has_float64 else 2e-6)
 
 
-def test_float64_tables(lib, rng):
+def test_float64_tables_are_exact(lib, rng):
     if not lib.has_float64:
         with pytest.raises(ValueError, match=r"dtype .*float64"):
             ra.cos_sin(lib([1, 2], "int32"), F, dtype=np.float64)
@@ -141,20 +141,20 @@ def test_float64_tables(lib, rng):
             assert (np.abs(lib.get(got) - want) <= bound).all()
 
 
-def test_frequencies_of_every_size_and_sign(lib):
+def test_frequencies_can_have_any_size_and_sign(lib):
     f = (0.0, -0.25, 3.0, 2 * np.pi, 1e-12, 100.0, 12345.678, 65536.0)
     p = np.asarray([0, 1, -7, 40_000, LARGEST])
     assert error(lib, ra.cos_sin(lib(p, "int32"), f), oracle.cos_sin(p, f)) <= INTEGER_BOUND
 
 
-def test_every_integer_dtype(lib):
+def test_positions_can_have_every_integer_dtype(lib):
     for dtype in lib.integers:
         info = np.iinfo(dtype)
         p = np.asarray([0, 1, 100, max(info.min, -LARGEST), min(info.max, LARGEST)])
         assert error(lib, ra.cos_sin(lib(p, dtype), F), oracle.cos_sin(p, F)) <= INTEGER_BOUND, dtype
 
 
-def test_every_real_dtype_is_taken_at_its_word(lib):
+def test_positions_of_every_real_dtype_are_used_exactly(lib):
     for dtype in lib.dtypes:
         p = lib([0.1, 250.5, -3.25], dtype)
         exact = oracle.cos_sin(lib.get(p).astype(np.float64), F)
@@ -163,7 +163,7 @@ def test_every_real_dtype_is_taken_at_its_word(lib):
         assert error(lib, table, exact) <= 2.5e-7, dtype
 
 
-def test_a_position_that_is_not_a_number_gives_no_number():
+def test_nan_positions_give_nan():
     cos, sin = ra.cos_sin(np.asarray([1.0, np.nan]), (1.0,), dtype=np.float32)
     assert np.isnan(cos[1]).all()
     assert np.isnan(sin[1]).all()
@@ -184,7 +184,7 @@ def test_a_position_that_is_not_a_number_gives_no_number():
         [],
     ],
 )
-def test_positions_on_the_host(lib, given):
+def test_host_positions_are_accepted(lib, given):
     table = lib.quick(lambda like: ra.cos_sin(given, F, like=like))(lib([1.0], "float32"))
     host = np.asarray(given)
     assert tuple(table.cos.shape) == tuple(table.sin.shape) == (*host.shape, len(F))
@@ -192,7 +192,7 @@ def test_positions_on_the_host(lib, given):
         assert error(lib, table, oracle.cos_sin(host, F)) <= 2.5e-7
 
 
-def test_any_shape_of_positions(lib, rng):
+def test_positions_can_have_any_shape(lib, rng):
     for shape in [(), (0,), (3,), (2, 3), (2, 1, 3)]:
         p = rng.integers(-1000, 1000, shape)
         cos, sin = lib.quick(lambda p: ra.cos_sin(p, F))(lib(p, "int32"))
@@ -220,14 +220,14 @@ def test_one_row_in_a_tuple_is_one_axis(lib):
     assert error(lib, table, oracle.cos_sin(np.asarray([3, 4]), F)) <= INTEGER_BOUND
 
 
-def test_attention_factor_multiplies(lib):
+def test_attention_factor_multiplies_the_table(lib):
     p = np.asarray([5, 70_000])
     cos, sin = oracle.cos_sin(p, F)
     table = ra.cos_sin(lib(p, "int32"), F, attention_factor=1.25)
     assert error(lib, table, (1.25 * cos, 1.25 * sin)) <= 2.5e-7
 
 
-def test_half_precision_only_on_request(lib):
+def test_tables_have_half_precision_only_on_request(lib):
     p, half = lib([3, 1000], "int32"), lib([1.0], lib.dtypes[0])
     for table in (ra.cos_sin(p, F), ra.cos_sin(p, F, like=half)):
         assert table.cos.dtype == lib.dtype("float32" if lib.dtypes[0] != "float64" else "float64")
@@ -255,7 +255,7 @@ def test_high_halves_of_products_are_exact_in_32_bits(rng):
     np.testing.assert_array_equal(high.astype(np.int64) + 2**31, want)
 
 
-def test_learned_frequencies_on_every_library(lib):
+def test_learned_frequencies_are_exact_on_every_library(lib):
     p = np.asarray([0, 3, 500])
     dtype = "float64" if lib.has_float64 else "float32"
     table = ra.cos_sin(lib(p, "int32"), lib(F, dtype), dtype=lib.dtype("float32"))
@@ -272,14 +272,14 @@ def test_learned_frequencies_on_every_library(lib):
     assert error(lib, table, oracle.cos_sin(np.asarray([3, 3]), F)) <= 1e-6
 
 
-def test_the_table_is_where_the_positions_are(lib):
+def test_the_table_is_on_the_device_of_the_positions(lib):
     p = lib([1, 2], "int32")
     table = ra.cos_sin(p, F)
     assert type(table.cos) is type(p)
     assert getattr(table.sin, "device", None) == getattr(p, "device", None)
 
 
-def test_frequencies_of_the_paper():
+def test_frequencies_equal_those_of_the_paper():
     assert ra.frequencies(4) == (1.0, 0.01)
     assert ra.frequencies(6, base=8.0) == pytest.approx((1.0, 0.5, 0.25), rel=1e-15)
     assert all(isinstance(f, float) for f in ra.frequencies(128))
@@ -301,7 +301,7 @@ print(sorted(few), max(n for n, _ in sizes) > 1000)
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_torch_chooses_its_cosines_in_one_thread():
+def test_mkl_trig_is_initialised_in_one_thread():
     pytest.importorskip("torch", reason="torch is not installed")
     run = subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "['torch.float32', 'torch.float32', 'torch.float64', 'torch.float64'] True"

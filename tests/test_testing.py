@@ -59,13 +59,13 @@ def _digits(monkeypatch):
 # --- the vectors ------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_written_again_to_the_byte(tmp_path):
+def test_the_file_is_reproducible_to_the_byte(tmp_path):
     make_vectors.write(tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == FILE.read_bytes()
     assert FILE.stat().st_size < 200_000
 
 
-def test_the_file_is_what_its_schema_says():
+def test_the_file_matches_its_schema():
     with zipfile.ZipFile(FILE) as archive:
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
         first = archive.read("schema.npy")
@@ -103,7 +103,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", cases())
-def test_tables_are_those_of_rational_arithmetic(name):
+def test_tables_equal_those_of_rational_arithmetic(name):
     case = cases()[name]
     columns = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1]).T.tolist()
     places = case.positions.reshape(len(case.cos), -1).tolist()
@@ -166,13 +166,13 @@ def test_our_schemes_give_the_frequencies_of_the_vectors(name):
     assert factor == pytest.approx(case.attention_factor, rel=4e-16)
 
 
-def test_every_scheme_and_arrangement_is_in_the_vectors():
+def test_the_vectors_have_every_scheme_and_arrangement():
     held = {case.parameters.get("scheme", case.parameters.get("axes")) for case in cases().values()}
     schemes = {name for name in scaling.__all__ if not name.endswith("attention_factor")}
     assert held == schemes | set(axes.__all__) | {"plain"}
 
 
-def test_the_vectors_cannot_be_written():
+def test_the_vectors_are_read_only():
     assert cases()["plain"].x is cases()["plain"].x
     with pytest.raises(ValueError, match="read-only"):
         cases()["plain"].cos[0] = 1
@@ -188,7 +188,7 @@ def named(lib):
     return "array_api_strict" if "strict" in lib.name else lib.name.partition("-")[0]
 
 
-def test_ours_passes_on_every_library(lib):
+def test_our_rotary_passes_on_every_library(lib):
     for dtype in sorted({"float32", lib.dtypes[0] if lib.writes else "float32"}):  # the others are slow to try out
         rope = ra.Rope(F[:8], pairing="interleaved", attention_factor=1.2, start=4)
         options = {"pairing": "interleaved", "head_dim": 32, "start": 4, "frequencies": F[:8], "attention_factor": 1.2}
@@ -200,7 +200,7 @@ def test_ours_passes_on_every_library(lib):
 
 @pytest.mark.parametrize("name", cases())
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_ours_passes_every_vector(name, pairing):
+def test_our_rotary_passes_every_vector(name, pairing):
     case = cases()[name]
     rope = ra.Rope(case.frequencies, pairing=pairing, attention_factor=case.attention_factor, start=case.start)
     report = check_rotary(rope.apply, pairing=pairing, case=case)
@@ -216,7 +216,7 @@ def test_compiled_functions_pass(lib):
     assert check_rotary(lib.trace(rope.apply), **PLAIN, like=lib([0], "float32"))
 
 
-def test_a_careful_one_in_plain_numpy_passes():
+def test_an_exact_numpy_rotary_passes():
     assert check_rotary(rotary(), **PLAIN)
     assert check_rotary(rotary(pairing="interleaved", base=500_000.0), pairing="interleaved", head_dim=32, base=5e5)
     assert check_rotary(rotary(rotary_dim=8, start=24), **PLAIN, rotary_dim=8, start=24)
@@ -225,7 +225,7 @@ def test_a_careful_one_in_plain_numpy_passes():
 
 @settings(max_examples=5)
 @given(st.data())
-def test_any_shape_is_judged(data):
+def test_any_shape_is_checked(data):
     head_dim = data.draw(st.integers(2, 24))
     rotary_dim = 2 * data.draw(st.integers(1, head_dim // 2))
     start = data.draw(st.integers(0, head_dim - rotary_dim))
@@ -450,20 +450,20 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_what_beginners_do_is_named(name):
+def test_beginners_mistakes_are_named(name):
     function, said = MISTAKES[name]
     report = check_rotary(function, **PLAIN)
     assert not report.passed
     assert list(report.causes) == said, str(report)
 
 
-def test_the_textbook_itself_passes():
+def test_the_textbook_rotary_passes():
     assert check_rotary(lambda x, p: textbook(x, angles(p)), **PLAIN)
     wide = {"wide": lambda t: np.repeat(t, 2, -1)} | SWAPPED
     assert check_rotary(lambda x, p: textbook(x, angles(p), **wide), pairing="interleaved", head_dim=32)
 
 
-def test_what_is_wrong_is_found_where_0_is_refused():
+def test_faults_are_found_if_position_0_is_refused():
     def from_1_on(x, positions):
         if positions[0] == 0:
             msg = "positions start at 1"
@@ -475,13 +475,13 @@ def test_what_is_wrong_is_found_where_0_is_refused():
     assert report.causes == ("positions one too large",)
 
 
-def test_a_case_is_no_run_of_positions():
+def test_a_case_needs_no_consecutive_positions():
     report = check_rotary(lambda x, _: x.copy(), pairing="half", case=CASE)
     assert report.causes == (NOTHING,)
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_wrong_is_found(name):
+def test_faults_are_found(name):
     wrong, asked, said = BROKEN[name]
     report = check_rotary(rotary(**wrong), **(PLAIN | asked))
     assert not report.passed
@@ -528,7 +528,7 @@ FLAWED = {
 
 
 @pytest.mark.parametrize("name", FLAWED)
-def test_the_property_that_fails_is_named(name):
+def test_the_failing_property_is_named(name):
     function, broken = FLAWED[name]
     report = check_rotary(function, **PLAIN, longest=1000)
     assert not report
@@ -536,7 +536,7 @@ def test_the_property_that_fails_is_named(name):
     assert f"{broken:<36} {report.properties[broken].error:.1e}  FAILS" in str(report)
 
 
-def test_features_that_pass_through_are_looked_at():
+def test_pass_through_features_are_checked():
     asked = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
     report = check_rotary(rotary(rotary_dim=16, after=cut), **asked)
     assert [name for name, found in report.properties.items() if not found.holds] == [
@@ -559,7 +559,7 @@ def far(change):
     return rotary(rotary_dim=16, after=after)
 
 
-def still(y, _, __, *, be):
+def keep_changed(y, _, __, *, be):
     y[..., 16:] = be(y[..., 16:])
     return y
 
@@ -575,15 +575,15 @@ def counted(y, _, positions):
 
 
 KEPT = {
-    "zeros": (partial(still, be=np.zeros_like), "passes the other features through"),
-    "none": (partial(still, be=lambda x: x * np.nan), "passes the other features through"),
-    "a bit more": (partial(still, be=lambda x: x * 1.00004), "passes the other features through"),
+    "zeros": (partial(keep_changed, be=np.zeros_like), "passes the other features through"),
+    "none": (partial(keep_changed, be=lambda x: x * np.nan), "passes the other features through"),
+    "a bit more": (partial(keep_changed, be=lambda x: x * 1.00004), "passes the other features through"),
     "the next number": (
-        partial(still, be=lambda x: np.nextafter(x, x.dtype.type(9))),
+        partial(keep_changed, be=lambda x: np.nextafter(x, x.dtype.type(9))),
         "passes the other features through",
     ),
-    "through float16": (partial(still, be=lambda x: x.astype(np.float16)), "passes the other features through"),
-    "through bfloat16": (partial(still, be=lambda x: x.astype(BFLOAT)), "passes the other features through"),
+    "through float16": (partial(keep_changed, be=lambda x: x.astype(np.float16)), "passes the other features through"),
+    "through bfloat16": (partial(keep_changed, be=lambda x: x.astype(BFLOAT)), "passes the other features through"),
     "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
     "x is written": (written, "does not change x"),
     "positions are written": (counted, "does not change positions"),
@@ -591,7 +591,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_must_be_kept_is_looked_at_in_every_call(name):
+def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
     change, broken = KEPT[name]
     report = check_rotary(far(change), **PARTLY, longest=2000)
     assert [name for name, found in report.properties.items() if not found.holds] == [broken]
@@ -601,9 +601,9 @@ def test_what_must_be_kept_is_looked_at_in_every_call(name):
 
 
 @pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
-def test_other_features_have_all_digits_of_the_dtype(dtype, through):
+def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through):
     like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
-    report = check_rotary(far(partial(still, be=lambda x: x.astype(through))), **PARTLY, longest=2000, like=like)
+    report = check_rotary(far(partial(keep_changed, be=lambda x: x.astype(through))), **PARTLY, longest=2000, like=like)
     assert [name for name, found in report.properties.items() if not found.holds] == [
         "passes the other features through"
     ]
@@ -625,13 +625,13 @@ def test_tables_in_half_precision_fail(dtype):
 @pytest.mark.parametrize(
     ("change", "reach"), [(lambda p: p % 4096, 1007), (lambda p: np.minimum(p, 65_535), 10_007)], ids=["wrap", "stop"]
 )
-def test_how_far_it_is_right_is_said(change, reach):
+def test_the_range_of_correct_positions_is_reported(change, reach):
     report = check_rotary(lambda x, p: rotary()(x, change(p)), **PLAIN)
     assert report.causes == (f"correct up to position {reach}, wrong at {10 * (reach - 7)}",)
     assert f"likely cause: correct up to position {reach}, " in str(report)
 
 
-def test_a_table_that_differs_here_and_there_is_known():
+def test_a_bfloat16_table_with_single_deviations_is_recognised():
     def once(y, _, positions):
         y[..., 3, 0] *= 1 + 0.01 * (positions[0] == 100)  # another last digit of a cosine in bfloat16
         return y
@@ -639,7 +639,7 @@ def test_a_table_that_differs_here_and_there_is_known():
     assert check_rotary(rotary(table=BFLOAT, after=once), **PLAIN).causes == ("the table in bfloat16",)
 
 
-def test_properties_are_tried_where_angles_in_float32_are_fine():
+def test_properties_are_checked_at_positions_with_exact_float32_angles():
     report = check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN)
     assert not report.passed
     assert all(found.holds for found in report.properties.values())
@@ -654,14 +654,14 @@ def zeroed(*where):
 
 
 @pytest.mark.parametrize("where", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
-def test_many_tokens_heads_and_rows_are_looked_at(where):
+def test_many_tokens_heads_and_rows_are_checked(where):
     report = check_rotary(zeroed(*where) if isinstance(where, tuple) else zeroed(where), **PLAIN)
     assert [name for name, found in report.properties.items() if not found.holds] == ["one large call equals its parts"]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
 
 
-def test_what_is_raised_or_misshapen_is_in_the_report():
+def test_exceptions_and_wrong_shapes_are_reported():
     report = check_rotary(changed(beyond), **PLAIN)
     assert not report.passed
     assert list(report.errors) == [0, 10, 100, 1000]
@@ -682,7 +682,7 @@ def test_what_is_raised_or_misshapen_is_in_the_report():
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
 
 
-def test_what_is_said_of_every_call_is_said_once():
+def test_a_fault_of_every_call_is_reported_once():
     report = check_rotary(json.dumps, **PLAIN)
     said = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
     cause = f"function(x, positions) must return the rotated x; it {said}"
@@ -691,7 +691,7 @@ def test_what_is_said_of_every_call_is_said_once():
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 
-def test_nothing_passes_by_giving_no_numbers():
+def test_results_without_numbers_fail():
     report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
     assert not report.passed
     assert report.causes == ("infinite or NaN values",)
@@ -705,7 +705,7 @@ def test_nothing_passes_by_giving_no_numbers():
     assert "likely cause: none of the known ones" in str(other)
 
 
-def test_one_wrong_head_is_enough():
+def test_one_wrong_head_fails():
     def one_head(y, x, positions):
         y[1, 2] = rotary(sign=-1)(x, positions)[1, 2]
         return y
@@ -716,14 +716,14 @@ def test_one_wrong_head_is_enough():
     assert not report.properties["tokens, heads, rows are independent"].holds
 
 
-def test_errors_are_those_of_the_angle():
+def test_errors_are_reported_as_angles():
     report = check_rotary(rotary(scale=1 + 1e-6), **PLAIN, longest=9999)
     # the fastest pair of the last token has turned by 1e-6 · p too far
     assert report.errors[1000] == pytest.approx(1007e-6, rel=1e-3)
     assert report.errors[9992] == pytest.approx(9999e-6, rel=1e-3)
 
 
-def test_the_report_is_shown():
+def test_the_report_is_printed():
     text = str(check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN))
     assert text.startswith("FAILED: half, head_dim 32, float32 of numpy\n")
     assert text.endswith("\n  likely cause: angles in float32")
@@ -780,21 +780,21 @@ CASE = cases()["plain"]
         ({"case": CASE}, ValueError, "head_dim must not be given beside `case`, which has its own"),
     ],
 )
-def test_one_sentence(options, error, said):
+def test_wrong_arguments_are_refused_in_one_sentence(options, error, said):
     with pytest.raises(error) as raised:
         check_rotary(RIGHT, **(PLAIN | options))
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_the_function_must_be_one():
+def test_the_rotary_must_be_callable():
     with pytest.raises(TypeError, match=r"function must be callable, as function\(x, positions\); got int 3"):
         check_rotary(3, pairing="half")
     assert isinstance(CASE, Case)
 
 
 @pytest.mark.thread_unsafe(reason="it sets mpmath's digits, which are one for all threads")
-def test_the_truth_keeps_its_digits_beside_threads_that_set_theirs():
+def test_the_reference_precision_is_thread_safe():
     positions, frequencies = range(2**31 - 500, 2**31), ra.frequencies(16)
     alone = exact(positions, frequencies)
     done = threading.Event()
@@ -813,7 +813,7 @@ def test_the_truth_keeps_its_digits_beside_threads_that_set_theirs():
     np.testing.assert_array_equal(beside.sin, alone.sin)
 
 
-def test_without_mpmath_it_says_what_to_install(monkeypatch):
+def test_a_missing_mpmath_is_reported_with_its_install_command(monkeypatch):
     ONCE.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):

@@ -223,7 +223,7 @@ def keys_of(name, head, base, merge):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer[2]])
-def test_tower(name, seed, monkeypatch):
+def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     """Queries and keys of the first layer, in the order in which it has the tokens."""
     folder, model, run, _ = PEERS[name]
     head, base, merge = drawn(name, seed)
@@ -250,7 +250,7 @@ def test_tower(name, seed, monkeypatch):
 # --- towers of which the rotation is run apart from the rest --------------------------------------------------
 
 
-def test_gemma4(monkeypatch):
+def test_gemma4_rotates_like_its_model(monkeypatch):
     """Columns before rows, each in its half of the head, at the positions that the processor gives."""
     head, base, _ = drawn("gemma4_vision", 0)
     keys = {"head_dim": 2 * head, "rope_parameters": {"rope_theta": base}}
@@ -275,7 +275,7 @@ def test_gemma4(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 4)], ids=["global", "window"])
-def test_sam3(shape, monkeypatch):
+def test_sam3_rotates_like_its_model(shape, monkeypatch):
     """Layers of windows, and layers whose grid is put onto that of a window."""
     head, base, _ = drawn("sam3_vit_model", shape)
     keys = {"hidden_size": HEADS * head, "num_attention_heads": HEADS, "image_size": 40, "patch_size": 5}
@@ -288,7 +288,7 @@ def test_sam3(shape, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2", "eomt_dinov3"])
-def test_dinov3(name):
+def test_dinov3_rotates_like_its_model(name):
     """Patches at their middles; class and register tokens stay."""
     folder, embedding, *_ = PEERS[name]
     head, base, _ = drawn(name, 0)
@@ -302,7 +302,7 @@ def test_dinov3(name):
 
 
 @pytest.mark.parametrize("name", ["sam2_video", "sam3_tracker_video", "edgetam_video"])
-def test_memory_attention(name):
+def test_memory_attention_rotates_like_its_model(name):
     """Queries on one grid; keys on that of each frame that is remembered, and those of object pointers on none."""
     folder, attention, *_ = PEERS[name]
     _, base, _ = drawn(name, 0)
@@ -338,7 +338,7 @@ def test_every_tower_has_a_peer():
     assert PEERS.keys() | NAMELESS == TOWERS.keys()
 
 
-def test_entries():
+def test_entries_have_known_values_and_no_repetition():
     """The file says nothing twice, and nothing that a row takes for something else."""
     rows = TOWERS.values()
     assert {type(value) for row in rows for value in (row.width, row.heads)} == {Size}
@@ -367,14 +367,14 @@ WIDE = {"width": Size(("w",), 8), "heads": Size(("h",), 1)}
         (({"names": "b", "layout": "in turn"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
     ],
 )
-def test_wrong_entries(entries, error, message, monkeypatch):
+def test_wrong_entries_are_refused(entries, error, message, monkeypatch):
     monkeypatch.setattr(_data, "content", lambda file: {file: entries})
     with pytest.raises(error, match=f"x.toml, {message}"):
         len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_score_scale(name):
+def test_score_scales_equal_those_of_the_class(name):
     """What attention of the class multiplies scores by, wherever an attribute says so."""
     folder, model, *_ = PEERS[name]
     lone = {"dinov3_vit": "DINOv3ViTAttention", "eomt_dinov3": "EomtDinov3Attention", "sapiens2": "Sapiens2Attention"}
@@ -388,7 +388,7 @@ def test_score_scale(name):
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_defaults(name):
+def test_defaults_equal_those_of_the_class(name):
     """An empty config is what the class makes of none."""
     tower, config = TOWERS[name], config_class(name)()
     found, part = recipe(Part(name)), Part(name)
@@ -413,7 +413,7 @@ def test_defaults(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-def test_older_names():
+def test_older_names_are_read():
     """Names of older files that a class reads."""
     for name, keys in {
         "dots3_note_vision_encoder": {"embed_dim": 96, "num_heads": 3},
@@ -459,7 +459,7 @@ def folder_of(name):
 
 
 @pytest.mark.parametrize("name", sorted(UNROTATED))
-def test_parts_without_rotary(name):
+def test_parts_without_rotary_have_no_rotary_in_their_source(name):
     """No class of theirs speaks of rotary embedding."""
     folder, stem = folder_of(name)
     for file in folder.glob("modeling_*.py"):
@@ -476,7 +476,7 @@ def test_parts_without_rotary(name):
 
 
 @pytest.mark.parametrize(("outer", "path"), [(outer, path) for outer, paths in PARTS.items() for path in paths])
-def test_parts_of_larger_configs(outer, path):
+def test_parts_of_larger_configs_are_read(outer, path):
     auto = importlib.import_module("transformers.models.auto.configuration_auto")
     config = kind = auto.CONFIG_MAPPING[outer]
     if outer == "gemma4":  # which has no tower unless it is given
@@ -500,7 +500,7 @@ def test_parts_of_larger_configs(outer, path):
         {"spatial_rope_base_frequency": 7.5, "uid_rope_base_frequency": 500.0, "head_dim": 32},
     ],
 )
-def test_atoms(path, keys):
+def test_atom_encoders_rotate_like_their_model(path, keys):
     """Three axes of space and the number of a molecule, in pairs and with bases of their own."""
     theirs = modeling("esmfold2")
     kind = importlib.import_module("transformers.models.esmfold2.configuration_esmfold2").EsmFold2AtomEncoderConfig
@@ -543,7 +543,7 @@ def test_atoms(path, keys):
     ],
 )
 @pytest.mark.parametrize("keys", [{}, {"hidden_size": 120, "num_attention_heads": 3}])
-def test_sequences_of_larger_configs(folder, path, names, keys):
+def test_sequence_parts_of_larger_configs_are_read(folder, path, names, keys):
     """Parts of one axis, whose configs have no model_type."""
     theirs, (kind, rotary, attention) = modeling(folder), names
     kind = getattr(importlib.import_module(f"transformers.models.{folder}.configuration_{folder}"), kind)
@@ -564,7 +564,7 @@ def test_sequences_of_larger_configs(folder, path, names, keys):
 
 
 @pytest.mark.parametrize("base", [1e4, 250.0])
-def test_the_tower_of_a_params_json(base):
+def test_the_tower_of_a_params_json_is_paired_by_form(base):
     """What mistral-inference pairs side by side is in halves for transformers, whose converter permutes the weights."""
     tower = {"hidden_size": 3 * 40, "num_attention_heads": 3, "rope_theta": base, "image_size": 64, "patch_size": 8}
     text = {"dim": 64, "n_layers": 2, "head_dim": 32, "hidden_dim": 8, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5}
@@ -589,14 +589,14 @@ def test_the_tower_of_a_params_json(base):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_unsupported_towers_are_refused(name):
     for reads in (recipe, lambda part: grid(part, (2, 2))):
         message = f"model_type must be that of a supported tower; got '{name}'; {REFUSED[name]}"
         with pytest.raises(ValueError, match=re.escape(message)):
             reads(Part(name))
 
 
-def test_why_they_are_refused(monkeypatch):
+def test_reasons_of_refusals_are_true(monkeypatch):
     """What the reasons say is so, of those that a few lines can show."""
     x = uniform(1, 1, 4, 8)
     rotated = modeling("vjepa2").rotate_queries_or_keys(x, torch.arange(1, 5))
@@ -666,7 +666,7 @@ QWEN = {"hidden_size": 96, "num_heads": 3}
         ("pixtral", {"hidden_size": 9, "num_attention_heads": 3}, "a multiple of 2 features; got 3"),
     ],
 )
-def test_contradictions(name, keys, message):
+def test_contradictions_are_refused(name, keys, message):
     with pytest.raises(ValueError, match=message):
         recipe(Part(name, **keys))
 
@@ -682,12 +682,12 @@ def test_contradictions(name, keys, message):
         {"head_dim": [1]},
     ],
 )
-def test_other_kinds_of_values(keys):
+def test_values_of_wrong_types_are_refused(keys):
     with pytest.raises(TypeError, match=r"vision_config\."):
         recipe(Part("qwen3_vl_vision", **keys))
 
 
-def test_null_is_missing():
+def test_null_is_read_as_missing():
     assert (
         recipe(Part("qwen3_vl_vision", rope_parameters={"factor": None}, rope_theta=None, head_dim=None))[:4]
         == recipe(Part("qwen3_vl_vision"))[:4]
@@ -721,7 +721,7 @@ def test_null_is_missing():
         ("video_llama_3_vision", {}, (2,), ValueError, "shape must be"),
     ],
 )
-def test_wrong_shapes(name, keys, shape, error, message):
+def test_wrong_grid_shapes_are_refused(name, keys, shape, error, message):
     with pytest.raises(error, match=message):
         grid(Part(name, **keys), shape)
 

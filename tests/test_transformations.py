@@ -35,7 +35,7 @@ def assert_close(got, want, atol=1.5e-6):
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 @pytest.mark.parametrize("positions", ["array", "int", "none", "table", "rows", "list", "range"])
-def test_torch_compile_is_one_graph(torch, rng, rope, positions):
+def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
     q, k = qk(rng, torch.tensor)
     given = {
         "array": torch.tensor(70_000),
@@ -73,7 +73,7 @@ def test_torch_compile_does_not_recompile_for_offsets(torch, rng, offset, frames
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_torch_compiled_rotate_and_cos_sin(torch, rng):
+def test_torch_compiles_rotate_and_cos_sin(torch, rng):
     x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
 
     def both(x, p):
@@ -85,7 +85,7 @@ def test_torch_compiled_rotate_and_cos_sin(torch, rng):
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_torch_compiled_writes_in_place(torch, rng, rope):
+def test_torch_compiled_code_writes_in_place(torch, rng, rope):
     q, k = qk(rng, torch.tensor)
     want = rope(q, k, 70_000)
     torch._dynamo.reset()
@@ -96,7 +96,7 @@ def test_torch_compiled_writes_in_place(torch, rng, rope):
 
 
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
-def test_torch_export_with_a_dynamic_sequence(torch, rng, rope):
+def test_torch_export_accepts_a_dynamic_sequence(torch, rng, rope):
     class Module(torch.nn.Module):
         def forward(self, q, k, offset):
             return rope(q, k, offset)
@@ -110,7 +110,7 @@ def test_torch_export_with_a_dynamic_sequence(torch, rng, rope):
     assert_close(program.module()(q, k, torch.tensor(70_000)), rope(q, k, 70_000))
 
 
-def test_torch_func_vmap_and_grad(torch, rng, rope):
+def test_torch_vmap_and_grad_work(torch, rng, rope):
     x = torch.tensor(rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32))
     p = torch.tensor([1, 20, 300])
     assert_close(torch.func.vmap(rope.apply)(x, p), [rope.apply(x[i], int(p[i])) for i in range(3)])
@@ -140,7 +140,7 @@ def test_torch_compiled_tables_are_rounded_once(torch, rng):
     assert_close(table, ra.cos_sin(p, f, dtype=np.float64), atol=3.1e-8)
 
 
-def test_torch_gradients_to_x_frequencies_and_positions(torch, rng, rope):
+def test_torch_gradients_reach_x_frequencies_and_positions(torch, rng, rope):
     x = torch.tensor(rng.uniform(-1, 1, (2, 3, 20)), requires_grad=True)
     p = torch.tensor(rng.uniform(0, 50, 3), requires_grad=True)
     f = torch.tensor(F, dtype=torch.float64, requires_grad=True)
@@ -195,7 +195,7 @@ def test_torch_autocast_leaves_tables_exact(torch, rope, dtype):
 # --- jax --------------------------------------------------------------------------------------------------
 
 
-def test_jax_jit_with_a_static_rope_and_a_traced_offset(jax, rng, rope):
+def test_jax_jit_accepts_a_static_rope_and_a_traced_offset(jax, rng, rope):
     q, k = qk(rng, jax.numpy.asarray)
     step = jax.jit(lambda rope, q, k, p: rope(q, k, p), static_argnums=0)
     for n in (3, 70_000, 2**31 - 10):
@@ -207,7 +207,7 @@ def qk_of(*arrays):
     return tuple(np.asarray(x) for x in arrays)
 
 
-def test_jax_vmap_and_grad(jax, rng, rope):
+def test_jax_vmap_and_grad_work(jax, rng, rope):
     x, p = rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32), np.asarray([1, 20, 300])
     of_each = jax.jit(jax.vmap(rope.apply))(*map(jax.numpy.asarray, (x, p)))
     assert_close(of_each, [rope.apply(x[i], int(p[i])) for i in range(3)])
@@ -217,7 +217,7 @@ def test_jax_vmap_and_grad(jax, rng, rope):
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_jax_gradients_to_frequencies_and_positions(jax, rng, x64):
+def test_jax_gradients_reach_frequencies_and_positions(jax, rng, x64):
     with jax.enable_x64(x64):
         given = rng.uniform(0, 40, 5).astype(np.float32), np.asarray(F, dtype=np.float32)
         cos, sin = ra.cos_sin(given[0], F)
@@ -264,7 +264,7 @@ def test_jax_table_is_a_pytree(jax, rope):
 # --- dask -------------------------------------------------------------------------------------------------
 
 
-def test_dask_with_empty_chunks_in_an_axis_of_one(rng, rope):
+def test_dask_accepts_empty_chunks_in_an_axis_of_one(rng, rope):
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     x = rng.uniform(-1, 1, (4, 6, 20)).astype("f4")
     p = np.arange(24).reshape(4, 6)

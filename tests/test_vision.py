@@ -42,7 +42,7 @@ def grid(*coordinates):
 
 
 @pytest.mark.parametrize(("frames", "rows", "columns"), [(1, 4, 6), (3, 2, 8), (2, 6, 2)])
-def test_qwen2_vl_vision(x, frames, rows, columns):
+def test_qwen2_vl_vision_agrees(x, frames, rows, columns):
     """Rows, then columns, each with a ramp of its own."""
     peer, configs = model("qwen2_vl")
     config = configs.Qwen2VLVisionConfig(embed_dim=96, num_heads=3, spatial_merge_size=2)
@@ -55,7 +55,7 @@ def test_qwen2_vl_vision(x, frames, rows, columns):
     assert_alike(rope.apply(q, places.repeat(frames, 1)), theirs.transpose(1, 2))
 
 
-def test_gemma_vision(x):
+def test_gemma_vision_agrees(x):
     """Two blocks of halves, rows and columns."""
     peer, configs = model("gemma4")
     config = configs.Gemma4VisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
@@ -68,7 +68,7 @@ def test_gemma_vision(x):
     assert_alike(rope.apply(q, places), theirs.transpose(1, 2))
 
 
-def test_pixtral(x):
+def test_pixtral_agrees(x):
     peer, configs = model("pixtral")
     config = configs.PixtralVisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
     places = grid(4, 5)
@@ -80,7 +80,7 @@ def test_pixtral(x):
 
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2"])
-def test_normalised_coordinates_and_tokens_that_stay(x, name):
+def test_normalised_coordinates_and_unrotated_tokens_agree(x, name):
     """Patches stand at their centres in [−1, 1]; class and register tokens before them don't turn."""
     peer, configs = model(name)
     config_of = {"dinov3_vit": "DINOv3ViTConfig", "sapiens2": "Sapiens2Config"}[name]
@@ -109,7 +109,7 @@ MROPE = {
 
 
 @pytest.mark.parametrize("name", MROPE)
-def test_mrope(x, rng, name):
+def test_mrope_agrees(x, rng, name):
     (peer, configs), (stem, middle, rope) = model(name), MROPE[name]
     sections = [sum(f != 0 for f in row) for row in rope.frequencies]
     parameters = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections, "partial_rotary_factor": 1.0}
@@ -134,7 +134,7 @@ def embeddings():
     return pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
 
 
-def test_flux(x, rng, embeddings):
+def test_flux_agrees(x, rng, embeddings):
     """Axes of different widths, features paired with their neighbours."""
     flux = pytest.importorskip("diffusers.models.transformers.transformer_flux")
     widths, places = (4, 14, 14), torch.asarray(rng.integers(0, 64, (9, 3)))
@@ -144,7 +144,7 @@ def test_flux(x, rng, embeddings):
     assert_alike(rope.apply(q, places), theirs)
 
 
-def test_wan(x):
+def test_wan_agrees(x):
     wan = pytest.importorskip("diffusers.models.transformers.transformer_wan", reason="diffusers is not installed")
     frames, rows, columns, head_dim = 3, 4, 2, 32
     embed = wan.WanRotaryPosEmbed(head_dim, (1, 2, 2), 64)
@@ -158,7 +158,7 @@ def test_wan(x):
     assert_alike(rope.apply(q, grid(frames, rows, columns)), theirs)
 
 
-def test_cogvideox(x, embeddings):
+def test_cogvideox_agrees(x, embeddings):
     """A crop of a reference size, on as many patches as there are."""
     frames, rows, columns, (height, width) = 3, 4, 6, (10, 9)
     theirs = embeddings.get_3d_rotary_pos_embed(32, ((0, 0), (height, width)), (rows, columns), frames)
@@ -187,7 +187,7 @@ def timm():
             patch.delitem(sys.modules, name)
 
 
-def test_timm_axial_at_a_reference_size(x, timm):
+def test_timm_axial_at_a_reference_size_agrees(x, timm):
     """As EVA-02: patches of another resolution are put onto the trained grid."""
     embed = timm.RotaryEmbeddingCat(32, in_pixels=False, feat_shape=[4, 6], ref_feat_shape=[8, 8])
     q = x(24, 32)
@@ -197,14 +197,14 @@ def test_timm_axial_at_a_reference_size(x, timm):
     assert_alike(rope.apply(q, places), timm.apply_rot_embed_cat(q, embed.get_embed()))
 
 
-def test_timm_mrope(x, timm):
+def test_timm_mrope_agrees(x, timm):
     embed = timm.RotaryEmbeddingMRope(36, mrope_section=(6, 6, 6))
     q = x(20, 36)
     rope = ra.Rope(axes.strided(ra.frequencies(36), [6, 6, 6]), pairing="half")
     assert_alike(rope.apply(q, grid([0], 4, 5)), timm.apply_rot_embed_cat(q, embed.get_embed([4, 5]), half=True))
 
 
-def test_timm_mixed(x, timm):
+def test_timm_mixed_agrees(x, timm):
     """Frequencies of each head, which x and y share."""
     learned = timm.init_random_2d_freqs(32, depth=1, num_heads=3)  # (2, depth, heads, pairs)
     places = grid(4, 5)

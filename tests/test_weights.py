@@ -51,7 +51,7 @@ def layouts(draw):
 
 
 @given(layout=layouts(), pairings=st.sampled_from([*BOTH, ("half", "half")]), runs=st.integers(1, 3), data=st.data())
-def test_the_permutation_is_that_of_the_words(layout, pairings, runs, data):
+def test_the_permutation_follows_the_definition_of_the_pairings(layout, pairings, runs, data):
     head_dim, how = layout
     source, target = pairings
     order = expected(head_dim, source, target, **how)
@@ -75,7 +75,7 @@ def bits(rng, shape, dtype):
 
 @one_jax
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_to_the_bit_on_every_library(lib, rng, axis):
+def test_weights_are_permuted_to_the_bit_on_every_library(lib, rng, axis):
     order = expected(6, "half", "interleaved")
     for dtype in (*lib.dtypes, *lib.integers):
         w = lib(rng.integers(0, 100, (12, 12)), dtype)
@@ -87,13 +87,13 @@ def test_to_the_bit_on_every_library(lib, rng, axis):
         np.testing.assert_array_equal(lib.get(back), lib.get(w))
 
 
-def test_an_empty_axis_beside(lib):
+def test_another_axis_can_be_empty(lib):
     w = lib(np.ones((12, 0)), "float32")
     assert weights.convert(w, 6, source="half", target="interleaved").shape == (12, 0)
 
 
 @pytest.mark.parametrize(("axis", "unknown"), [(0, 0), (1, 0), (1, 1)])
-def test_lengths_that_dask_does_not_know_are_refused(axis, unknown):
+def test_unknown_dask_lengths_are_refused(axis, unknown):
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     u = da.arange(12, chunks=6)
     u = u[u > 3]
@@ -103,7 +103,7 @@ def test_lengths_that_dask_does_not_know_are_refused(axis, unknown):
         weights.convert(w, 6, **HALVES, axis=axis)
 
 
-def test_it_stays_on_its_device(lib):
+def test_weights_stay_on_their_device(lib):
     w = lib(np.arange(8.0), "float32")
     got = weights.convert(w, 4, source="half", target="interleaved")
     assert getattr(got, "device", None) == getattr(w, "device", None)
@@ -122,7 +122,7 @@ NUMPY = [
 
 @pytest.mark.parametrize("dtype", NUMPY)
 @pytest.mark.parametrize(("source", "target"), BOTH)
-def test_any_bits_of_any_dtype_come_back(rng, dtype, source, target):
+def test_a_round_trip_keeps_all_bits_of_any_dtype(rng, dtype, source, target):
     w = bits(rng, (24, 5), dtype)
     there = weights.convert(w, 8, source=source, target=target)
     assert there.dtype == w.dtype and there.tobytes() != w.tobytes()
@@ -130,7 +130,7 @@ def test_any_bits_of_any_dtype_come_back(rng, dtype, source, target):
     assert weights.convert(w, 8, source=source, target=source).tobytes() == w.tobytes()
 
 
-def test_any_bits_of_torchs_dtypes_come_back(rng):
+def test_a_round_trip_keeps_all_bits_of_torch_dtypes(rng):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.bool, torch.complex64):
         size = torch.empty(0, dtype=dtype).element_size()
@@ -142,7 +142,7 @@ def test_any_bits_of_torchs_dtypes_come_back(rng):
         assert torch.equal(back.view(torch.uint8), raw)
 
 
-def test_it_compiles_and_stays_lazy(lib, rng):
+def test_convert_can_be_compiled_and_stays_lazy(lib, rng):
     w = lib(rng.standard_normal((12, 5)), "float32")
 
     def both(w):
@@ -158,7 +158,7 @@ def test_it_compiles_and_stays_lazy(lib, rng):
 
 
 @one_jax
-def test_scores_are_those_of_the_other_pairing(lib, rng):
+def test_converted_weights_give_the_same_scores(lib, rng):
     """Grouped queries, a partial rotation from a start on, and a bias."""
     head_dim, start, pairs, hidden = 12, 2, 4, 16
     x = rng.standard_normal((5, hidden)).astype("float32")
@@ -194,7 +194,7 @@ def changed(state, head_dim=4, **options):
     return {name for name, w in state.items() if there[name] is not w}
 
 
-def test_a_state_dict_by_default_names():
+def test_a_state_dict_is_converted_by_default_names():
     shapes = {
         "l.0.self_attn.q_proj.weight": (16, 6),
         "l.0.self_attn.q_proj.bias": (16,),
@@ -229,7 +229,7 @@ def test_a_state_dict_by_default_names():
     np.testing.assert_array_equal(there["l.2.self_attn.q_proj.lora_B.weight"], q[[0, 2, 1, 3, 4, 6, 5, 7]])
 
 
-def test_names_of_ones_own():
+def test_names_can_be_given():
     state = tensors(h__0__attn__kernel_q=(6, 8), h__0__attn__kernel_k=(6, 4), h__0__attn__qkv=(24, 3))
     assert changed(state, names={"h.*.kernel_?": -1}) == {"h.0.attn.kernel_q", "h.0.attn.kernel_k"}
     there = weights.convert_state_dict(state, 4, **HALVES, names={"*.qkv": 0}, heads=(2, 3))["h.0.attn.qkv"]
@@ -253,7 +253,7 @@ SCALES = {
 
 
 @pytest.mark.parametrize("name", SCALES)
-def test_scales_go_along_with_their_rows(name):
+def test_quantisation_scales_are_permuted_with_their_rows(name):
     beside, goes = SCALES[name]
     scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in beside.items()}
     shapes = {"l.0.a.q_proj.weight": (256, 256), "l.0.a.q_proj.bias": (256,)} | scales  # square: no shape tells sides
@@ -278,14 +278,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_quantised_weights_that_cannot_be_reordered(name):
+def test_quantised_weights_that_cannot_be_permuted_are_refused(name):
     state = {f"l.0.a.q_proj.{kind}": np.zeros(shape) for kind, shape in REFUSED[name].items()}
     with pytest.raises(ValueError, match=r"must have only tensors beside it .* got l.0.a.q_proj"):
         weights.convert_state_dict(state, 64, **HALVES)
 
 
 @pytest.mark.parametrize("other", ["query_key_value", "qkv_proj", "wqkv", "wq_b", "kv_proj", "k_up", "c_attn"])
-def test_names_must_be_given_where_others_make_queries_or_keys(other):
+def test_names_are_required_if_other_tensors_make_queries_or_keys(other):
     """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
     state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
     with pytest.raises(ValueError, match=f"names must be given if a layer .* got l.0.attn.{other}"):
@@ -294,7 +294,7 @@ def test_names_must_be_given_where_others_make_queries_or_keys(other):
 
 
 @pytest.mark.parametrize("other", ["vision.blocks.0.attn.q_proj.weight", "0.wq.weight", "pool.attn.query.weight"])
-def test_names_must_be_given_where_there_are_two_stacks(other):
+def test_names_are_required_if_there_are_two_stacks(other):
     """A vision tower of heads of 2 beside a text model of heads of 4: the same patterns match both."""
     state = {f"text.model.layers.{i}.attn.q_proj.weight": np.zeros((8, 8)) for i in range(3)} | {
         other: np.zeros((8, 8))
@@ -332,7 +332,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkeypatch):
+def test_a_converted_transformers_model_gives_the_same_logits(name, monkeypatch):
     torch = pytest.importorskip("torch", reason="the models run on torch")
     transformers = pytest.importorskip("transformers", minversion="5", reason="whose models these are")
     kind, sizes, how = MODELS[name]
@@ -362,7 +362,7 @@ def test_a_model_of_transformers_says_the_same_in_the_other_pairing(name, monkey
     torch.testing.assert_close(logits(), before, rtol=0, atol=1e-4)
 
 
-def test_a_bias_left_beside_its_weight_is_refused():
+def test_a_bias_without_its_weight_is_refused():
     state = tensors(l__0__q_proj__weight=(8, 3), l__0__q_proj__bias=(8,))
     with pytest.raises(ValueError, match=r"l.0.q_proj.weight must have only tensors beside it .* got l.0.q_proj.bias"):
         weights.convert_state_dict(state, 4, **HALVES, names={"*.weight": 0})
@@ -435,7 +435,7 @@ def run(*words):
 
 
 @pytest.mark.parametrize("dtype", BITS)
-def test_a_file_of_any_dtype(tmp_path, rng, dtype):
+def test_a_file_of_any_dtype_is_converted(tmp_path, rng, dtype):
     before = {"embed.weight": random_tensor(rng, dtype, 5, 2), **layer(rng, dtype)}
     if dtype == "F4":  # whose bias would have two features to a byte
         del before["model.layers.0.self_attn.q_proj.bias"]
@@ -455,7 +455,7 @@ def test_a_file_of_any_dtype(tmp_path, rng, dtype):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", "out.safetensors"]
 
 
-def test_the_package_of_the_format_reads_what_is_written(tmp_path, rng):
+def test_safetensors_reads_the_written_files(tmp_path, rng):
     numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     state = {name: rng.standard_normal(shape).astype("f4") for name, (_, shape, _) in layer(rng).items()}
     numpy.save_file(state, tmp_path / "in.safetensors", {"format": "np"})
@@ -465,7 +465,7 @@ def test_the_package_of_the_format_reads_what_is_written(tmp_path, rng):
         np.testing.assert_array_equal(there[name], w)
 
 
-def test_pieces_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
+def test_chunks_can_be_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
     file = write(tmp_path / "in.safetensors", layer(rng, "F32"))
     convert(file, tmp_path / "whole.safetensors")
     monkeypatch.setattr(_safetensors, "_CHUNK_BYTES", 200)
@@ -474,7 +474,7 @@ def test_pieces_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
     assert (tmp_path / "pieces.safetensors").read_bytes() != file.read_bytes()
 
 
-def test_the_last_axis_and_shares_of_heads(tmp_path, rng):
+def test_the_command_accepts_an_axis_and_a_fraction_of_heads(tmp_path, rng):
     before = {"h.0.qkv.kernel": random_tensor(rng, "BF16", 3, 24), "h.0.out.kernel": random_tensor(rng, "BF16", 8, 3)}
     file, out = write(tmp_path / "in.safetensors", before), tmp_path / "out.safetensors"
     done = convert(file, out, "--name", "*.qkv.kernel", "--axis", -1, "--heads", "2/3", "--json")
@@ -484,7 +484,7 @@ def test_the_last_axis_and_shares_of_heads(tmp_path, rng):
     assert read(out)[1]["h.0.qkv.kernel"][2] == weights.convert(w, 4, **how).tobytes()
 
 
-def test_the_report(tmp_path, rng):
+def test_the_report_lists_converted_and_other_tensors(tmp_path, rng):
     file = write(tmp_path / "in.safetensors", layer(rng) | layer(rng, i=1))
     words = " ".join(convert(file, tmp_path / "out.safetensors").stdout.split())
     assert "model.layers.*.self_attn.q_proj.weight 2 converted" in words
@@ -505,7 +505,7 @@ def shards(tmp_path, rng):
     return index
 
 
-def test_a_checkpoint_of_several_files(tmp_path, rng):
+def test_a_checkpoint_of_several_files_is_converted(tmp_path, rng):
     sharded = shards(tmp_path, rng)
     before = {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
     done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*.[qk]_proj.*")  # in one of them alone
@@ -521,7 +521,7 @@ def test_a_checkpoint_of_several_files(tmp_path, rng):
 
 
 @pytest.mark.parametrize("kind", ["itself", "a link", "a hard link", "a path round"])
-def test_the_input_is_never_touched(tmp_path, rng, kind):
+def test_the_input_is_never_modified(tmp_path, rng, kind):
     file = write(tmp_path / "in.safetensors", layer(rng))
     before, out = file.read_bytes(), tmp_path / "out.safetensors"
     if kind == "a link":
@@ -536,7 +536,7 @@ def test_the_input_is_never_touched(tmp_path, rng, kind):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left")])
-def test_nothing_is_left_of_half_a_job(tmp_path, rng, monkeypatch, error):
+def test_a_failed_conversion_leaves_no_files(tmp_path, rng, monkeypatch, error):
     sharded = shards(tmp_path, rng)
     written = []
 
@@ -555,7 +555,7 @@ def test_nothing_is_left_of_half_a_job(tmp_path, rng, monkeypatch, error):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("Device or resource busy")])
 @pytest.mark.parametrize("at", range(6))  # three files aside, three to their places
-def test_files_that_were_there_come_back(tmp_path, rng, monkeypatch, error, at):
+def test_a_failed_conversion_restores_replaced_files(tmp_path, rng, monkeypatch, error, at):
     sharded = shards(tmp_path, rng)
     out = tmp_path / "out"
     out.mkdir()
@@ -578,7 +578,7 @@ def test_files_that_were_there_come_back(tmp_path, rng, monkeypatch, error, at):
     }
 
 
-def test_what_has_come_meanwhile_is_not_replaced(tmp_path, rng, monkeypatch):
+def test_a_file_written_meanwhile_is_not_replaced(tmp_path, rng, monkeypatch):
     file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out.safetensors"
     copy = _safetensors.copy
     monkeypatch.setattr(_safetensors, "copy", lambda *args, **how: (copy(*args, **how), out.write_text("new")))
@@ -593,7 +593,7 @@ SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(si
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a signal from outside ends a process at once")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_signal_leaves_nothing_behind(tmp_path, rng, number, ignored):
+def test_a_signal_leaves_no_files(tmp_path, rng, number, ignored):
     """In a process of its own, which a signal meets while it writes; by nohup SIGHUP is ignored, and stays so."""
     write(tmp_path / "in.safetensors", layer(rng))
     words = ["convert", "in.safetensors", "out.safetensors", "--head-dim=4", "--from=half", "--to=interleaved"]
@@ -618,7 +618,7 @@ cli.main()
     )
 
 
-def test_signals_are_as_they_were(tmp_path, rng):
+def test_signal_handlers_are_restored(tmp_path, rng):
     file = write(tmp_path / "in.safetensors", layer(rng))
     before = [signal.getsignal(number) for number in SIGNALS]
     assert convert(file, tmp_path / "main").exit_code == 0
@@ -652,7 +652,7 @@ def test_only_files_are_replaced(tmp_path, rng, kind, overwrite):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_directory_among_the_files_of_a_folder(tmp_path, rng):
+def test_a_directory_in_the_place_of_a_file_is_refused(tmp_path, rng):
     sharded = shards(tmp_path, rng)
     (tmp_path / "out" / "model-1.safetensors").mkdir(parents=True)
     (tmp_path / "out" / "model-0.safetensors").write_text("what was there")
@@ -661,7 +661,7 @@ def test_a_directory_among_the_files_of_a_folder(tmp_path, rng):
     assert (tmp_path / "out" / "model-0.safetensors").read_text() == "what was there"
 
 
-def test_a_link_to_a_file_is_replaced_and_one_to_nothing_is_something(tmp_path, rng):
+def test_a_link_to_a_file_is_replaced_and_a_broken_link_counts_as_a_file(tmp_path, rng):
     file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out"
     for aim in ("none", "some"):
         (tmp_path / "some").write_text("what was there")
@@ -673,7 +673,7 @@ def test_a_link_to_a_file_is_replaced_and_one_to_nothing_is_something(tmp_path, 
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
-def test_a_file_is_no_folder_to_write_to(tmp_path, rng, out):
+def test_a_file_is_refused_as_output_folder(tmp_path, rng, out):
     sharded = shards(tmp_path, rng)
     (tmp_path / "file").write_text("what was there")
     done = convert(sharded, tmp_path / out, "--overwrite")
@@ -682,7 +682,7 @@ def test_a_file_is_no_folder_to_write_to(tmp_path, rng, out):
     assert (tmp_path / "file").read_text() == "what was there"
 
 
-def test_a_folder_is_read_by_what_is_in_it(tmp_path, rng):
+def test_a_folder_is_read_by_its_index_or_only_file(tmp_path, rng):
     sharded = shards(tmp_path, rng)
     assert convert(sharded, tmp_path / "by index").exit_code == 0
     assert convert(sharded.parent, tmp_path / "by folder").exit_code == 0
@@ -711,7 +711,7 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize("name", [*MISMATCHES, "in two"])
-def test_an_index_that_is_not_of_its_files_is_refused(tmp_path, rng, name):
+def test_an_index_that_does_not_match_its_files_is_refused(tmp_path, rng, name):
     sharded = shards(tmp_path, rng)
     embed, one = {"embed": random_tensor(rng, "F32", 2)}, sharded.parent / "model-1.safetensors"
     write(one, read(one)[1] | embed)
@@ -804,7 +804,7 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
         (["--rotary-dim", "3"], "rope-any: --rotary-dim must be even"),
     ],
 )
-def test_wrong_options_get_one_sentence(tmp_path, rng, words, message):
+def test_wrong_options_are_refused_in_one_sentence(tmp_path, rng, words, message):
     file = write(tmp_path / "in.safetensors", layer(rng))
     base = ["convert", str(file), str(tmp_path / "o"), "--head-dim", "4", "--from", "half", "--to", "interleaved"]
     done = run(*base, *words)
@@ -835,7 +835,7 @@ def test_features_that_share_a_byte_are_refused(tmp_path, rng):
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_missing_files_are_refused(tmp_path):
     done = convert(tmp_path / "none.safetensors", tmp_path / "out.safetensors")
     assert done.exit_code == 2 and "none.safetensors" in done.stderr and done.stderr.count("\n") == 1
 
