@@ -211,11 +211,11 @@ LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {
 
 @pytest.fixture(params=LIBRARIES)
 def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
-    """Each library and device in turn."""
+    """Each library and device, one after the other."""
     yield from LIBRARIES[request.param]()
 
 
-# For tests of what is alike in both modes of JAX, such as where tokens and pairs stand: JAX compiles each operation for
+# For tests of what both modes of JAX have in common, such as token and pair layouts: JAX compiles each operation for
 # each shape, so it runs them in its own mode, of 32 bits, alone. Dtypes, tables and positions are tested in both.
 one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
 
@@ -240,7 +240,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """Leave out what is there, once what the file before left has been freed, when objects are looked at."""
+    """Free what the previous test file left, then exclude all remaining objects from garbage collection."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -248,7 +248,7 @@ def _frozen() -> None:
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
-    """Pyplot keeps all figures that it makes, and warns of many."""
+    """Close all figures of a test; pyplot keeps them and warns if there are many."""
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
@@ -256,7 +256,7 @@ def _closed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Small models spend all their time waiting for a second thread of torch, up to fifty times theirs."""
+    """Run torch with one thread; small models are up to fifty times slower with two."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

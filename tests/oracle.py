@@ -28,7 +28,7 @@ def rotate(
     start: int = 0,
     attention_factor: float = 1.0,
 ) -> np.ndarray:
-    """Return x (..., features), each row turned by its position; positions broadcast to x.shape[:-1]."""
+    """Return x (..., features), each row rotated by its position; positions broadcast to x.shape[:-1]."""
     out = np.array(x, dtype=np.float64)
     positions = np.broadcast_to(positions, out.shape[:-1])
     n = len(frequencies)
@@ -43,7 +43,7 @@ def rotate(
 
 
 def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
-    """Return x (..., features) turned by a table (..., pairs), pair by pair, in complex128."""
+    """Return x (..., features) rotated by a table (..., pairs), pair by pair, in complex128."""
     out = np.array(x, dtype=np.float64)
     n = cos.shape[-1]
     for i in range(n):

@@ -41,7 +41,7 @@ class Case(NamedTuple):
     module: str
     """Of the rotary class, in transformers.models."""
     rotary: str | None
-    """None where the attention does without a class."""
+    """None if the attention has no rotary class."""
     home: str
     """The module of the config class."""
     config: str
@@ -72,7 +72,7 @@ OTHERS = (
 
 
 def in_source() -> Iterator[tuple[Case, bool]]:
-    """Find rotary classes with their configs, and whether they tell layers apart, without importing anything."""
+    """Find rotary classes with their configs, and whether they depend on the layer type, without importing anything."""
     for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
         source = path.read_text(encoding="utf-8")
         classes = {name: (base, body) for name, base, body in CLASS.findall(source)} if "Rotary" in source else {}
@@ -98,7 +98,7 @@ def own_body(classes, name):
 
 
 def cases():
-    """Yield what is text, by kind of layer."""
+    """Yield the text architectures, by kind of layer."""
     for case, layers_differ in in_source():
         if not VISION.search(case.rotary) and not LISTED.get(case.config, "").startswith("not text: "):
             yield from by_layer(case) if layers_differ else [case]
@@ -112,7 +112,7 @@ def by_layer(case):
     return [case._replace(layer_type=kind) for kind in sorted(told & used or told or used)]
 
 
-# What turns rotary on where default configs have it off, or have no layer of attention.
+# Keys that enable rotary if default configs have it off, or have no attention layer.
 TURNED_ON = {
     "BambaConfig": {"attn_layer_indices": [0]},
     "EsmConfig": {"position_embedding_type": "rotary"},
@@ -147,12 +147,12 @@ class Built(NamedTuple):
     module: Any
     rotary: Any
     config: Any
-    """Of the kind of layer, where layers differ."""
+    """The kind of layer, if layers differ."""
     layer_type: str | None
 
 
 class Rotation(NamedTuple):
-    """What a rotary class of transformers holds, and what its attention makes of it."""
+    """The frequencies of a rotary class of transformers, and the rotation that its attention makes of them."""
 
     frequencies: list[float]
     factor: float
@@ -161,11 +161,11 @@ class Rotation(NamedTuple):
     width: int
     """Of the head, or of the part of it that the attention hands to the rotation."""
     turn: Callable[[Any, Any], tuple[Any, Any]]
-    """Turns queries and keys (1, 1, seq, width), which stand at the positions above."""
+    """Rotates queries and keys (1, 1, seq, width), which are at the positions above."""
 
 
 def theirs(case, config, power=1):
-    """Return the rotation of an architecture, its frequencies raised to a power, or None where there is none."""
+    """Return the rotation of an architecture, with its frequencies raised to a power, or None if it has none."""
     module = import_module(f"transformers.models.{case.module}")
     if case.rotary is None:
         return without_a_class(case, module, config)
@@ -188,13 +188,13 @@ def theirs(case, config, power=1):
 
 
 def axes_of(rotary):
-    """Return how many axes positions have: by name, or three where the class divides pairs in sections."""
+    """Return how many axes positions have: by name, or three if the class divides pairs into sections."""
     sections = getattr(rotary, "mrope_section", None)
     return {"NeoMMERotaryEmbedding": 2, "HunYuanVLRotaryEmbedding": 1}.get(type(rotary).__name__, 3 if sections else 1)
 
 
 def width_of(config, turning):
-    """Return the width of a head; where it is put together of a plain and a rotary slice, that of the latter."""
+    """Return the head dimension, or that of the rotary slice if a head has a plain and a rotary slice."""
     if hasattr(config, "qk_nope_head_dim"):
         return turning
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -242,7 +242,7 @@ def with_any_sections(built):
 
 
 def with_frequencies_held(built):
-    """Let PhiMoE use the frequencies that it holds, which it makes anew in each call."""
+    """Let PhiMoE use its stored frequencies instead of new ones for each call."""
     built.rotary.rope_init_fn = lambda _: (built.rotary.inv_freq, built.rotary.attention_scaling)
     return rotate_by_function(built)
 
@@ -254,7 +254,7 @@ def with_features_sorted(built):
 
 
 def with_angles(built):
-    """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and turns values too."""
+    """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and rotates values too."""
 
     def turn(q, k):
         angles = built.rotary(torch.zeros(1, max(TOKENS) + 1))[0]
@@ -264,7 +264,7 @@ def with_angles(built):
 
 
 def in_its_attention(built):
-    """Take tables of 0, 1, 2, ... from a conformer's class, whose attention turns what is not yet cut into heads."""
+    """Take tables of 0, 1, 2, ... from a conformer's class, whose attention rotates before it splits heads."""
     name = type(built.rotary).__name__.replace("RotaryPositionalEmbedding", "SelfAttention")
     attention = getattr(built.module, name)
 
@@ -287,7 +287,7 @@ TURNS = {
     "Wav2Vec2ConformerRotaryPositionalEmbedding": in_its_attention,
 }
 
-# Their attention cuts off the features that turn, and joins the others on again.
+# Their attention rotates a slice of the features, and concatenates the others.
 CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stablelm"}
 
 
@@ -312,7 +312,7 @@ def without_a_class(case, module, config):
     def turn(q, k):
         if case.home == "roformer":
             return module.RoFormerSelfAttention.apply_rotary_position_embeddings(rows[None], q, k)
-        sin, cos = rows.chunk(2, dim=-1)  # heads stand behind tokens here
+        sin, cos = rows.chunk(2, dim=-1)  # heads follow tokens here
         return tuple(module.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
 
     return Rotation(
@@ -340,7 +340,7 @@ COMPLETED: dict[str, dict[str, Any]] = {
 }
 ERRORS = (AssertionError, KeyError, RuntimeError, TypeError, ValueError)
 
-# As they are, slow pairs hardly turn at position 1000; with the tenth roots of the frequencies every pair does.
+# Unchanged, slow pairs hardly rotate at position 1000; with the tenth roots of the frequencies every pair does.
 POWERS = (1, 0.1)
 # Of scores, in units of their spread. Their float32 angles are off by up to 1e-4; a single pair that turns the other
 # way, by 0.04 and more, and all else that is wrong by 0.3.
@@ -358,11 +358,11 @@ def ours(case, config, *, power=1, pairing=None):
 
 
 def powers(case):
-    return POWERS if case.rotary else (1,)  # where there is no class, there is nothing to change
+    return POWERS if case.rotary else (1,)  # without a class there are no frequencies to change
 
 
 def completed(case):
-    """Return a config that runs, and the pairing if it does not tell."""
+    """Return a config that runs, and the pairing if the config does not define it."""
     config = default_config(case, **deepcopy(COMPLETED.get(case.config, {})))
     return config, None if config.model_type else "half"
 
@@ -374,7 +374,7 @@ def with_frequencies(rope, change):
 
 
 def frequencies_on_equal_axes(rope):
-    """Return the frequencies of positions alike on all axes, unsigned: NanoChat turns the other way."""
+    """Return the unsigned frequencies for equal positions on all axes; those of NanoChat are negative."""
     return [abs(sum(column)) for column in zip(*as_rows(rope.frequencies), strict=True)]
 
 
@@ -385,7 +385,7 @@ def queries_and_keys(width):
 
 
 def distance(rope, rotation):
-    """Return how far the scores are apart that two rotations make, in units of their spread."""
+    """Return the largest difference of the scores of two rotations, in units of their spread."""
     q, k = queries_and_keys(rotation.width)
     (q1, k1), (q2, k2) = rotation.turn(q, k), rope(q, k, positions(rotation.axes))
     expected, got = q1 @ k1.mT, q2 @ k2.mT
@@ -486,7 +486,7 @@ def faults(rope, width):
 
 
 def test_most_architectures_agree():
-    """Of the tables of text; those listed are the others, as tests above make sure."""
+    """Of the text tables; the tests above show that all others are listed."""
     listed = [case for case in CASES if case.config in DISAGREEING]
     assert len(listed) <= 0.02 * len(CASES)
     assert len({case.config for case in CASES}) >= 180

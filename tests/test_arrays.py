@@ -158,7 +158,7 @@ def test_invalid_records_are_refused(record, error, message):
         _arrays.register(record)
 
 
-# Its arrays have no `device`; what asks where they are must be told.
+# Its arrays have no `device`; the record must define their placement.
 _ENTRY = """
 def _other_strict() -> Iterator[Library]:
     import other_strict as strict

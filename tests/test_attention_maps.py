@@ -40,7 +40,7 @@ def mapped(request):
 
 
 def assert_columns(got, formula, options, p, get=np.asarray):
-    """Compare each field of a result with what the formula says of each position."""
+    """Compare each field of a result with the formula at each position."""
     want = np.asarray([formula(int(n), **options) for n in np.ravel(p)])
     assert len(got) == want.shape[1]
     for column, field in enumerate(got):
@@ -102,7 +102,7 @@ distance = M - N
 
 
 def dense_scores(q, k, relative):
-    """Return Re Σ q_m conj(k_n) e^{i relative[m, n] f}: each pair turned by its own relative position."""
+    """Return Re Σ q_m conj(k_n) e^{i relative[m, n] f}: each pair rotated by its own relative position."""
     qc, kc = (x[..., : len(F)] + 1j * x[..., len(F) :] for x in (q, k))
     turned = np.exp(1j * relative[..., None] * np.asarray(F))
     return np.einsum("...mi,...ni,mni->...mn", qc, np.conj(kc), turned).real
@@ -122,7 +122,7 @@ def arrays(rng):
 
 @pytest.fixture
 def rotated_scores(lib, arrays):
-    """Return scores of q at some positions with k at others, turned on a library."""
+    """Return scores of q at some positions with k at others, rotated by a library."""
     q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
 
     def scores(of_queries, of_keys, rope=ROPE):

@@ -1,4 +1,4 @@
-"""Several position axes: who turns with which axis, frequencies that heads learn, and blocks paired on their own."""
+"""Several position axes: the axis of each pair, learned frequencies of heads, and blocks with their own pairing."""
 
 import math
 import random
@@ -20,7 +20,7 @@ sections = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 
 
 def axis_of(rows):
-    """Return the one axis that each pair turns with, and its frequency."""
+    """Return the one axis that each pair rotates with, and its frequency."""
     columns = [[(a, f) for a, f in enumerate(column) if f] for column in zip(*rows, strict=True)]
     assert all(len(column) == 1 for column in columns)
     return [column[0] for column in columns]
@@ -71,7 +71,7 @@ def test_equal_positions_on_all_axes_equal_one_axis(lib, rng):
 
 
 def test_mixed_draws_directions_like_its_authors():
-    """Pair i of the first half turns along the direction of its head, pair i of the second across it."""
+    """Pair i of the first half rotates along the direction of its head, pair i of the second across it."""
     drawn = random.Random(7)
     got = np.asarray(axes.mixed(32, heads=3, rng=random.Random(7), base=10.0))
     assert got.shape == (3, 2, 16)
@@ -85,7 +85,7 @@ def test_mixed_draws_directions_like_its_authors():
 
 
 def test_each_head_has_its_own_frequencies(lib, rng):
-    """Each head turns by its own row of frequencies, over batches of positions."""
+    """Each head rotates by its own row of frequencies, with batches of positions."""
     learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
     cos_sin = lib.quick(ra.cos_sin)
     cos, sin = cos_sin(lib(places), lib(learned, "float32"))
@@ -168,7 +168,7 @@ def test_one_block_equals_no_blocks():
     rope = ra.Rope(F, pairing="half", blocks=4)
     assert repr(rope).endswith("pairing='half', blocks=4)")
     assert rope != ra.Rope(F, pairing="half") == ra.Rope(F, pairing="half", blocks=1)
-    # neighbours that turn together do so in any number of blocks
+    # adjacent pairs are the same in any number of blocks
     x, adjacent = np.ones((3, 16)), ra.Rope(F, pairing="interleaved", blocks=4)
     np.testing.assert_array_equal(adjacent.apply(x), ra.Rope(F, pairing="interleaved").apply(x))
 

@@ -52,7 +52,7 @@ def test_the_page_shows_the_committed_results(tmp_path):
 
 
 def load_script(name):
-    """Import a file that is in no package."""
+    """Import a script, which is in no package."""
     spec = importlib.util.spec_from_file_location(name, HOME / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -66,7 +66,7 @@ def regressions():
 
 @pytest.fixture
 def compare(monkeypatch):
-    monkeypatch.syspath_prepend(HOME)  # for the file beside it
+    monkeypatch.syspath_prepend(HOME)  # for the file in the same folder
     return load_script("compare")
 
 
@@ -111,7 +111,7 @@ def test_the_second_target_is_for_reused_memory(compare):
 
 
 def write_results(folder, commit, results, samples=None):
-    """Write what asv would: a benchmark with a case for each result, or with one result and no parameters."""
+    """Write results as asv does: a benchmark with a case for each result, or one result without parameters."""
     cases = [[f"'{i}'" for i in range(len(results))]] if len(results) > 1 else []
     columns = ["result", "params", "version", "samples", "profile"]
     row = [results, cases, "1"] if samples is None else [results, cases, "1", samples]

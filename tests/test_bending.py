@@ -1,4 +1,4 @@
-"""What bends a table: against matrices written from the papers, against peers, and what each scheme promises."""
+"""Table bending: against matrices written from the papers, against peers, and the documented properties."""
 
 from itertools import product
 
@@ -24,7 +24,7 @@ def qk(rng):
 
 @pytest.fixture
 def coefficients(rng):
-    """Those of cosines and of sines, each (heads, kept, out)."""
+    """Coefficients of cosines and of sines, each (heads, kept, out)."""
     return tuple(rng.uniform(-1, 1, (3, KEPT, 4)).astype(np.float32) for _ in "cs")
 
 
@@ -79,7 +79,7 @@ def scores(q, k):
 
 
 def check_against(lib, rope, arrays, tables, matrices):
-    """Compare q and k turned, and their scores, with the matrices of queries and of keys."""
+    """Compare rotated q and k, and their scores, with the matrices of queries and of keys."""
     exact = "float64" in str(arrays[0].dtype)
     want = [np.einsum("...ij,...j->...i", m, lib.get(x)) for m, x in zip(matrices, arrays, strict=True)]
     got = [lib.get(x) for x in rope(*arrays, tables)]
@@ -161,7 +161,7 @@ def test_xpos_scores_equal_those_of_rotary_embedding_torch(qk):
 
 @pytest.fixture
 def captured(monkeypatch):
-    """Return how to see the queries and keys that a layer of transformers hands to its attention."""
+    """Return a function that records the queries and keys that a transformers layer passes to its attention."""
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("transformers", minversion="5", reason="the peers are layers of transformers 5")
     seen = []
@@ -237,7 +237,7 @@ def test_temperature_equals_that_of_ministral_3(captured, rng):
     bent = bending.temperature(table, p, beta=0.1, original_length=4)
     for got, want in zip(rope(q, k, (bent, table)), seen[0], strict=True):
         assert_close(got, want, atol=2e-5)  # theirs makes angles in float32
-    # and their function by itself, where a step is a token away from a position that is large
+    # and their function alone, at a step next to a large position
     p = torch.tensor([[0, 8191, 8192, 16_383, 16_384, 2**24 - 1, 2**24]])
     want = ministral.get_llama_4_attn_scale(p, 0.1, 8192)[0, 0, :, 0]
     table = ra.Table(torch.ones(1, 7, 1), torch.zeros(1, 7, 1))
@@ -292,7 +292,7 @@ def test_a_pair_of_tables_accepts_a_query_tail(lib, qk):
 
 
 def scale_of(lib, table):
-    """Return what a table was scaled by, one number for each token and pair."""
+    """Return the factors by which a table was scaled, one for each token and pair."""
     return np.hypot(lib.get(table.cos).astype(np.float64), lib.get(table.sin).astype(np.float64))
 
 
@@ -479,7 +479,7 @@ def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq)
 
 
 def bend_all(q, k, p, c, s):
-    """Return q and k turned by tables of two schemes, and the tables of all of them."""
+    """Return q and k rotated by tables of two schemes, and the tables of all schemes."""
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=4)
     kept = ra.cos_sin(p, F[:KEPT], like=q)
     bent = bending.fope(kept, c, s, pairs=N, sine_padding=0.0)
@@ -592,4 +592,7 @@ def test_a_bent_table_has_no_inverse(lib):
     bent, _ = bending.xpos(HALF.table(p), p, centre=0)
     with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is no rotation; got True"):
         HALF.apply(x, bent, inverse=True)
-    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (6, 16)  # who insists, may
+    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (
+        6,
+        16,
+    )  # explicit tables can

@@ -1,4 +1,4 @@
-"""The command line: what each verb prints and leaves; then in processes, pipes, terminals and shells of their own."""
+"""The command line: output and files of each command; then in separate processes, pipes, terminals and shells."""
 
 import contextlib
 import json
@@ -28,14 +28,14 @@ ROPE_ANY = [sys.executable, "-m", "rope_any"]
 
 
 def run(*words, cwd="."):
-    """Return the exit code and what is printed of ``rope-any words``, run in this process."""
+    """Run ``rope-any words`` in this process; return the exit code and the output."""
     with contextlib.chdir(cwd):
         done = CliRunner().invoke(cli.app, [*map(str, words)], catch_exceptions=False, prog_name="rope-any")
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 def process(*words, **options):
-    """Return the finished process of ``rope-any words``."""
+    """Run ``rope-any words`` in a process and return it."""
     return subprocess.run([*ROPE_ANY, *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
@@ -170,7 +170,7 @@ def test_files_are_overwritten_only_on_request(files):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Give `check` a job that takes no time."""
+    """Let `check` measure very little."""
     monkeypatch.setattr(_check, "TOKENS", 100)
 
 
@@ -186,7 +186,7 @@ def test_check_reports_each_library_within_its_bounds():
         assert 1e-9 < float(row[4]) <= 1.2e-7, row
         assert 1e-9 < float(row[5]) <= 4e-7, row
     page = (DOCS / "command-line.md").read_text(encoding="utf-8").splitlines()
-    assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the heads of the columns
+    assert done.stdout.splitlines()[1].split() in [line.split() for line in page]  # the column headings
     assert "bounds: table err 1.2e-07; q, k err 4.0e-07 (float32), 4.2e-03 (bfloat16)" in done.stdout.splitlines()
     for name in INSTALLABLE:
         assert name in done.stdout
@@ -194,7 +194,7 @@ def test_check_reports_each_library_within_its_bounds():
 
 @pytest.fixture
 def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
-    """Let nothing but NumPy be installed."""
+    """Pretend that only NumPy is installed."""
     monkeypatch.setattr(_check, "installed", lambda title: installed(title) if title == "NumPy" else None)
 
 
@@ -339,7 +339,7 @@ def test_inspect_shows_each_kind_of_layer(configs):
     assert "full_attention: no rotary" in run("inspect", "still.json", cwd=configs).stdout
 
 
-# As their repositories have them, but for what has nothing to do with rotary.
+# As published, without keys that do not concern rotary.
 DEEPSEEK = {
     "model_type": "deepseek_v32",
     "num_hidden_layers": 61,
@@ -423,7 +423,7 @@ def test_inspect_prints_the_summary_first(name, tmp_path):
     words = " ".join(done.stdout.split())
     found = [words.find(line) for line in lines]
     assert found == sorted(found) and found[0] >= 0, dict(zip(lines, found, strict=True))
-    assert words.count("model_type gemma4_text model_type") <= 1  # what layers share is said once
+    assert words.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
     folded = terminal("inspect", tmp_path, columns=100).splitlines()
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
 
@@ -627,7 +627,7 @@ number = 3
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Return a folder with a module of rotaries, and one that can't be imported; none of them stays imported."""
+    """Return a folder with a module of rotaries and one that can't be imported; unload both afterwards."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "broken.py").write_text("1 / 0")
@@ -717,7 +717,7 @@ def test_verify_refuses_wrong_arguments_in_one_line(mine, words, message):
     assert done.stderr.count("\n") == 1
 
 
-# --- the whole of it ----------------------------------------------------------------------------------------
+# --- all commands -------------------------------------------------------------------------------------------
 
 EXAMPLES = [example for verbs in cli.VERBS.values() for example in verbs.values()]
 NAMES = [verb.__name__ for verbs in cli.VERBS.values() for verb in verbs]
@@ -739,7 +739,7 @@ def test_help_shows_placeholders_in_upper_case(name):
     assert re.fullmatch(rf"Usage: rope-any {name} \[OPTIONS\]( [A-Z]+(:[A-Z]+)?(\.\.\.)?)*", usage)
     arguments = [line.split()[0] for line in lines if re.match(r"  [A-Z:]+(\.\.\.)?  ", line)]
     assert usage.split("[OPTIONS]")[1].split() == arguments
-    # an option is one of a few words, or something in upper case, or stands alone
+    # an option has one of a few words, a placeholder in upper case, or no value
     kinds = [found[1] for line in lines if (found := re.match(r"  (?:-\w, )?--\S+ (\S+)", line))]
     assert kinds or name == "check"
     assert [kind for kind in kinds if not re.fullmatch(r"[A-Z/|]+|[a-z0-9]+(\|[a-z0-9]+)+", kind)] == []
@@ -855,7 +855,7 @@ def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
 
 
 def terminal(*words, columns=80, **options):
-    """Return what ``rope-any words`` prints on a terminal."""
+    """Run ``rope-any words`` on a terminal and return its output."""
     pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
     ours, theirs = pty.openpty()
     size = {"COLUMNS": str(columns), "TERM": "xterm-256color"}
@@ -868,7 +868,7 @@ def terminal(*words, columns=80, **options):
     ):
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # which is how a terminal says that it was closed
+        with contextlib.suppress(OSError):  # a closed terminal raises this
             while part := os.read(ours, 65536):
                 shown += part
     os.close(ours)
@@ -900,7 +900,7 @@ def test_a_terminal_gets_colours_and_wrapped_lines(configs):
     piped = run("inspect", "scaled.json", cwd=configs).stdout
     assert "\x1b" not in piped
     assert max(map(len, piped.splitlines())) > 80
-    assert plain.split() != piped.split()  # one long source is folded
+    assert plain.split() != piped.split()  # one long source is wrapped
     wide = terminal("inspect", "scaled.json", columns=1000, cwd=configs)
     assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", wide).splitlines()] == piped.splitlines()
 
@@ -986,7 +986,7 @@ def test_file_names_keep_repeated_spaces(tmp_path):
 
 def test_ctrl_c_ends_quietly(mine):
     (mine / "slow.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)")
-    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also where the tests don't hear it
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also if the tests ignore it
     start = f"import signal; {heard}; from rope_any.cli import main; main()"
     words = [sys.executable, "-c", start, "verify", "slow:f", "--pairing", "half"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=mine) as done:

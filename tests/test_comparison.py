@@ -1,4 +1,4 @@
-"""The table that compares us with others says what its probes find now, of each library that is installed."""
+"""The comparison table agrees with its probes, for each installed library."""
 
 import re
 from importlib.metadata import version
@@ -17,7 +17,7 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.s
 COLUMNS = [(topic, feature) for topic, probes in comparison.TOPICS.items() for feature in probes]
 QUICK = [(topic, feature) for topic, feature in COLUMNS if feature not in comparison.SLOW]
 
-# What others warn of is theirs; a probe would take it for a failure.
+# Warnings of other libraries are ignored; a probe would report them as failures.
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore"),
@@ -34,14 +34,14 @@ def written(name):
 
 
 def agree(found, expected, figure):
-    """Whether two cells say the same, but for figures that may be half as large again."""
+    """Whether two cells are equal, except that figures may differ by half."""
     numbers = [re.findall(figure, cell) for cell in (found, expected)]
     words = [re.sub(figure, "#", cell) for cell in (found, expected)]
     return words[0] == words[1] and np.allclose(*(np.array(part, dtype=float) for part in numbers), rtol=0.5)
 
 
 def differences(name, columns):
-    """Return the cells that are not as written; errors depend on the machine's cosine, and our own lines grow."""
+    """Return the cells that differ from the page; errors depend on the machine's cosine, and our own lines grow."""
     expected, ours = written(name), ("rope_any", "lines of code")
     found = {column: comparison.cell(name, column[1], comparison.TOPICS[column[0]][column[1]]) for column in columns}
     return {

@@ -1,4 +1,4 @@
-"""Reading configs: published models, every form and name, refusals, and what is said about it all."""
+"""Reading configs: published models, every form and name, refusals, and the reported facts."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def frequencies_on_equal_axes(rope):
 
 
 def tables():
-    """Yield each published model, once for each kind of its layers, with what is to be concluded."""
+    """Yield each published model, once for each kind of its layers, with the expected result."""
     for model in PUBLISHED:
         expect = model["expect"]
         kinds = {None: expect} if "pairing" in expect else expect
@@ -54,7 +54,7 @@ def no_rotary(model, **options):
 
 
 def read(published, layer_type, wanted):
-    """Read a config; one that was published without a model_type needs to be told the pairing."""
+    """Read a config; one that was published without a model_type needs the pairing."""
     pairing = None if "model_type" in published else wanted["pairing"]
     return Rope.from_config(published, layer_type=layer_type, pairing=pairing)
 
@@ -204,7 +204,7 @@ SAME = {
         {"model_type": "clvp_encoder", "projection_dim": 768, "hidden_size": 768, "num_attention_heads": 8},
         ra.frequencies(48),
     ),
-    "audio that turns besides": (
+    "audio that rotates too": (
         {"model_type": "musicflamingo", "rope_theta": 1200.0, "text_config": {"model_type": "qwen2"}},
         F,
     ),
@@ -243,7 +243,7 @@ SAME = {
         F,
     ),
     "a part for text that leaves out its defaults": ({"model_type": "llava", "text_config": {"rope_theta": 1e4}}, F),
-    "pairs that turn backwards": (LLAMA | {"model_type": "nanochat"}, tuple(-f for f in F)),
+    "pairs that rotate backwards": (LLAMA | {"model_type": "nanochat"}, tuple(-f for f in F)),
     "proportional": (
         LLAMA | {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 2.0}},
         scaling.linear(scaling.proportional(F, 0.25), 2.0),
@@ -255,10 +255,10 @@ SAME = {
 }
 
 
-# Numbers that have a least and a most: what reads one, and the words with which others are refused.
+# Numbers with a minimum and a maximum: the function that reads one, both limits, and the words of the refusal.
 ENDS = {
     "a head": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
-    "what turns": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
+    "rotated features": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
     "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
     "kinds of layers": (
         lambda n: config.explain(LLAMA | {"rope_parameters": {str(i): {"rope_theta": 1e4} for i in range(n)}}),
@@ -286,7 +286,7 @@ def test_a_rotary_dim_of_1_gives_one_pair():
 
 
 HEAD = "hidden_size // num_attention_heads"
-# What is told of a config, each value with its source. The rest is as of the first.
+# The facts of a config, each value with its source. All others are those of the first.
 TOLD = {
     "llama": (
         LLAMA,
@@ -846,7 +846,7 @@ def test_layers_without_rotary_are_found(name):
 
 
 def tuples(value):
-    """Return a value with tuples in the place of lists."""
+    """Return a value with tuples instead of lists."""
     if isinstance(value, dict):
         return {key: tuples(inner) for key, inner in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value
@@ -1272,7 +1272,7 @@ def test_random_parameters_are_read_as_by_transformers(kind):
 
 
 def gguf(arch, **keys):
-    """Return metadata of an architecture; ``__`` stands for a dot."""
+    """Return metadata of an architecture; ``__`` means a dot."""
     sizes = {"context_length": 131_072, "embedding_length": 4096, "attention.head_count": 32, "block_count": 4}
     own = sizes | {key.replace("__", "."): value for key, value in keys.items()}
     return {"general.architecture": arch, "tokenizer.ggml.tokens": ["a"]} | {
@@ -1425,7 +1425,7 @@ def test_errors_of_gguf_name_its_keys():
         Rope.from_config(gguf("qwen3", rope__freq_base=0))
 
 
-# --- what is said of it -------------------------------------------------------------------------------------
+# --- reported facts -----------------------------------------------------------------------------------------
 
 
 def test_each_value_has_its_source():
@@ -1469,7 +1469,7 @@ LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_f
 
 
 def gemma(full, *, length=8192):
-    """Return a config whose full attention alone is scaled."""
+    """Return a config in which only full attention is scaled."""
     kinds = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": {"rope_theta": 1e6}}
     kinds["full_attention"] |= full
     return GEMMA | {"max_position_embeddings": length, "rope_parameters": kinds}
@@ -1751,7 +1751,7 @@ VARIED = [
 
 
 def modern_form_agrees(model):
-    """Whether a config can be read; if so, its form of today must be read alike, and be its own."""
+    """Return whether a config can be read; if so, check that `modernize` keeps its rotation and is idempotent."""
     try:
         kinds = [one.layer_type for one in config.explain(model)]
         ropes = [Rope.from_config(model, layer_type=kind) for kind in kinds]
@@ -1773,7 +1773,7 @@ def test_modernize_writes_a_partial_rotary_factor_only_if_needed():
 
 
 def in_a_part(model):
-    """Return a config whose text part is a given one, with what it says of rotary outside, too."""
+    """Return a config with the given text part, whose rotary keys are repeated outside of it."""
     names = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
     return {"model_type": "llava", "text_config": model} | {name: model[name] for name in names if name in model}
 
@@ -2222,13 +2222,13 @@ JSON = st.recursive(
 
 
 def reads_or_refuses(model, **options):
-    """Read a config, which must give a Rope or one of two errors with one sentence."""
+    """Read a config: return the Rope, or check that the error is one of two kinds with one sentence."""
     rope = call_or_refusal(Rope.from_config, model, **options)
     assert rope is None or isinstance(rope, Rope)  # None after an error
 
 
 def call_or_refusal(function, model, **options):
-    """Call a function that may refuse a config, in one sentence."""
+    """Call a function; check that a refusal is one of two errors with one sentence."""
     refused = None
     try:
         return function(model, **options)
@@ -2265,7 +2265,7 @@ ENTRIES = [*FACTS["model"], *FACTS["other"]]
 
 
 def test_each_model_has_one_entry():
-    """Each in one entry, which holds all that is known of it; entries of which all the same is known are one."""
+    """Each model is in one entry with all its facts; models with the same facts share an entry."""
     names = [name for entry in ENTRIES for name in entry["names"].split()]
     assert len(names) == len(set(names)) and set(names) == _models.ALL.keys()
     assert len(MODELS) > 380
@@ -2386,7 +2386,7 @@ def test_a_model_with_one_layer_is_read():
     assert config.layers(LLAMA | {"num_hidden_layers": 1}) == [Rope.from_config(LLAMA)]
 
 
-# --- what mutants have shown to be without a test -----------------------------------------------------------
+# --- tests that mutation testing has shown to be missing ----------------------------------------------------
 
 LLAMA_BY_NAME = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 1e4}
 

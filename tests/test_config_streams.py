@@ -31,7 +31,7 @@ def config(name):
 
 
 def transformers_model(name):
-    """Return what transformers numbers with: its own methods, and the few values of the config that they read."""
+    """Return an object with transformers' own methods for position ids, and the config values that they read."""
     folder = name.removesuffix("_thinker")
     module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
     ends = "ForConditionalGeneration" if name in OMNI else "Model"
@@ -140,7 +140,7 @@ def by_transformers(name, case, **options):
 
 
 def check(name, case, *, time_advances=True, **options):
-    """Compare a batch with transformers, but for the positions of padding, which are 0 here."""
+    """Compare a batch with transformers, except the positions of padding, which are 0 here."""
     ids, _, mask, grids, _ = case
     want = by_transformers(name, case, **options)
     kept = [grid for _, grid in grids]
@@ -157,9 +157,9 @@ def check(name, case, *, time_advances=True, **options):
 @pytest.mark.parametrize("seed", range(4))
 def test_positions_from_token_ids_equal_those_of_transformers(name, seed):
     case = batch(name, seed, ("left", "right")[seed % 2])
-    # A fault of transformers from 5.3 on: text stands behind the rows and columns of a video, before its last frames.
+    # A fault of transformers from 5.3 on: text follows the rows and columns of a video, before its last frames.
     check(name, case, time_advances=False)
-    if STREAMS[name].by_frame:  # frames stand one by one, and none before the text that follows
+    if STREAMS[name].by_frame:  # frames are separate, and none is before the text that follows
         check(name, case)
 
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:Fut
 
 
 class Config(SimpleNamespace):
-    """What a config is to the reader: keys, and their names."""
+    """A config as the reader takes it: keys and their names."""
 
     def __init__(self, class_name, **keys):
         super().__init__(keys={"_class_name": class_name, **keys}, default="default", model_type=None)
@@ -65,7 +65,7 @@ class Built(Exception):  # noqa: N818  # no error: it carries arguments out of a
 
 
 def class_of(name):
-    """Return a class of diffusers by name, from wherever it is."""
+    """Return a class of diffusers by name, from any module."""
     if hasattr(diffusers, name):
         return getattr(diffusers, name)
     return getattr(importlib.import_module("diffusers.models.condition_embedders"), name)
@@ -268,7 +268,7 @@ def of_consisid(c):
 
 
 def of_hunyuan_dit(c):
-    """As the pipeline asks for it, with its own function for the crop."""
+    """Make the table like the pipeline, with its own function for the crop."""
     pipeline = importlib.import_module("diffusers.pipelines.hunyuandit.pipeline_hunyuandit")
     lengths = c.shape[1:]
     crop = pipeline.get_resize_crop_region_for_grid(lengths, 512 // 8 // c.config["patch_size"])
@@ -568,7 +568,7 @@ ALSO = {
 
 
 def needed(name, dim, rng, keys):
-    """Return what a class or its reader needs beside, and keys that it alone has."""
+    """Return further keys that a class or its reader needs, and keys that only it has."""
     needs = {setting.key: setting.must_be for setting in ours.CLASSES[name].needs}
     return needs | ALSO.get(name, lambda *_: {})(dim, rng, keys)
 
@@ -588,7 +588,7 @@ def placed(part, name, shape, rng):
 
 
 def compare(monkeypatch, name, keys, shape, rng):
-    """Assert that ours and the class rotate a random array alike, and that another pairing or base would be seen."""
+    """Check that we and the class rotate a random array equally, and that another pairing or base would differ."""
     part, (rotary, table, rotate) = Config(name, **keys), CASES[name]
     found, places = ours.recipe(part, sequence_length=math.prod(shape)), placed(part, name, shape, rng)
     known = inspect.signature(class_of(name).__init__).parameters
@@ -764,7 +764,7 @@ def test_a_grid_equals_that_of_the_pipeline(name, pipeline):
     assert ours.grid(Config(name), (3, 4)) == tuple(map(tuple, theirs.tolist()))
 
 
-# --- the table is complete, and refuses the rest --------------------------------------------------------------
+# --- the table is complete, and the rest is refused -----------------------------------------------------------
 
 
 def models():

@@ -1,4 +1,4 @@
-"""Every wrong argument gets one sentence that names it, says what came and what is wanted."""
+"""Every wrong argument is refused in one sentence with its name, what it must be and what it got."""
 
 import re
 
@@ -370,7 +370,7 @@ CASES = {
     ),
     "a bool offset": (lambda: ROPE.apply(X, True), TypeError, "positions must be an integer; got bool True"),
     "positions a dict": (lambda: ROPE.apply(X, {}), TypeError, "positions .* got dict"),
-    "a bent table turned back": (
+    "a bent table inverted": (
         lambda: ROPE.apply(X, ra.BentTable(COS, SIN), inverse=True),
         ValueError,
         "inverse must be False for a BentTable, which is no rotation; got True",
@@ -727,7 +727,7 @@ def test_positions_beyond_32_bits_are_refused_without_int64(lib):
 
 
 def views_of(base):
-    """Return outputs that cannot be written safely, each with what the message says."""
+    """Return outputs that cannot be written safely, each with words of the message."""
     read_only = base[0].copy()
     read_only.flags.writeable = False
     return {

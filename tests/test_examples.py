@@ -1,4 +1,4 @@
-"""Each example does what it says."""
+"""Each example runs and does what its page describes."""
 
 import importlib.util
 import json
@@ -30,16 +30,14 @@ def load(name):
 
 
 def result_of(name, arguments="", before=""):
-    """Return what the main() of an example returns in a process of its own, which may start others."""
+    """Run the main() of an example in a separate process, which may start others; return its result."""
     code = f"import json, {name}\nif __name__ == '__main__': print(json.dumps({name}.main({arguments}), default=float))"
     command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{before}\n{code}"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
 
 
 def test_each_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
-        name.removeprefix("test_") for name in globals() if (EXAMPLES / f"{name.removeprefix('test_')}.py").exists()
-    }
+    assert {path.stem for path in EXAMPLES.glob("*.py") if f"test_{path.stem}_runs" not in globals()} == set()
 
 
 def test_each_example_is_on_its_page():

@@ -257,7 +257,7 @@ def test_files_give_the_rotation_of_the_transformers_config(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_sources_name_keys_of_the_file(name):
-    """What a recipe tells of a value names a key that the file has, a default or a constant."""
+    """The source of each value names a key of the file, a default or a constant."""
     keys, _, options = FILES[name]
     kind = "chunked_attention" if "Llama 4" in name else None
     facts = explain(keys, layer_type=kind, **options)[0].facts
@@ -380,7 +380,7 @@ def test_vision_and_audio_parts_are_translated():
 
 
 def test_the_score_scale_equals_that_of_transformers():
-    """With MLA, `apply_scale` says whether the scores are scaled, which transformers knows by mscale_all_dim."""
+    """With MLA, `apply_scale` decides whether scores are scaled; transformers uses mscale_all_dim."""
     plain, scaled = (part(LARGE_3 | {"yarn": LARGE_3["yarn"] | {"apply_scale": on}}).keys for on in (False, True))
     assert "mscale_all_dim" not in plain["rope_parameters"]
     assert plain["rope_parameters"]["attention_factor"] == 1
@@ -622,7 +622,7 @@ def test_deeply_nested_files_are_refused():
 
 
 def test_any_key_of_a_wrong_type_is_refused_by_name():
-    """Whatever stands in the place of one value, the file is read as before or refused in one line."""
+    """With any value replaced, the file is read as before or refused in one line."""
     odd = [None, True, -1, 0, 1.5, 1e400, 10**30, "x", [], [1], {}, {"a": 1}, [[]]]
     for (keys, _, options), value in itertools.product(FILES.values(), odd):
         for key in keys:
@@ -654,7 +654,7 @@ def test_mmproj_is_refused(keys, message):
 
 
 def test_indexer_keys_of_gguf_are_kept():
-    """What the file holds of an indexer is passed on: its pairing is not in it."""
+    """The keys of an indexer are kept; the file does not define its pairing."""
     keys = {"general.architecture": "deepseek32", "deepseek32.rope.dimension_count": 64}
     indexer = {"attention.indexer.head_count": 64, "attention.indexer.key_length": 128}
     found, names, _ = _gguf.translated(keys | {f"deepseek32.{key}": value for key, value in indexer.items()})

@@ -1,4 +1,4 @@
-"""``fused=True``: compiled where the table in the docs says so, eager with one warning elsewhere, and never wrong."""
+"""``fused=True``: compiled as documented, otherwise eager with one warning, and always exact."""
 
 import contextlib
 import gc
@@ -28,7 +28,7 @@ TOLERANCE = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6, "float64": 1e-1
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    """Go on as if Numba were not installed."""
+    """Pretend that Numba is not installed."""
     monkeypatch.setitem(sys.modules, "numba", None)
     _numba._why_not_imported.cache_clear()
     yield
@@ -39,7 +39,7 @@ def without_numba(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def forget_warnings(monkeypatch):
-    """Let each test be warned anew, and forget what the compilers of others have refused."""
+    """Let each test get its own warnings, and forget earlier compiler failures."""
     monkeypatch.setattr(_compilers, "_WARNED", set())
     _schedules._compiled.cache_clear()
     _table._compiled_table.cache_clear()
@@ -57,7 +57,7 @@ def documented():
 
 
 def result_and_warnings(function):
-    """Return a result, and what was warned of on the way."""
+    """Return a result and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         return function(), [str(w.message) for w in caught if w.category is RuntimeWarning]
@@ -138,7 +138,7 @@ def test_without_numba_torch_compiles(shape, view, pairing):
 
 
 def check_fused(library, shape, view, **options):
-    """Compare a compiled rotation with an eager one, and see that nothing was warned of."""
+    """Compare a compiled rotation with an eager one, and check that there was no warning."""
     put = np.asarray if library == "numpy" else pytest.importorskip("torch", reason="torch is not installed").from_numpy
     rng, (batch, tokens) = np.random.default_rng(0), SHAPES[shape]
     x = VIEWS[view](rng.uniform(-1, 1, (*batch, 16)).astype(np.float32))
@@ -219,7 +219,7 @@ def test_a_fallback_under_a_transform_does_not_affect_later_calls(rng):
     with pytest.warns(RuntimeWarning, match="under a transform"):
         torch.func.grad(lambda c: ra.rotate(x, c, sin, pairing="half", fused=True).sum())(cos)
     assert result_and_warnings(lambda: rope.apply(x, fused=True))[1] == []
-    # a parameter beside what vmap sees
+    # a parameter that vmap does not transform
     weight = torch.nn.Parameter(x.clone())
     for fused in (False, True):
         got = result_and_warnings(lambda f=fused: torch.func.vmap(lambda v: rope.apply(weight, fused=f) @ v)(x))[0]
@@ -300,7 +300,7 @@ def test_numba_can_be_called_from_many_threads(rng):
 
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
-    """Return what makes an array in the memory of a CPU of data."""
+    """Return a function that makes a CPU array from data."""
     pytest.importorskip("numba", reason="numba is not installed")
     if request.param == "numpy":
         return np.asarray
@@ -327,7 +327,7 @@ def test_threads_share_large_arrays(put, rng, monkeypatch, layout):
 
 
 class Used:
-    """What threads read and write."""
+    """An array that threads read and write."""
 
 
 def test_an_interrupted_call_keeps_arrays_alive_for_its_threads():
@@ -570,7 +570,7 @@ if "fork" in sys.argv:
 
 
 def run_alone(*words, **environment):
-    """Return what a process that calls the loop printed."""
+    """Run a process that calls the loop; return its output."""
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _PROCESS, *words]
     variables = {**os.environ, "OMP_NUM_THREADS": "3", **environment}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=300)
@@ -686,7 +686,7 @@ def test_the_polynomials_of_a_fused_table_have_their_stated_error():
 
 
 def test_fused_tables_are_exact_for_many_phases(put, rng):
-    # more than mpmath has time for: frequencies of 30 bits of a turn, whose phases NumPy's integers hold
+    # more than mpmath has time for: frequencies of 30 bits of 2π, whose phases fit NumPy's integers
     words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
     f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
     rest = np.asarray(
@@ -765,7 +765,7 @@ def test_a_row_of_a_fused_table_does_not_depend_on_other_rows(put, rng, monkeypa
         ]
         for n, other in enumerate(others):
             for got, want in zip(other, tables[0], strict=True):
-                if n == 3:  # real positions go another way
+                if n == 3:  # real positions use another formula
                     np.testing.assert_allclose(got, want[i], rtol=0, atol=6e-8)
                 else:
                     np.testing.assert_array_equal(got, want[i])

@@ -1,4 +1,4 @@
-"""Wrong use at random: whatever stands for an argument, what comes out is a result or an error that names it."""
+"""Random wrong use: with any value for an argument, a call returns a result or raises an error that names it."""
 
 import array
 import functools
@@ -207,7 +207,7 @@ CALLS = {
 
 
 class OddArray:
-    """What says that it can become an array, and can't."""
+    """An object with ``__array__`` that raises."""
 
     shape, dtype, ndim = (3,), np.dtype(float), 1
 
@@ -219,7 +219,7 @@ class OddArray:
 
 
 class Endless(Sequence):
-    """A sequence of itself."""
+    """A sequence that contains itself."""
 
     def __len__(self):
         return 1
@@ -229,7 +229,7 @@ class Endless(Sequence):
 
 
 class Whole:
-    """An object that counts."""
+    """An object with ``__index__``."""
 
     def __index__(self):
         return 3
@@ -238,7 +238,7 @@ class Whole:
 
 
 class Word(str):
-    """A string that is more than one."""
+    """A subclass of str."""
 
     __slots__ = ()
 
@@ -358,7 +358,7 @@ odd = st.integers(0, len(ODD) - 1).map(ODD.__getitem__)
 
 
 def spoilt(draw, value):
-    """Return a value with something odd in its place, or in it."""
+    """Return a value replaced by an odd one, or with an odd one inside."""
     if isinstance(value, dict) and draw(st.booleans()):
         key = draw(st.sampled_from(sorted(value)))
         return {**value, key: spoilt(draw, value[key])}
@@ -369,7 +369,7 @@ def spoilt(draw, value):
 
 
 def is_ours(error):
-    """Whether an error was raised by a line of ours that says so, or by the signature of a function."""
+    """Whether an error was raised by a ``raise`` of ours, or by the signature of a function."""
     last, frames = error.__traceback__, 0
     while last.tb_next is not None:
         last, frames = last.tb_next, frames + 1
@@ -379,7 +379,7 @@ def is_ours(error):
     )
 
 
-# What messages may name beside the arguments of the function: what these hold, and what they are made into.
+# What messages may name besides the arguments of the function: their parts, and objects made from them.
 WORDS = "frequencies|positions|pairing|cos|sin|x |q |k |keys|old|new|out|table|base|factor|head_dim|num_hidden_layers"
 
 

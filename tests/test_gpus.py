@@ -1,4 +1,4 @@
-"""What of GPUs can be seen without one: which device is meant, and CuPy's arrays on addresses that nobody reads."""
+"""GPU behaviour that can be tested without one: chosen devices, and CuPy arrays at addresses that are never read."""
 
 import math
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from rope_any._arrays import _memory, find, library, require_array
 
 @pytest.fixture
 def array():
-    """Return what makes an array of CuPy somewhere in memory, of which no number can be had."""
+    """Return a function that makes a CuPy array at an address, whose data cannot be read."""
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
 
     def make(*shape, dtype="float32", address=2**40, device=0):
@@ -77,7 +77,7 @@ def test_overlapping_cupy_arrays_are_refused(array):
 
 
 class Device:
-    """A device of CuPy, of two."""
+    """One of two CuPy devices."""
 
     current = 0
 

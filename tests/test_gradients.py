@@ -1,4 +1,4 @@
-"""Gradients that torch records: backwards is the inverse turn, and of x nothing is kept."""
+"""Gradients in torch: backward is the inverse rotation, and x is not kept for it."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ jit_script = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 
 
 def arrays(table=(3,), x=(2, 2, 3, 7)):
-    """Return x, cos and sin, float64 leaves that want gradients; the table is of no angles."""
+    """Return x, cos and sin as float64 leaves that require gradients; cos and sin are random."""
     torch.manual_seed(0)
     shapes = (x, (*table, 2), (*table, 2))
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -27,7 +27,7 @@ def pairing(request):
 
 
 def check_gradients(arrays, how, **options):
-    """Compare the first and the second derivatives to each of x, cos and sin with those by differences."""
+    """Compare the first and second derivatives by x, cos and sin with finite differences."""
     x, cos, sin = arrays
 
     def turn(x, cos, sin):
@@ -71,7 +71,7 @@ def test_backward_keeps_only_the_table(pairing, dtype):
     (a, b), tensors = kept(lambda: rope(q, k, table))
     assert {id(x) for x in tensors} == {id(x) for x in table}
     assert {x.data_ptr() for x in tensors} == {x.data_ptr() for x in table}
-    # and it does what it must: Rᵀ g
+    # and the gradient is right: Rᵀ g
     g = torch.randn(a.shape).to(dtype)
     assert torch.equal(torch.autograd.grad(a, q, g)[0], rope.apply(g, table, inverse=True))
     assert b.requires_grad

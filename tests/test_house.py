@@ -1,4 +1,4 @@
-"""The house: imports go one way, libraries are named in few places, the public face is documented."""
+"""Architecture rules: imports have no cycles, few modules name libraries, public names are documented."""
 
 import ast
 import importlib
@@ -211,7 +211,7 @@ def test_the_table_of_schedules_is_up_to_date():
     assert "{include} schedules_table.md" in (schedules.WRITTEN.parent / "design.md").read_text(encoding="utf-8")
 
 
-# --- the public face --------------------------------------------------------------------------------------
+# --- public names -----------------------------------------------------------------------------------------
 
 MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", "testing", "weights"}
 

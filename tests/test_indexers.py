@@ -22,7 +22,7 @@ MAIN = Recipe(frequencies(64), "interleaved", 1.0, 0, {"rotary_dim": Fact(64, "q
 
 
 class Keys(NamedTuple):
-    """What indexers read of a part."""
+    """A part of a config as the reader of indexers takes it."""
 
     keys: dict[str, Any]
 
@@ -47,7 +47,7 @@ def part(model_type, **keys):
 
 
 class Case(NamedTuple):
-    """How a small model of transformers is made, and where its indexer has queries and keys before they rotate."""
+    """How to make a small transformers model, and where its indexer has unrotated queries and keys."""
 
     model_type: str
     classes: str
@@ -208,7 +208,7 @@ def indexers_of(model):
 
 
 def main_of(form):
-    """Return the recipe of the main attention, as our reader has it from the config."""
+    """Return the recipe of the main attention that our reader makes from the config."""
     rope = Rope.from_config(form, layer_type=INDEXERS[form["model_type"]].layer_type)
     return Recipe(rope.frequencies, rope.pairing, rope.attention_factor, rope.start, {})
 

@@ -1,4 +1,4 @@
-"""``out=`` and in place need a few MiB beyond the arrays, at any size: shown on a file that is mapped into memory."""
+"""``out=`` and in place need a few MiB beyond the arrays, at any size: tested with a memory-mapped file."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ for pairing in pairings:
 
 
 def grown(path, tokens, *arguments):
-    """Return by how many MiB the process's own memory grew at most, having seen that each pairing's result is right."""
+    """Return the largest growth of the process's own memory in MiB; check the result of each pairing."""
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _ROTATE, str(path), str(tokens), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     path.unlink()

@@ -1,4 +1,4 @@
-"""ONNX models of a Rope, run by ONNX Runtime and by onnx's own evaluator, which know nothing of rope_any."""
+"""ONNX models of a Rope, run by ONNX Runtime and by onnx's own evaluator, which don't use rope_any."""
 
 import json
 import re
@@ -26,7 +26,7 @@ PAIRINGS = ("half", "interleaved")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FAR = 2**31 - 1
 
-# What is asked of Rope beside the pairing, and the head_dim.
+# Options of Rope besides the pairing, and the head_dim.
 KINDS = {
     "whole": (F, {}, None),
     "partial": (F, {}, 24),
@@ -39,7 +39,7 @@ KINDS = {
     "two axes in blocks": (ra.axes.chunked(F, (4, 4)), {"blocks": 2}, None),
     "blocks in the middle": (ra.axes.chunked(F, (4, 4)), {"blocks": 2, "start": 2, "attention_factor": 0.7}, 20),
 }
-# Those that the standard operator can do.
+# Those that the standard operator supports.
 PLAIN = ("whole", "partial", "scaled", "one pair")
 
 
@@ -50,7 +50,7 @@ def a_rope(kind, pairing):
 
 @cache
 def exported(kind, pairing, dtype="float32", operator_length=None):
-    """Return a rope, its model, checked, and what runs the model."""
+    """Return a rope, its checked model, and a session that runs it."""
     rope, head_dim = a_rope(kind, pairing)
     model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     onnx.checker.check_model(model, full_check=True)
@@ -64,7 +64,7 @@ def session(model):
 
 
 def run(session, q, k, positions):
-    """Return q and k turned, of any of the three dtypes."""
+    """Return q and k rotated by a model, in any of the three dtypes."""
     if q.dtype != ml_dtypes.bfloat16:
         return session.run(None, {"q": q, "k": k, "positions": positions})
     value, number = ort.OrtValue.ortvalue_from_numpy_with_onnx_type, onnx.TensorProto.BFLOAT16
@@ -135,7 +135,7 @@ def test_a_model_computes_the_papers_rotation(start, features, pairing, rng):
 
 
 def table_of(turn, rope, positions, dtype="float32"):
-    """Return what a model multiplies with: first members that are 1 become cosines, second members sines."""
+    """Return the table of a model: it rotates pairs (1, 0), which become (cos, sin)."""
     x = np.zeros((1, 1, len(positions), 2 * len(rope.frequencies)), dtype=DTYPES[dtype])
     pairs = np.arange(len(rope.frequencies))
     first, second = (pairs, pairs + len(pairs)) if rope.pairing == "half" else (2 * pairs, 2 * pairs + 1)
@@ -252,7 +252,7 @@ def test_large_tables_can_be_external_data(tmp_path, rng):
 
 
 def traced(function, **inputs):
-    """Return what a function of arrays does to NumPy data, of unknown lengths but 16 features, in ONNX Runtime."""
+    """Trace a function for unknown lengths and 16 features; return its result for NumPy data in ONNX Runtime."""
     given = {
         name: ndx.argument(shape=tuple(16 if n == 16 else None for n in x.shape), dtype=getattr(ndx, x.dtype.name))
         for name, x in inputs.items()
@@ -369,7 +369,7 @@ GEMMA = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "s
 
 
 def command(*words, cwd):
-    """Return the finished process of ``rope-any export config.json words``."""
+    """Run ``rope-any export config.json words`` in a process and return it."""
     words = ["-m", "rope_any", "export", "config.json", *map(str, words)]
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, check=False)
 

@@ -111,7 +111,7 @@ def test_the_indexer_has_its_own_pairing_and_layers():
     assert told.layers == (0, 3) and "indexer_rope_interleave" in told.facts["pairing"].source
     with pytest.raises(ValueError, match="indexer_rope_interleave must agree with the indexer of glm_moe_dsa"):
         Rope.from_config(GLM | {"indexer_rope_interleave": False}, part="indexer")
-    assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text is not concerned
+    assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text is not affected
 
 
 def test_a_tower_has_layers_and_positions():

@@ -56,7 +56,7 @@ class Peer(NamedTuple):
     rope: Rope
     replace: Callable[[pytest.MonkeyPatch, Rope], Counter]
     calls: Counter
-    """How often a forward pass asks for a table, and how often it turns something."""
+    """How many tables a forward pass makes, and how many rotations."""
 
 
 def built(model_class, config):
@@ -169,7 +169,7 @@ def prefill(model, tokens, positions=None):
 
 
 def token_by_token(model, tokens):
-    """Return the logits of one token after the other, those before it standing in the cache."""
+    """Return the logits of one token after the other, with earlier tokens in the cache."""
     cache, logits = None, []
     with torch.no_grad():
         for token in tokens.split(1, dim=1):
@@ -184,11 +184,11 @@ def test_prefill_logits_equal_those_of_the_peer(peer, monkeypatch):
     expected = prefill(peer.model, tokens)
     calls = peer.replace(monkeypatch, peer.rope)
     torch.testing.assert_close(prefill(peer.model, tokens), expected, **LOGITS)
-    assert calls == peer.calls  # so it was ours that turned
+    assert calls == peer.calls  # so our rotation was used
 
 
 def test_decoding_logits_equal_those_of_the_peer(peer, monkeypatch):
-    """Keys are turned once, when they enter the cache; the logits are held against the peer's prefill."""
+    """Keys are rotated once, when they enter the cache; the logits are compared with the peer's prefill."""
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
     calls = peer.replace(monkeypatch, peer.rope)
@@ -210,7 +210,7 @@ def test_logits_with_positions_by_row_equal_those_of_the_peer(peer, monkeypatch)
 
 @pytest.mark.parametrize("wrong", ["pairing", "frequencies"])
 def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
-    """What the other tests compare differs by thousands of their tolerances where it should."""
+    """A wrong rotation changes the compared logits by thousands of their tolerances."""
     tokens = text(2, 300)
     expected = prefill(peer.model, tokens)
     right = peer.rope
@@ -223,7 +223,7 @@ def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
 
 
 def test_logits_at_position_a_million_stay_with_ours_and_drift_with_the_peer(monkeypatch):
-    """Only distances count, in a whole model: Llama here."""
+    """A whole model, here Llama, depends only on distances."""
     peer, tokens = llama_peer(), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
     theirs_near, theirs_far = prefill(peer.model, tokens), prefill(peer.model, tokens, far)
@@ -269,14 +269,14 @@ def gptj_tables(positions):
 
 
 def gptj_rotation(x, cos, sin):
-    """Turn (batch, heads, seq, features) as GPTJAttention does: heads behind seq, and features cut."""
+    """Rotate (batch, heads, seq, features) like GPTJAttention: heads after seq, and a rotary slice."""
     x = x.transpose(1, 2)
     turned = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
     return torch.cat([turned, x[..., ROTARY:]], dim=-1).transpose(1, 2)
 
 
 def theirs(kind, q, k, cos, sin):
-    """Turn q and k by the peer's function, with a table as wide as it wants."""
+    """Rotate q and k by the peer's function, with a table of the width that it needs."""
     if kind == "gptj":
         return gptj_rotation(q, cos, sin), gptj_rotation(k, cos, sin)
     return {"llama": llama, "gpt_neox": gpt_neox}[kind].apply_rotary_pos_emb(q, k, cos, sin)
@@ -291,7 +291,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rope_equals_the_peers_function_with_the_same_table(kind):
-    """To float32's last digits, at any position: the peer is handed our table."""
+    """With our table, the peer agrees to float32's last digits at any position."""
     _, rope = KINDS[kind]
     positions = some_positions()
     q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)

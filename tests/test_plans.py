@@ -1,4 +1,4 @@
-"""What is kept between calls, plans and constants: a second call decides nothing anew, and is as right as a first."""
+"""Plans and constants kept between calls: a second call makes no new plan, and is as exact as the first."""
 
 import copy
 import gc
@@ -43,7 +43,7 @@ def _nothing_kept():
 
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
-    """Return what makes an array of a library whose calls have plans, in the memory of an array of NumPy."""
+    """Return a function that wraps a NumPy array as an array of a library with plans, in the same memory."""
     module = np if request.param == "numpy" else pytest.importorskip("torch", reason="torch is not installed")
     make = np.asarray if module is np else module.from_numpy
     find(make(np.ones(1)))  # plans are kept from the second array of a type on
@@ -55,7 +55,7 @@ def data(*shape, dtype="float32", seed=0):
 
 
 def qk(put, *, queries=6):
-    """Return q and k, of the same numbers in each call."""
+    """Return q and k with the same numbers in each call."""
     return tuple(put(data(2, heads, tokens, 32, seed=heads)) for heads, tokens in ((4, queries), (2, 6)))
 
 
@@ -73,7 +73,7 @@ def _bytes(x):
 
 
 def outcome(call):
-    """Return the bits of what a call gives, or the error that it raises."""
+    """Return the bits of a call's result, or the error that it raises."""
     try:
         return bits(call())
     except Exception as error:  # noqa: BLE001  # whatever it is, it is compared
@@ -81,7 +81,7 @@ def outcome(call):
 
 
 def spoil(*, constants=True):
-    """Make each kept plan fail, and each kept constant zero, so that the use of one is seen."""
+    """Make each kept plan raise, and each kept constant zero, so that any use is detected."""
     for key, plan in list(PLANS.items()):
         if key[1] == "table":
             continue
@@ -97,7 +97,7 @@ def _used(*_):
 
 
 def kept_now():
-    """Return what is kept, to be compared."""
+    """Return a comparable copy of what is kept."""
     constants = {
         (id(prepared), key): id(rows) for prepared, kept in _caches._CONSTANTS.items() for key, rows in kept.items()
     }
@@ -285,7 +285,7 @@ def test_a_second_table_skips_validation(put, fused, monkeypatch):
         ROPE.table(range(2**53, 2**53 + 2), like=like)
 
 
-# --- what is doubtful is refused, or done, as without a plan ----------------------------------------------------------
+# --- similar calls are refused, or done, as without a plan ------------------------------------------------------------
 
 
 def _views(put, start, length=192, *, shape=(6, 32), table_at=None):
@@ -669,7 +669,7 @@ def test_reposition_reads_modified_positions_again(put):
 
 
 def formula(torch, x, cos, sin, pairing):
-    """Return x turned by the formula of the paper."""
+    """Return x rotated by the formula of the paper."""
     a, b = x.chunk(2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
     members = a * cos - b * sin, b * cos + a * sin
     return torch.cat(members, -1) if pairing == "half" else torch.stack(members, -1).flatten(-2)
@@ -891,7 +891,7 @@ def _of_inference(torch):
 
 
 def _tensors(torch):
-    """Return tensors ``(3, 6, 32)`` that are more than their strides say, by name."""
+    """Return special tensors ``(3, 6, 32)`` by name, whose strides do not describe them fully."""
     pairs = torch.view_as_complex(torch.from_numpy(data(3, 6, 32, 2)))
     return {
         "negative bit": torch._neg_view(torch.from_numpy(data(3, 6, 32))),
@@ -1217,7 +1217,7 @@ def test_a_forked_process_inherits_the_caches():
 
 @pytest.fixture(params=["numpy", "torch", "jax"])
 def made(request, monkeypatch):
-    """Return what makes arrays of a library, and the list of the host data that it has made arrays of since."""
+    """Return a function that makes arrays of a library, and a list of all host data converted since."""
     if request.param == "numpy":
         make = np.asarray
     else:
@@ -1361,7 +1361,7 @@ def test_constants_made_in_inference_mode_can_be_used_with_gradients(torch):
     assert learned.grad.abs().sum() > 0
 
 
-# --- a token has the same bits in any company -------------------------------------------------------------------------
+# --- a token does not depend on other tokens --------------------------------------------------------------------------
 
 DTYPES = {"float16": "f2", "bfloat16": ml_dtypes.bfloat16, "float32": "f4", "float64": "f8"}
 VIEWS = {
@@ -1451,12 +1451,12 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch):
         assert bits(pieces) == whole
 
 
-# --- what a reader of the plans found ---------------------------------------------------------------------------------
+# --- cases that a review of the plans found ---------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
 def test_plans_with_and_without_attention_factor_are_separate(put):
-    """A table of one row for all tokens is divided where there is a factor, and taken as it is where there is none."""
+    """A table with one row for all tokens is divided by a factor if there is one, and otherwise used unchanged."""
     with_factor, without = (ra.Rope(F, pairing="half", attention_factor=factor) for factor in (2.0, 1.0))
     x = put(data(1, 1, 4096, 32))
     rows = without.table(range(5, 6), like=x)

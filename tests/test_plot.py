@@ -1,4 +1,4 @@
-"""Pictures: what is in them, against sums and products that know nothing of the code that draws them."""
+"""Pictures: their contents, against sums and products that are independent of the drawing code."""
 
 import cmath
 import json
@@ -57,7 +57,7 @@ def lightness(color):
 
 
 def assert_apart(ax):
-    """Check that no words lie on others, and none of them in the axes."""
+    """Check that no texts overlap, and none is inside the axes."""
     legend = ax.get_legend()
     words = [*ax.texts, *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
     boxes = [part.get_window_extent() for part in (*words, *([legend] if legend else [])) if part.get_visible()]
@@ -242,7 +242,7 @@ def test_the_bound_has_its_scale_at_the_right_and_is_never_below_the_score(rope)
 
 @pytest.mark.parametrize("f", [(1.0,), (1.0, 0.37), (3.0,)])
 def test_short_waves_fill_their_range(f):
-    """Of one pair all scores from -1 to 1 are there, whatever the step of the distances drawn."""
+    """One pair has all scores from -1 to 1, for any step between the drawn distances."""
     ax = plot.decay(f, length=100_000)
     figure, score = ax.figure, ax.collections[1].get_paths()[0].vertices
     far = score[(score[:, 0] > 10_000) & (score[:, 0] < 90_000)]
@@ -412,7 +412,7 @@ def cells(ax):
 
 
 def expected_cells(rope, head_dim, names):
-    """Return the same of the rotation itself: a feature is moved by a pair where that pair alone turns."""
+    """Return the same from the rotation: a feature belongs to a pair if rotating only that pair changes it."""
     rows = rope.frequencies if len(names) > 1 else (rope.frequencies,)
     found = {feature: [None, ["passes through"]] for feature in range(head_dim)}
     for pair in range(len(rows[0])):
@@ -552,7 +552,7 @@ def test_text_contrasts_with_axes_made_in_another_style(name, style):
 
 
 def contrast(a, b):
-    """Return how well one colour is seen on another, by WCAG: from 1 to 21."""
+    """Return the contrast of two colours by WCAG, from 1 to 21."""
     low, high = sorted(map(lightness, (a, b)))
     return (high + 0.05) / (low + 0.05)
 
@@ -705,9 +705,9 @@ def configs(tmp_path):
 
 
 def here(monkeypatch, capsys, folder, *words):
-    """Return the exit status and what is printed of ``rope-any plot``, run in this process."""
+    """Run ``rope-any plot`` in this process; return the exit status and the output."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("MPLBACKEND", "agg")  # and so afterwards as before
+    monkeypatch.setenv("MPLBACKEND", "agg")  # restored afterwards
     with pytest.raises(SystemExit) as left:
         cli.app(["plot", *map(str, words)], prog_name="rope-any")
     return left.value.code or 0, *capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Positions of packed, padded and sharded sequences, of grids and of tokens that stand still, against plain Python."""
+"""Positions of packed, padded and sharded sequences, of grids and of unrotated tokens, against plain Python."""
 
 import itertools
 import math
@@ -83,7 +83,7 @@ def test_packed_attention_equals_that_of_each_sequence(rng):
     together = attended(*turned, v, mask)
     for n, last in zip(lengths, cumulated(lengths)[1:], strict=True):
         own = slice(last - n, last)
-        by_itself = ROPE(q[:, own], k[:, own])  # scores know distances alone, and not where it begins; keys do
+        by_itself = ROPE(q[:, own], k[:, own])  # scores depend only on distances; keys on the first position too
         assert np.array_equal(turned[1][:, own], by_itself[1])
         alone = attended(*by_itself, v[:, own], np.tri(n, dtype=bool))
         np.testing.assert_allclose(together[:, own], alone, rtol=0, atol=1e-12)

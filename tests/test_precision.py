@@ -1,4 +1,4 @@
-"""The table of errors says what its script measures now, and the scripts of tables write only what they are told to."""
+"""The table of errors agrees with its script, and table scripts write files only with ``--write``."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The project's own files agree with each other, and with what they speak of."""
+"""The project's own files agree with each other, and name existing things."""
 
 import dataclasses
 import os
@@ -40,7 +40,7 @@ def matrix():
 
 
 def files_named(text):
-    """Return what stands in backticks and looks like a file or a folder, without its folder where a list has it."""
+    """Return the names of files and folders in backticks."""
     return {name for name in re.findall(r"`([\w./-]+)`", text) if re.search(r"/|\.(py|md|toml|cff)$", name)}
 
 

@@ -1,4 +1,4 @@
-"""The README says what is so: its figures are those of the committed results, and its links lead somewhere."""
+"""The figures of the README are those of the committed results, and its links have targets."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def figure(pattern):
-    """Return what the README says, of a pattern with a group, or with several."""
+    """Return the group or groups that match a pattern in the README."""
     (found,) = re.findall(pattern, " ".join(README.split()))
     return found
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def _as_if_many(monkeypatch):
-    """Let `rotate` turn the few elements of these models too."""
+    """Use `rotate` for the few elements of these models too."""
     monkeypatch.setattr(ours, "FEW", -1)
 
 
@@ -72,7 +72,7 @@ MLA = {"num_key_value_heads": 4, "head_dim": None}
 LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen hold the tables of all their positions
 MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 
-# Their attention turns by `rotate`; that of the three below by its own function, with exact tables.
+# Their attention uses `rotate`; that of the three below its own function, with exact tables.
 ALL: dict[str, dict[str, Any]] = {
     "apertus": {},
     "arcee": {},
@@ -135,7 +135,7 @@ def config_of(name, **changes):
 
 
 def built(config):
-    """Return a model at random; with its language head, where it has one."""
+    """Return a model with random weights, with its language head if it has one."""
     config._experts_implementation = "eager"  # the others know no float64
     causal = type(config) in transformers.AutoModelForCausalLM._model_mapping
     auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
@@ -153,7 +153,7 @@ IDS = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(0))
 
 
 def answers(model, first=0, **options):
-    """Return the logits, or the last states of a model without a head, of tokens that stand from some position on."""
+    """Return the logits, or the last states of a model without a head, of tokens from a position on."""
     positions = torch.arange(first, first + IDS.shape[1]).expand(IDS.shape)
     mask = torch.ones_like(IDS)  # else positions that don't begin at 0 might be taken for several texts
     options = {"position_ids": positions, "attention_mask": mask, "use_cache": False} | options
@@ -169,7 +169,7 @@ def distance(a, b):
 
 @contextmanager
 def all_float64():
-    """Let the code of transformers mean float64 where it says float32: in angles, norms and softmax."""
+    """Make transformers use float64 instead of float32: in angles, norms and softmax."""
     float32 = torch.float32
     torch.set_default_dtype(torch.float64)
     with (
@@ -396,7 +396,7 @@ def test_few_elements_are_rotated_like_many(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v4", "gpt_oss", "mixtral", "olmo2"])
 def test_a_half_precision_model_runs(name):
-    """With tables of float32 where attention turns by `rotate`, and of its own dtype where it does not."""
+    """Tables are float32 if attention uses `rotate`, and have the model's dtype otherwise."""
     model = model_of(name).to(torch.bfloat16)
     before = answers(model)
     replace(model)
@@ -405,7 +405,7 @@ def test_a_half_precision_model_runs(name):
 
 
 def indirect(way):
-    """Return an attention that turns by its own function, though its ``forward`` does not name it."""
+    """Return an attention that rotates by its own function, though its ``forward`` does not name it."""
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     attention = modeling.LlamaAttention
 
@@ -566,7 +566,7 @@ def test_the_vision_tower_is_not_replaced():
     assert undo.left == ("visual.rotary_pos_emb",)
 
 
-# --- what is refused, or stays ----------------------------------------------------------------------------------------
+# --- what is refused, or kept -----------------------------------------------------------------------------------------
 
 
 def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):

@@ -1,4 +1,4 @@
-"""Cached keys that move: equal to keys turned anew, over a thousand moves, between recipes and on several axes."""
+"""Moved cached keys equal newly rotated keys: after a thousand moves, between ropes and on several axes."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def keys(rng):
 
 
 def moved(lib, rope, keys, *where, dtype="float32", **options):
-    """Return keys that a recipe (or `source`) has turned at old, at new; and what they should be."""
+    """Return keys moved from old to new positions, rotated before by a rope or by `source`; and the expected keys."""
     old, new = where
     before = (options.get("source") or rope).apply(np.asarray(keys), old)
     got = lib.get(rope.reposition(lib(before, dtype), *where, **options)).astype(np.float64)
@@ -102,7 +102,7 @@ def test_a_thousand_moves_do_not_drift(lib, rng):
     """As a cache with sinks moves them: by −1, again and again. The bounds are those that the docstring states."""
     if lib.name == "dask":
         pytest.skip("a thousand lazy moves are a graph a thousand deep, of NumPy's own moves")
-    # slow pairs are rounded the same way each time, and some of many keys lie where that is worst
+    # slow pairs are rounded the same way each time, and some of many keys have the worst values for that
     x, rope = rng.uniform(-2, 2, (8, 4, 128)), ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
     moves = 1000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 200  # a move of the others takes long
     k = lib(rope.apply(x, moves), "float32")
@@ -114,7 +114,7 @@ def test_a_thousand_moves_do_not_drift(lib, rng):
 
 
 def test_real_positions_without_float64(lib, keys):
-    """No digit of a large position is lost, whatever the other one is."""
+    """No digit of a large position is lost, for any other position."""
     for old, new in ((100_000_001, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), ([1_000_000.3 + i for i in range(6)], 0)):
         got, want = moved(lib, ROPE, keys, old, new)
         np.testing.assert_allclose(got, want, rtol=0, atol=5e-6)
@@ -122,7 +122,7 @@ def test_real_positions_without_float64(lib, keys):
 
 @given(st.lists(st.integers(-(2**31) + 9, 2**31 - 9), min_size=1, max_size=12), st.data())
 def test_a_chain_of_moves_equals_one_move(stops, data):
-    """Where they have been leaves no trace."""
+    """Intermediate positions do not matter."""
     ropes = data.draw(st.lists(st.sampled_from([ROPE, LONG]), min_size=len(stops), max_size=len(stops)))
     x = np.random.default_rng(0).uniform(-2, 2, (3, 16)).astype(np.float32)
     k, at, of = ROPE.apply(x, 0), 0, ROPE

@@ -268,7 +268,7 @@ def test_a_repr_shows_the_fields():
 @pytest.mark.slow
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_shapes_of_llama_3_1_are_rotated_exactly(lib, rng, pairing):
-    # Llama-3.1-8B from position 131 072, each pair as a complex number turned in float64 by the oracle's table
+    # Llama-3.1-8B from position 131 072, each pair as a complex number, rotated in float64 by the oracle's table
     f = ra.frequencies(128, base=500_000.0)
     rope = ra.Rope(f, pairing=pairing)
     tokens = np.concatenate([np.arange(8), rng.integers(8, 4088, 8), np.arange(4088, 4096)])

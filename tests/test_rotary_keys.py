@@ -1,4 +1,4 @@
-"""Names around rotary in installed libraries: what the program finds in their sources, and how it is classified."""
+"""Config keys near rotary: which the program finds in installed sources, and how they are classified."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""`rotate` on every library: right to the last bits, whatever the dtype, the shape, the strides and where it writes."""
+"""`rotate` on every library: exact to the last bits for any dtype, shape, strides and output."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from conftest import one_jax
 
 import rope_any as ra
 
-# Largest error of an entry of a turned pair of length up to about 4, per dtype: the table's error and two
+# Largest error of an entry of a rotated pair of length up to about 4, per dtype: the table's error and two
 # roundings of the products, then one rounding to the dtype itself.
 TOLERANCE = {"float16": 3e-3, "bfloat16": 2e-2, "float32": 1.5e-6, "float64": 3e-15}
 PAIRINGS = ["half", "interleaved"]

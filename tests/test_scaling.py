@@ -85,7 +85,7 @@ def test_each_rope_type_equals_that_of_transformers(seed):
     agree(scaling.proportional(f, proportion), want)
 
 
-# --- the papers' formulas, where no peer has them -----------------------------------------------------------
+# --- the papers' formulas, if no peer has them --------------------------------------------------------------
 
 
 def test_ntk_is_a_larger_base():

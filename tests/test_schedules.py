@@ -1,4 +1,4 @@
-"""The schedules of the rotation: in one piece, in blocks, as complex numbers. All give what the oracle gives."""
+"""The schedules of the rotation: whole, in tiles, as complex numbers. All agree with the oracle."""
 
 import numpy as np
 import oracle
@@ -14,7 +14,7 @@ F = ra.frequencies(2 * PAIRS)
 
 @pytest.fixture(params=["numpy", "torch"])
 def put(request):
-    """Return what makes an array of a library whose functions take ``out=``, and what gets it back."""
+    """Return two functions for a library with ``out=``: one makes an array, one converts it back."""
     if request.param == "numpy":
         return np.asarray, np.asarray
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -110,7 +110,7 @@ def test_tiles_are_as_large_as_allowed_and_whole_along_the_last_axes(name):
 @pytest.mark.parametrize("seq_axis", [-2, -3])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_tiles_of_real_sizes_equal_the_oracle(pairing, seq_axis, dtype):
-    """With blocks as large as they are, and a last one that is not full."""
+    """Test tiles of the default size, with a last one that is not full."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rope = ra.Rope(ra.frequencies(64), pairing=pairing, start=8)
     torch.manual_seed(0)

@@ -117,7 +117,7 @@ OTHER_PROGRAMS = {
     "wav2vec2-bert": "wav2vec2_bert.modeling_wav2vec2_bert.Wav2Vec2BertSelfAttention",
     "wav2vec2-conformer": "wav2vec2_conformer.modeling_wav2vec2_conformer.Wav2Vec2ConformerSelfAttention",
 }
-# What other classes call it: divisors, in part.
+# Attributes of the scale in other classes; some are divisors.
 ATTRIBUTES = {
     "codegen": lambda attention: 1 / attention.scale_attn,
     "falcon": lambda attention: attention.inv_norm_factor,
@@ -206,7 +206,7 @@ COMPLETED = {
         "indexer_compress_ratio": 4,
     },
 }
-# What constructors ask for beside the config and the index of the layer.
+# Constructor arguments besides the config and the layer index.
 ARGUMENTS = {
     "IdeficsAttention": lambda config, index: (
         config.hidden_size,
@@ -291,7 +291,7 @@ def test_every_model_with_rotary_is_checked_or_listed():
     assert all(model.score == _models.Score() for name, model in _models.ALL.items() if name not in MODELS)
 
 
-# --- what is run, since no attribute tells all of it ------------------------------------------------------
+# --- run, since no attribute has the whole scale ----------------------------------------------------------
 
 HEAD, HEADS, SEQ = 12, 4, 5
 SMALL = {"hidden_size": HEAD * HEADS, "num_attention_heads": HEADS}
@@ -311,7 +311,7 @@ def small(model_type, **changes):
 
 
 def seen(attention, *, width=HEAD, names=(), **arguments):
-    """Return what an attention hands to its function at position 0, and what some of its modules made before."""
+    """Return what an attention passes to its function at position 0, and the outputs of some of its modules."""
     handed, made = {}, {}
 
     def probe(_, query, key, value, *__, scaling=None, **___):

@@ -40,7 +40,7 @@ def adjacent(x, pairing):
 
 
 def rotate_adjacent(x, positions, freqs, pairing):
-    """Turn adjacent pairs of x by `cos_sin` and `rotate`, in either pairing."""
+    """Rotate adjacent pairs of x by `cos_sin` and `rotate`, in either pairing."""
     x = np.asarray(x, dtype=np.float64)
     cos, sin = cos_sin(positions, freqs, like=x)
     return adjacent(rotate(arrange(x, pairing), cos, sin, pairing=pairing), pairing)
@@ -92,7 +92,7 @@ def test_d_2_m_7_equals_the_2_by_2_matrix(pairing):
 
 @pytest.mark.parametrize("m", [1, 2, 7, 1000, -3])
 def test_the_angle_of_a_pair_is_m_times_theta(m, pairing):
-    """Θ is the one number that the method needs: the first word turns by θ, the second by 2 θ, and so on."""
+    """Θ is the one number that the method needs: the first word rotates by θ, the second by 2 θ, and so on."""
     t = 0.3
     x1, x2 = rotate_adjacent([2.0, 0.0], m, (t,), pairing)
     assert_allclose([x1, x2], [2 * math.cos(m * t), 2 * math.sin(m * t)], **CLOSE)
@@ -165,7 +165,7 @@ def test_f_x_0_is_w_x(pairing):
 
 
 def test_the_argument_of_f_is_an_arithmetic_sequence(pairing):
-    """φ(m) = mθ + γ: the argument of each pair grows by θ from each position to the next, whatever x is."""
+    """φ(m) = mθ + γ: the argument of each pair grows by θ from each position to the next, for any x."""
     d, positions = 8, list(range(40))
     for seed in (1, 2):
         wx = random(d, d) @ random(d, seed=seed)
@@ -278,7 +278,7 @@ def test_shifting_all_positions_changes_nothing_in_an_attention(sentence, shift,
 
 
 def test_words_added_at_the_end_do_not_change_the_first_ones(pairing):
-    """What makes a cache of keys possible: positions count from 0 by themselves, or from where one says."""
+    """A KV cache is possible: positions count from 0, or from a given offset."""
     k, f = random(9, 8), frequencies(8)
     all_words, first_words = (
         rotate_adjacent_by_rope(k, None, f, pairing),
@@ -293,7 +293,7 @@ def test_words_added_at_the_end_do_not_change_the_first_ones(pairing):
 
 
 def hand_positions(time, freqs, pairing):
-    """Return where hands point that all start at 1, one complex number each."""
+    """Return the directions of hands that all start at 1, one complex number each."""
     return as_complex(rotate_adjacent(np.tile([1.0, 0.0], len(freqs)), time, freqs, pairing))
 
 
@@ -369,11 +369,11 @@ def test_our_table_of_the_printed_frequencies_equals_theirs_with_cos_first():
     assert_allclose(table[0], theirs[:, 1::2], **CLOSE)
     assert_allclose(table[1], theirs[:, 0::2], **CLOSE)
     assert table._fields == ("cos", "sin")
-    assert np.abs(table.cos - theirs[:, 0::2]).max() > 0.1  # the order is no matter of taste
+    assert np.abs(table.cos - theirs[:, 0::2]).max() > 0.1  # the order matters
 
 
 def test_the_printed_frequencies_rotate_like_any_others(pairing):
-    """A tuple of floats is all that `rotate` and `Rope` want to know of a ramp."""
+    """`rotate` and `Rope` need only a tuple of frequencies."""
     d, positions = 8, [0, 1, 7, 1000]
     x, freqs = random(4, d), tuple(printed_frequencies(d).tolist())
     sin, cos = np.split(printed_table(np.asarray(positions)[:, None], d).reshape(4, d // 2, 2), 2, axis=-1)

@@ -1,4 +1,4 @@
-"""Arrays in many parts: every part is turned where it is, and nothing is sent or computed on the way."""
+"""Chunked and sharded arrays: every part is rotated in place, without communication or computation of others."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ def load(name):
 
 
 def failures(script, *words, **environment):
-    """Run a script, and return what it says has failed, by the names of its cases."""
+    """Run a script, and return the failures that it reports, by the names of its cases."""
     run = subprocess.run(
         [sys.executable, TOOLS / f"{script}.py", *map(str, words)],
         capture_output=True,
@@ -131,7 +131,7 @@ def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_dask_tasks_per_chunk_are_constant(da, pairing):
-    """A task that makes a chunk of x, one that turns it, and a table for each chunk of tokens: whatever the number."""
+    """Each chunk of x needs a task that makes it and one that rotates it; each chunk of tokens needs a table."""
     rope = ra.Rope(F, pairing=pairing)
 
     def tasks(tokens, heads):

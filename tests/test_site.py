@@ -1,4 +1,4 @@
-"""The site as its readers meet it: built whole, every page of it opened in a browser, on a phone and on desks."""
+"""The built site: every page is opened in a browser, with phone and desktop widths."""
 
 import re
 import shutil
@@ -26,12 +26,12 @@ for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 
 ROOT = Path(__file__).parent.parent
-# What pages are made of, beside the README and its kin: of the tests the configs.
+# Sources of the pages besides the README and similar files: of the tests, only the configs.
 SOURCES = ["docs", "examples", "src", "tests"]
 WIDTHS = {"phone": (390, 844), "laptop": (1300, 850), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-# What is wrong with the page itself, and what it has for others: its anchors, and where its links lead.
+# Faults of the page itself, its anchors, and the targets of its links.
 LOOK = r"""async () => {
   const images = [...document.images];
   images.forEach(image => { image.loading = "eager"; });
@@ -107,7 +107,7 @@ class Visit(NamedTuple):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build the site without a network, from a copy, since the build may write beside its sources."""
+    """Build the site without a network, from a copy, since the build may write next to its sources."""
     folder = tmp_path_factory.mktemp("site")
     for name in SOURCES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("_build", "__pycache__"))
@@ -153,7 +153,7 @@ def sized(name):
 
 
 def noted(page):
-    """Return a list to which a page adds what goes wrong in it, or leaves the machine."""
+    """Return a list to which a page adds its errors, and requests that leave the machine."""
     faults = []
 
     def asked(request):
@@ -223,7 +223,7 @@ def test_every_page_opens_without_faults(site, opened):
 
 @pytest.mark.parametrize("opened", ["phone"], indirect=True)
 def test_pictures_are_legible_on_a_phone(site, opened):
-    """Their letters keep the size that can be read; where that makes them too wide, shadows say where there is more."""
+    """Text keeps a legible size; if a picture is then too wide, shadows mark the hidden sides."""
     page, _ = opened
     scrolled = set()
     for file in sorted(site.rglob("*.html")):
@@ -448,7 +448,7 @@ def _heights(page, selector):
 
 
 def _middle(page):
-    """Return where the hands of the clock are fixed."""
+    """Return the centre of the clock."""
     face = page.locator("#ex-clock circle.axis")
     return [float(face.get_attribute(name)) for name in ("cx", "cy")]
 

@@ -1,4 +1,4 @@
-"""A short soak; and that a soak sees what is wrong."""
+"""A short soak test; and that a soak test detects wrong results."""
 
 import dataclasses
 

@@ -17,7 +17,7 @@ LIKE = np.empty(0)
 
 
 def numbered(spans, start=0, *, time_advances=True):
-    """Return (time, height, width) of each token and one behind the largest, in plain Python."""
+    """Return (time, height, width) of each token, and the largest plus one, in plain Python."""
     rows, first = [], start
     for span in spans:
         if isinstance(span, int):
@@ -111,7 +111,7 @@ MODELS = {
 
 
 def transformers_model(name, kind, **config):
-    """Return what transformers numbers with: its own methods, and a config of the few numbers that they read."""
+    """Return an object with transformers' own methods for position ids, and a config with the values that they read."""
     module = pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
     self = SimpleNamespace(config=SimpleNamespace(**config), spatial_merge_size=MERGE)
     for method in ("get_rope_index", "get_vision_position_ids", "get_llm_pos_ids_for_vision"):
@@ -143,7 +143,7 @@ def padded_batch(rows, lengths, side):
 
 
 def grids(rows, kind):
-    """Return the grids of all images or of all videos as transformers wants them, before merging."""
+    """Return the grids of all images or of all videos in the form of transformers, before merging."""
     import torch
 
     sizes = [size for row in rows for k, size in row if k == kind]

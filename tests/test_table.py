@@ -1,4 +1,4 @@
-"""Tables: the bounds of exactness on every library, shapes, dtypes and what may be given as positions."""
+"""Tables: the bounds of exactness on every library, shapes, dtypes and forms of positions."""
 
 import subprocess
 import sys

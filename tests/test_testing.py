@@ -1,4 +1,4 @@
-"""The kit that checks other people's rotaries: its vectors, and whether it finds what is wrong."""
+"""The kit that checks other rotaries: its vectors, and whether it finds faults."""
 
 import json
 import math
@@ -52,7 +52,7 @@ ONCE = cache(exact)
 
 @pytest.fixture(autouse=True)
 def _digits(monkeypatch):
-    """Most of these checks are of the same few rotations, whose 60 digits take longer than all else."""
+    """Compute 60 digits of each rotation once; most of these checks use the same few."""
     monkeypatch.setattr(_check, "exact", ONCE)
 
 
@@ -178,7 +178,7 @@ def test_the_vectors_are_read_only():
         cases()["plain"].cos[0] = 1
 
 
-# --- those that are right ---------------------------------------------------------------------------------
+# --- correct rotaries -------------------------------------------------------------------------------------
 
 F = ra.frequencies(32)
 PLAIN = {"pairing": "half", "head_dim": 32}
@@ -189,7 +189,7 @@ def named(lib):
 
 
 def test_our_rotary_passes_on_every_library(lib):
-    for dtype in sorted({"float32", lib.dtypes[0] if lib.writes else "float32"}):  # the others are slow to try out
+    for dtype in sorted({"float32", lib.dtypes[0] if lib.writes else "float32"}):  # the others are slow
         rope = ra.Rope(F[:8], pairing="interleaved", attention_factor=1.2, start=4)
         options = {"pairing": "interleaved", "head_dim": 32, "start": 4, "frequencies": F[:8], "attention_factor": 1.2}
         report = check_rotary(lib.quick(rope.apply), **options, like=lib([0], dtype))
@@ -236,7 +236,7 @@ def test_any_shape_is_checked(data):
     assert not check_rotary(right, pairing="half", attention_factor=1.01 * factor, **asked)
 
 
-# --- those that are wrong ---------------------------------------------------------------------------------
+# --- wrong rotaries ---------------------------------------------------------------------------------------
 
 
 def rotary(
@@ -260,7 +260,7 @@ def rotary(
     out=None,
     after=lambda y, *_: y,
 ):
-    """Return a rotary in plain NumPy, the textbook's, with what is to be wrong about it."""
+    """Return the textbook rotary in plain NumPy, with the given faults."""
     d = rotary_dim or head_dim - start
     i = np.arange(d // 2).astype(power)
     f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(kept)
@@ -289,7 +289,7 @@ def rotary(
 BFLOAT = ml_dtypes.bfloat16
 YARN = scaling.yarn(F, 16.0, base=10_000.0, original_length=4096)
 PARTIAL = {"rotary_dim": 16}
-# what is wrong with it, what was asked for besides, and what is to be said
+# the fault, further options of the check, and the expected cause
 BROKEN = {
     "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
     "other sign": ({"sign": -1}, {}, ["the opposite sign: pairs rotate backwards"]),
@@ -392,7 +392,7 @@ SWAPPED = {"swap": neighbours, "sign": np.tile([-1, 1], 16)}
 NOTHING = "nothing is rotated, as if all positions were 0"
 UPWARDS = "frequencies inverted: positive powers of the base"
 FURTHER = "something else at larger positions"
-# what beginners write, and what is to be said
+# what beginners write, and the expected cause
 MISTAKES = {
     "x as it was": (lambda x, _: x.copy(), [NOTHING]),
     "x itself": (lambda x, _: x, [NOTHING]),
@@ -489,7 +489,7 @@ def test_faults_are_found(name):
 
 
 def changed(change):
-    """Return a right rotary whose result is changed afterwards: a function of y, x and positions."""
+    """Return a correct rotary whose result a function of y, x and positions changes afterwards."""
     return rotary(after=change)
 
 
@@ -551,7 +551,7 @@ PARTLY = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
 
 
 def far(change):
-    """Return a right partial rotary that is changed at positions from 1000 on: by a function of y, x and positions."""
+    """Return a correct partial rotary that a function of y, x and positions changes from position 1000 on."""
 
     def after(y, x, positions):
         return change(y, x, positions) if positions[0] >= 1000 else y

@@ -34,7 +34,7 @@ ROTATED = ("q", "k", "query", "key", "x")  # what functions of the peers call wh
 
 
 class Part:
-    """A tower's own config, as functions of configs take it."""
+    """A tower's own config, as the config readers take it."""
 
     def __init__(self, model_type, **keys):
         self.keys, self.model_type = json.loads(json.dumps(keys)), model_type
@@ -49,14 +49,14 @@ class Part:
 
 
 class Passes(torch.nn.Module):
-    """Stands for the embedding of patches."""
+    """Replacement for the patch embedding: returns its input."""
 
     def forward(self, x, *_, **__):
         return x
 
 
 class Caught(Exception):  # noqa: N818
-    """Ends a run once the rotation was seen."""
+    """Ends a run when the rotation was recorded."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -115,7 +115,7 @@ def caught(monkeypatch, module, function, run):
 
 
 def assert_rotates(part, positions, pairs, *, before=0, after=0):
-    """Compare with what a model made of queries and keys, whose class tokens stand before or after the patches."""
+    """Compare with what a model made of queries and keys, whose class tokens are before or after the patches."""
     at = torch.tensor(positions)
     at = torch.cat([at.new_zeros(before, at.shape[1]), at, at.new_zeros(after, at.shape[1])])
     rope = rope_of(part)
@@ -193,7 +193,7 @@ PEERS = {
 
 NAMELESS = {"mistral_vision_encoder", "esmfold2_atom_encoder"}  # whose configs have no model_type
 CLASS_TOKENS = {"inkling2_vision": (1, 0), "llama4_vision_model": (0, 1)}  # before and after the patches
-# What a model asks for besides, and its rotation does not depend on.
+# Further inputs of a model, on which its rotation does not depend.
 OTHERS = {
     "qwen2_vl_vision": {"hidden_size": 24},
     "lfm3_vl_vision": {"layer_types": ["full_attention"]},
@@ -289,7 +289,7 @@ def test_sam3_rotates_like_its_model(shape, monkeypatch):
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2", "eomt_dinov3"])
 def test_dinov3_rotates_like_its_model(name):
-    """Patches at their middles; class and register tokens stay."""
+    """Patches are at their centres; class and register tokens are not rotated."""
     folder, embedding, *_ = PEERS[name]
     head, base, _ = drawn(name, 0)
     given = {"rope_parameters": {"rope_theta": base}} if name == "eomt_dinov3" else {"rope_theta": base}
@@ -339,7 +339,7 @@ def test_every_tower_has_a_peer():
 
 
 def test_entries_have_known_values_and_no_repetition():
-    """The file says nothing twice, and nothing that a row takes for something else."""
+    """The file has no repetition, and every value has a known meaning."""
     rows = TOWERS.values()
     assert {type(value) for row in rows for value in (row.width, row.heads)} == {Size}
     assert {row.layout for row in rows} == set(LAYOUTS)
@@ -375,7 +375,7 @@ def test_wrong_entries_are_refused(entries, error, message, monkeypatch):
 
 @pytest.mark.parametrize("name", PEERS)
 def test_score_scales_equal_those_of_the_class(name):
-    """What attention of the class multiplies scores by, wherever an attribute says so."""
+    """The score scale equals the attribute of the attention class, if it has one."""
     folder, model, *_ = PEERS[name]
     lone = {"dinov3_vit": "DINOv3ViTAttention", "eomt_dinov3": "EomtDinov3Attention", "sapiens2": "Sapiens2Attention"}
     keys = {} if PEERS[name][2] is None else {"num_hidden_layers": 1} | OTHERS.get(name, {})
@@ -389,7 +389,7 @@ def test_score_scales_equal_those_of_the_class(name):
 
 @pytest.mark.parametrize("name", PEERS)
 def test_defaults_equal_those_of_the_class(name):
-    """An empty config is what the class makes of none."""
+    """An empty config has the defaults of the class."""
     tower, config = TOWERS[name], config_class(name)()
     found, part = recipe(Part(name)), Part(name)
     base = config.rope_theta if not tower.objects else config.rope_parameters["rope_theta"]
@@ -432,7 +432,7 @@ def test_older_names_are_read():
 
 
 def test_all_axial_configs_are_known():
-    """Each class of transformers whose rope type is axial stands in one of the tables."""
+    """Each class of transformers with an axial rope type is in one of the tables."""
     for file in sorted(FOLDER.glob("*/configuration_*.py")):
         for name, text in re.findall(r"\nclass (\w+)\(.*?\):(.*?)(?=\nclass |\Z)", file.read_text(), re.DOTALL):
             if 'default_rope_type = "axial"' in text:
@@ -460,7 +460,7 @@ def folder_of(name):
 
 @pytest.mark.parametrize("name", sorted(UNROTATED))
 def test_parts_without_rotary_have_no_rotary_in_their_source(name):
-    """No class of theirs speaks of rotary embedding."""
+    """None of their classes mentions rotary embedding."""
     folder, stem = folder_of(name)
     for file in folder.glob("modeling_*.py"):
         for node in parsed(file).body:
@@ -488,7 +488,7 @@ def test_parts_of_larger_configs_are_read(outer, path):
     assert config.model_type in (PARTS[outer][path], "")
 
 
-# --- parts of which a larger config alone tells what they are -------------------------------------------------
+# --- parts that only a larger config identifies ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PARTS["esmfold2"])
@@ -597,7 +597,7 @@ def test_unsupported_towers_are_refused(name):
 
 
 def test_reasons_of_refusals_are_true(monkeypatch):
-    """What the reasons say is so, of those that a few lines can show."""
+    """The reasons are true, as far as a few lines can test."""
     x = uniform(1, 1, 4, 8)
     rotated = modeling("vjepa2").rotate_queries_or_keys(x, torch.arange(1, 5))
     assert (rotated.norm(dim=-1) - x.norm(dim=-1)).abs().max() > 0.01  # no rotation

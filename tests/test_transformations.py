@@ -1,4 +1,4 @@
-"""It composes: compilers, exporters, automatic differentiation, vectorisation, autocast, lazy arrays."""
+"""Compilers, exporters, automatic differentiation, vectorisation, autocast and lazy arrays."""
 
 import os
 import subprocess
@@ -295,7 +295,7 @@ def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
         assert_close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
 
 
-# --- nothing is imported that the user has not ------------------------------------------------------------
+# --- no library is imported that the user has not ---------------------------------------------------------
 
 _PROBE = """
 import sys

@@ -81,7 +81,7 @@ def test_pixtral_agrees(x):
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2"])
 def test_normalised_coordinates_and_unrotated_tokens_agree(x, name):
-    """Patches stand at their centres in [−1, 1]; class and register tokens before them don't turn."""
+    """Patches are at their centres in [−1, 1]; class and register tokens before them are not rotated."""
     peer, configs = model(name)
     config_of = {"dinov3_vit": "DINOv3ViTConfig", "sapiens2": "Sapiens2Config"}[name]
     embedding = {"dinov3_vit": "DINOv3ViTRopePositionEmbedding", "sapiens2": "Sapiens2RopePositionEmbedding"}[name]
@@ -173,7 +173,7 @@ def test_cogvideox_agrees(x, embeddings):
 
 @pytest.fixture(scope="module")
 def timm():
-    """Return timm's rotary file, for which alone torchvision, which timm asks for, is not needed."""
+    """Return timm's rotary module; it alone does not need torchvision, which timm requires."""
     found = importlib.util.find_spec("timm")
     if found is None:
         pytest.skip("timm is not installed (pip install --no-deps timm)")

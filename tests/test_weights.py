@@ -1,4 +1,4 @@
-"""Weights from one pairing to the other: the permutation, the scores of whole models, and checkpoints on disk."""
+"""Weights converted from one pairing to the other: the permutation, scores of whole models, and checkpoints."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ OUTPUT = threading.Lock()  # a runner takes what the whole process prints
 
 
 def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)):
-    """Return the order of one run of heads, by the words: pair i is (i, i + n) or (2i, 2i + 1)."""
+    """Return the order of some heads by the definition: pair i is (i, i + n) or (2i, 2i + 1)."""
     n = (head_dim - start if rotary_dim is None else rotary_dim) // 2
     pairs = {"half": [(i, i + n) for i in range(n)], "interleaved": [(2 * i, 2 * i + 1) for i in range(n)]}
     order = []
@@ -188,7 +188,7 @@ def tensors(**shapes):
 
 
 def changed(state, head_dim=4, **options):
-    """Return which tensors of a state dict are converted, and that the others are the very same."""
+    """Return the names of converted tensors of a state dict; check that the others are the same objects."""
     there = weights.convert_state_dict(state, head_dim, **HALVES, **options)
     assert list(there) == list(state)
     return {name for name, w in state.items() if there[name] is not w}
@@ -256,7 +256,10 @@ SCALES = {
 def test_quantisation_scales_are_permuted_with_their_rows(name):
     beside, goes = SCALES[name]
     scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in beside.items()}
-    shapes = {"l.0.a.q_proj.weight": (256, 256), "l.0.a.q_proj.bias": (256,)} | scales  # square: no shape tells sides
+    shapes = {
+        "l.0.a.q_proj.weight": (256, 256),
+        "l.0.a.q_proj.bias": (256,),
+    } | scales  # square
     state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
     assert changed(state, 64) == set(shapes) - (set() if goes else set(scales))
     if goes:
@@ -286,7 +289,7 @@ def test_quantised_weights_that_cannot_be_permuted_are_refused(name):
 
 @pytest.mark.parametrize("other", ["query_key_value", "qkv_proj", "wqkv", "wq_b", "kv_proj", "k_up", "c_attn"])
 def test_names_are_required_if_other_tensors_make_queries_or_keys(other):
-    """A norm or a projection of a known name beside one that isn't: half of it would be converted."""
+    """With a known and an unknown name of norms or projections, only half would be converted."""
     state = {"l.0.attn.q_norm.weight": np.zeros(4), f"l.0.attn.{other}.weight": np.zeros((24, 8))}
     with pytest.raises(ValueError, match=f"names must be given if a layer .* got l.0.attn.{other}"):
         weights.convert_state_dict(state, 4, **HALVES)
@@ -295,7 +298,7 @@ def test_names_are_required_if_other_tensors_make_queries_or_keys(other):
 
 @pytest.mark.parametrize("other", ["vision.blocks.0.attn.q_proj.weight", "0.wq.weight", "pool.attn.query.weight"])
 def test_names_are_required_if_there_are_two_stacks(other):
-    """A vision tower of heads of 2 beside a text model of heads of 4: the same patterns match both."""
+    """A vision tower with head_dim 2 and a text model with head_dim 4 match the same patterns."""
     state = {f"text.model.layers.{i}.attn.q_proj.weight": np.zeros((8, 8)) for i in range(3)} | {
         other: np.zeros((8, 8))
     }
@@ -384,7 +387,7 @@ BITS = {"F4": 4, "F8_E4M3": 8, "F8_E8M0": 8, "BOOL": 8, "BF16": 16, "F16": 16, "
 
 
 def write(file, tensors, metadata=None):
-    """Write a safetensors file by the words of its format: name -> (dtype, shape, bytes)."""
+    """Write a safetensors file by its specification: name -> (dtype, shape, bytes)."""
     header, at = ({} if metadata is None else {"__metadata__": metadata}), 0
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(data)]}
@@ -565,7 +568,7 @@ def test_a_failed_conversion_restores_replaced_files(tmp_path, rng, monkeypatch,
 
     def failing(self, target):
         fails = next(count) == at
-        if not (fails and isinstance(error, OSError)):  # Ctrl-C comes when it is moved already
+        if not (fails and isinstance(error, OSError)):  # Ctrl-C arrives after the file was moved
             replace(self, target)
         if fails:
             raise error
@@ -607,7 +610,7 @@ def signalled(call):
     return both
 _safetensors.copy = signalled(_safetensors.copy)
 shutil.rmtree = signalled(shutil.rmtree)  # once more, while it cleans up
-signal.signal({int(number)}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)  # whatever this process was given
+signal.signal({int(number)}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)  # independent of this process
 sys.argv[1:] = {words}
 cli.main()
 """
@@ -738,7 +741,7 @@ BROKEN = [
 
 
 def corrupt(kind, file):
-    """Write a file that isn't one of safetensors."""
+    """Write an invalid safetensors file."""
     data = file.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])

@@ -33,7 +33,7 @@ import pytest
 import rope_any
 
 TESTS = Path(__file__).parent.parent / "tests"
-# One without float64 is there: its tables are made in another way.
+# One library without float64 is included: its tables are made differently.
 WITHOUT = ("torch", "cupy", "jax", "dask", "mlx", "device1", "no_x64")
 CONFIG = ("test_config", "test_errors")
 ROOMS = {
@@ -50,13 +50,13 @@ ROOMS = {
     "config._recipe": CONFIG,
     "config._schemes": CONFIG,
 }
-# For chunks, shards and gradients, which NumPy has not.
+# For chunks, shards and gradients, which NumPy does not have.
 BEYOND = {
     f"_schedules.{name}"
     for name in ("_rotate_without_gradient", "_rotate_partitions", "_rotate_partition", "_vjp", "_rotate_with_gradient")
 }
 BEYOND |= {"_table._beside_shards"}
-SECONDS = 900  # of a processor, for one mutant; more is an endless loop, which is seen
+SECONDS = 900  # of CPU time for one mutant; more counts as an endless loop, which kills it
 FEW = 10  # tests that call a function
 
 NEIGHBOURS: dict[type, type] = {
@@ -119,7 +119,7 @@ def changes(node: ast.AST) -> Iterator[Callable[[Any], Any]]:
 
 
 def is_text(node: ast.AST) -> bool:
-    """Whether a node is an error text, a docstring or redundant (the strictness of a zip), which is not mutated."""
+    """Whether a node is not mutated: an error text, a docstring or the strictness of a zip."""
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "msg"
     if isinstance(node, ast.Expr):
@@ -217,7 +217,7 @@ def apply(mutant: Mutant) -> None:
 
 
 class Test(NamedTuple):
-    """What is known of a test from a run without a change."""
+    """The duration of a test and the functions that it calls, from a run without a change."""
 
     seconds: float
     calls: set[str]

@@ -75,10 +75,10 @@ class Reading(NamedTuple):
 
 
 class ChangedError(Exception):
-    """A library no longer does what its row says."""
+    """A library no longer behaves as its row describes."""
 
 
-# --- how an engine is asked -------------------------------------------------------------------------------
+# --- calls of each engine ---------------------------------------------------------------------------------
 
 
 class Nothing:
@@ -358,12 +358,12 @@ PROPORTIONAL = Reading(scaling.proportional(PLAIN, 0.5))
 
 
 def dynamic(length: int) -> Reading:
-    """Return ours for a length."""
+    """Return our frequencies for a length."""
     return Reading(scaling.dynamic_ntk(PLAIN, FACTOR, length=length, trained_length=TRAINED))
 
 
 def longrope(length: int) -> Reading:
-    """Return ours for a length."""
+    """Return our frequencies for a length."""
     factor = scaling.longrope_attention_factor(FACTOR, original_length=TRAINED)
     return Reading(scaling.longrope(PLAIN, **LISTS, original_length=TRAINED, length=length), factor)
 

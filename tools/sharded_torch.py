@@ -65,7 +65,7 @@ def mesh_for(placements):
 
 
 def put(x, *placements):
-    """Return a tensor that all ranks have, sharded."""
+    """Return a sharded tensor of values that all ranks have."""
     mesh = mesh_for(placements)
     return DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim, run_check=False).redistribute(placements=placements)
 
@@ -359,7 +359,7 @@ def compiled(layout):
         graphs.append(graph.code)
         return graph.forward
 
-    # inductor makes the same of it, in a minute
+    # inductor compiles the same graph, in a minute
     turned = torch.compile(
         lambda x, table: (rope.apply(x, table), rope.apply(x, 3)),
         fullgraph=True,
@@ -523,7 +523,7 @@ def run_all(rank, ranks, folder):
 
 
 def told(folder, ranks, rank):
-    """Return the file for the failures of a rank; a full pipe would block the rank."""
+    """Return the file for the failures of a rank; a full pipe would block it."""
     return folder / f"{rank} of {ranks}.json"
 
 
@@ -532,7 +532,7 @@ def main(folder, *groups):
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
     failed, folder = {}, Path(folder)
-    gc.freeze()  # none of them looks through what they share
+    gc.freeze()  # garbage collection skips what they share
     for ranks in map(int, groups):
         processes = [context.Process(target=run_all, args=(rank, ranks, folder)) for rank in range(ranks)]
         for process in processes:

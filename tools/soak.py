@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import oracle
 from conftest import LIBRARIES, Library
 
-# Of all calls. Those that compile or build graphs at each call take a hundred times as long as NumPy's.
+# Shares of all calls. Libraries that compile or build graphs at each call take a hundred times as long as NumPy.
 SHARES = {
     "numpy": 0.8695,
     "torch-cpu": 0.08,
@@ -51,7 +51,7 @@ SHARES = {
     "mlx, fused": 0.0005,
     "jax, fused": 0.0005,
 }
-# Those that compile for each shape draw from so many forms, with new numbers each time.
+# Libraries that compile for each shape draw from this many forms, with new numbers each time.
 FORMS = {"jax": 12, "jax-x64": 12, "numpy, fused": 8, "torch-cpu, fused": 8, "mlx, fused": 12, "jax, fused": 12}
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 LEAST = {"float16": 2.0**-24, "bfloat16": 1e-37, "float32": 1e-37, "float64": 1e-300}
@@ -81,7 +81,7 @@ class Case:
         return self.rng.standard_normal(shape) * self.rng.choice([1.0, 1e-3, 30.0])
 
 
-# --- arrays, however they lie in memory -------------------------------------------------------------------------------
+# --- arrays of any memory layout --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -232,11 +232,11 @@ def along(values: np.ndarray, ndim: int, seq: int) -> np.ndarray:
     return np.moveaxis(whole, -2, seq)
 
 
-# --- what is called, and what it should return ------------------------------------------------------------------------
+# --- calls and their expected results ---------------------------------------------------------------------------------
 
 
 def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarray, dtype: str) -> float:
-    """Return how much of its bound the error is, having seen that it is an array like x."""
+    """Return the error divided by its bound; check that the result is an array like x."""
     assert type(got) is type(like.array), type(got)
     assert got.dtype == like.array.dtype, got.dtype
     assert tuple(got.shape) == like.host.shape, got.shape
@@ -498,7 +498,7 @@ Kinds = Sequence[str] | None  # of calls; None for all
 
 
 def installed() -> dict[str, float]:
-    """Return the libraries that are there, and their shares of the calls."""
+    """Return the installed libraries, and their shares of the calls."""
 
     def is_there(name: str) -> bool:
         try:
@@ -531,7 +531,7 @@ def memory() -> float:
 
 @dataclass
 class Report:
-    """What a soak has seen."""
+    """The figures of a soak."""
 
     calls: Counter[tuple[str, str]]
     worst: dict[str, float]
@@ -582,7 +582,7 @@ def main() -> None:
     asked = parser.parse_args()
     with progress("soak", asked.calls) as done:
         report = soak(asked.calls, asked.seed, asked.first, done, kinds=asked.kinds, names=asked.libraries)
-    calls = report.calls.total()  # fewer where it was interrupted
+    calls = report.calls.total()  # fewer if it was interrupted
     print(f"{calls} calls from {asked.first} on, seed {asked.seed}, in {report.seconds:.0f} s: none wrong")
     for name, worst in report.worst.items():
         kinds = {
