@@ -46,6 +46,7 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
     """
 
     def make() -> list[Array]:
+        """Create the arrays, one for each row, on the device of `like`."""
         place = lib.device_kwargs(like)
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 

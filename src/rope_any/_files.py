@@ -58,6 +58,7 @@ def _move(moves: list[tuple[Path, Path]]) -> None:
 
 
 def _move_back(old: Path, new: Path) -> None:
+    """Undo a move from `old` to `new`; do nothing if `old` still exists, because the move did not happen."""
     if not os.path.lexists(old):
         new.replace(old)
 
@@ -67,6 +68,7 @@ def _exit_on_signal() -> Iterator[None]:
     """Raise SystemExit on SIGTERM and SIGHUP, so that cleanup runs."""
 
     def leave(number: int, _: object) -> None:
+        """Handle a signal: ignore further ones, and raise SystemExit with the status that a shell would report."""
         for one in caught:
             signal.signal(one, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(128 + number)

@@ -128,15 +128,18 @@ def _plan_feature_blocks(
     writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
     def blocked(some: Array) -> Array:
+        """Return an array with its last axis split in two: the blocks, and the features (or pairs) of a block."""
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
     def as_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
+        """Return arrays, table and outputs with blocks as a batch axis; outputs are None if no view can be written."""
         parts, places = (tuple([blocked(rotation.rotary_slice(x, table)) for x in a]) for a in (xs, writes * outs))
         return parts, Table(*map(blocked, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
     rotate_blocks = plan_schedule(rotation._replace(start=0, blocks=1), *as_blocks(xs, table, outs))
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
+        """Rotate all arrays of a call with their feature blocks as a batch axis; return whole arrays."""
         rotated = rotate_blocks(*as_blocks(xs, table, outs))
         if writes:
             for x, out in zip(xs, outs, strict=True):
@@ -222,6 +225,7 @@ def _plan_launch(
     pack_addresses, allocators = host.pack_addresses, [host.allocator(x) for x in xs]
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Rotate all arrays of a call by the compiled loop, into `outs` or new arrays; unaligned ones as copies."""
         if writes and not all(map(host.may_write, outs)):
             return dispatch(eager, xs, table, outs)  # it raises
         cos, sin = table if is_ready else (host.contiguous(part, dtype) for part in table)
@@ -321,6 +325,7 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
     """Return the compiled function that rotates a whole array."""
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
+        """Rotate a whole array; the compiler of the library compiles this function."""
         return _rotate_at_once(rotation, x, Table(cos, sin), out)
 
     return compiled_or_eager(rotation.lib, rotate_array)
@@ -337,12 +342,14 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
+        """Rotate all arrays of a call by one table, whose factors are prepared once."""
         rotated = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple(map(rotated, xs))
         return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
     def rotate_one(rotated: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
+        """Return x in its own dtype with its rotary slice rotated by `rotated`, in `out` if it is given."""
         part = rotated(lib.cast(rotation.rotary_slice(x, table), dtype))
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
@@ -363,9 +370,11 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
+        """Return the factors for a part of the table: of x, and of the pair members b and a."""
         return join(rotation.lib, c, c, pairing), s, -s
 
     def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
+        """Write a tile of x, rotated by two real products, into a tile of `out`."""
         if x.dtype != buffers[0].dtype:
             buffers[0][...] = x
             x = buffers[0]
@@ -382,9 +391,11 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     host: Any = lib.host
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
+        """Return the factor for a part of the table: one complex number c + s·i for each pair."""
         return (host.as_complex(join(lib, c, s, "interleaved")),)
 
     def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
+        """Write a tile of x, rotated by a complex product, into a tile of `out`."""
         (factor,), (own,) = factors, buffers
         source, target = (host.as_complex(part) if part.dtype == own.dtype else None for part in (x, out))
         if source is None:
@@ -405,6 +416,7 @@ def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def rotate_tile(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
+        """Write a tile of x, rotated by the compiled function, into a tile of `out`."""
         out[...] = rotated(x, *factors)
 
     return _rotate_by_tiles(
@@ -443,6 +455,7 @@ def _rotate_by_tiles(
     tiles = list(_tiles(batch, tuple(cos.shape[:-1]), tile_shape))
 
     def rotate_tiles(begin: int, end: int) -> None:
+        """Rotate the tiles from `begin` to before `end`, in one thread, with buffers of its own."""
         buffers = tuple([host.module.empty((*tile_shape, features), **place) for _ in range(buffer_count)])
         known: Any = None
         for table_index, tile in tiles[begin:end]:

@@ -239,6 +239,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
     f = [b ** (-4 * i / dim) for i in range(dim // 4)]
 
     def row(angle: float) -> Row:
+        """Return the frequencies of one head on one axis, to which the first half of its pairs lies at `angle`."""
         return tuple(g * math.cos(a) for a in (angle, angle + math.pi / 2) for g in f)
 
     # cos(a − π/2) = sin a

@@ -160,6 +160,7 @@ def fope(
     xp = lib.xp
 
     def mix(part: Array, coefficients: Array, padding: float) -> Array:
+        """Return cos or sin for each head: kept frequencies mixed by coefficients, others filled with `padding`."""
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)

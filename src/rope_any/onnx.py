@@ -92,6 +92,7 @@ def export(
     axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
 
     def argument(dtype: str, *shape: str | int) -> Var:
+        """Return a graph input of this dtype and shape; an axis that is given by name has any length."""
         return spox.argument(spox.Tensor(np.dtype(dtype), shape))
 
     q, k = (argument(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
@@ -120,6 +121,7 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
     from spox.opset.ai.onnx import v21 as onnx
 
     def cast(x: Var, dtype: Any) -> Var:
+        """Return a graph value in this dtype: x itself if it has that dtype."""
         return x if x.unwrap_tensor().dtype == dtype else onnx.cast(x, to=dtype)
 
     dtype = q.unwrap_tensor().dtype

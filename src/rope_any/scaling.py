@@ -230,6 +230,7 @@ def yarn(
     d = 2 * len(row)
 
     def index(turns: float) -> float:
+        """Return the index, a real number, of the pair that completes so many turns within the trained length."""
         # i(n) = d·ln(L / 2πn) / (2 ln b): the pair that completes n full turns within L
         return d * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(b))
 

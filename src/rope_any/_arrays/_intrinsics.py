@@ -57,7 +57,10 @@ def reader(memory: str, other: str) -> Any:
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
+        """Return the Numba signature of the load, and the function that generates its LLVM code."""
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Generate the LLVM code."""
             del context, signature
             number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
             number.set_metadata("alias.scope", _alias_scope(builder, memory))
@@ -83,7 +86,10 @@ def writer(memory: str, other: str) -> Any:
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:
+        """Return the Numba signature of the store, and the function that generates its LLVM code."""
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Generate the LLVM code."""
             del signature
             *place, number = arguments[1:]
             if kind is FLOAT16:
@@ -116,6 +122,7 @@ def _int64_at(_: Any, address: Any, index: Any) -> Any:
     """Return the int64 at ``address[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the LLVM code."""
         del context, signature
         return builder.load(_pointer(builder, types.int64, *arguments))
 
@@ -129,6 +136,7 @@ def _stack_memory(_: Any) -> Any:
     """Return the address of memory for `MOST_PAIRS` on the stack of the calling loop."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the LLVM code."""
         del signature, arguments
         memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
         return builder.ptrtoint(memory, context.get_value_type(types.intp))
@@ -140,6 +148,7 @@ def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
     """Copy 32 bytes by a nontemporal store, which bypasses the caches; both addresses are multiples of 32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the LLVM code."""
         del signature
         vector = ir.VectorType(_INT64, 4).as_pointer()
         to, source = (builder.inttoptr(address, vector) for address in arguments)
@@ -154,6 +163,7 @@ def _fence(_: Any) -> Any:
     """Wait until other threads can see the nontemporal stores."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the LLVM code."""
         del signature, arguments
         builder.fence("seq_cst")
         return context.get_dummy_value()

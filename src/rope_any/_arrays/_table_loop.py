@@ -36,7 +36,10 @@ def _bitcast(target: Any) -> Any:
     """Return an intrinsic that reinterprets the bits of a number as the type `target`."""
 
     def cast(_: Any, x: Any) -> Any:
+        """Return the Numba signature of the cast, and the function that generates its LLVM code."""
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Generate the LLVM code."""
             del signature
             return builder.bitcast(arguments[0], context.get_value_type(target))
 
@@ -49,6 +52,7 @@ def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
     """Return x·y + z, rounded once if the processor has FMA, both in vector code and in the scalar remainder."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the LLVM code."""
         del context, signature
         number = ir.DoubleType()
         function_type = ir.FunctionType(number, [number] * 3)

@@ -25,14 +25,17 @@ def _check_placement(arrays: dict[str, Array]) -> None:
 
 
 def _addresses(x: Array) -> Any:
+    """Return a NumPy array at the GPU addresses of x, only for overlap checks: it must not be read."""
     return _memory.view_at(x.data.ptr, x.shape, x.strides, x.itemsize)
 
 
 def _why_not_compiled(x: Array, *_: Array | None) -> str | None:
+    """Return why cupy.fuse cannot compile for x (its dtype is bfloat16); None if it can."""
     return "cupy.fuse does not compile bfloat16" if x.dtype.name == "bfloat16" else None
 
 
 def _write_pairs(out: Array, x: Array, table: tuple[Array, Array], layout: PairLayout) -> None:
+    """Write the rotated x, whose features all form pairs, into `out` by one fused kernel."""
     end = x.shape[-1] - layout.gap
     members = [part[..., start : start + end : layout.step] for part in (x, out) for start in (0, layout.gap)]
     kernel = _kernel("float64" if x.dtype.name == "float64" else "float32", layout.direction)
@@ -44,6 +47,7 @@ def _kernel(dtype: str, direction: int) -> Callable[..., None]:
     """Return the fused kernel of a rotation; it reads both members of a pair before it writes either."""
 
     def kernel(a: Array, b: Array, to_a: Array, to_b: Array, c: Array, s: Array) -> None:  # noqa: PLR0917  # no tuples
+        """Write the rotated pairs (a, b) into `to_a` and `to_b`; cupy.fuse compiles this function."""
         a, b, c, s = (part.astype(dtype) for part in (a, b, c, s))
         s = s if direction == 1 else -s
         first, second = rotate_component(a, b, c, s), rotate_component(b, a, c, -s)
@@ -55,6 +59,7 @@ def _kernel(dtype: str, direction: int) -> Callable[..., None]:
 
 
 def _devices() -> dict[str, Any]:
+    """Return the CUDA devices by name, as the numbers that CuPy takes."""
     # CuPy can be imported without a GPU, and fails at the first array.
     count = cupy.cuda.runtime.getDeviceCount() if cupy.cuda.is_available() else 0
     return {f"cuda:{i}": i for i in range(count)}

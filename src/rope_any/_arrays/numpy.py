@@ -14,6 +14,7 @@ from rope_any._arrays._library import Array, Compiler, HostMemory, Library
 
 
 def _refusal(x: Array) -> tuple[str, str] | None:
+    """Return why a NumPy array is refused, as (wanted, got): masked arrays and matrices are; None for others."""
     if isinstance(x, np.ma.MaskedArray):
         return "a plain array", f"{type(x).__name__}, whose mask would be lost"
     if isinstance(x, np.matrix):
@@ -22,6 +23,7 @@ def _refusal(x: Array) -> tuple[str, str] | None:
 
 
 def _signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
+    """Return the cache key of NumPy arrays for a plan: dtypes, shapes and strides; None if one is of a subclass."""
     facts: list[Any] = []
     for x in arrays:
         if type(x) is np.ndarray:
@@ -59,12 +61,14 @@ def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
 
 
 def _span(x: Array) -> tuple[int, int] | None:
+    """Return the first address of a C-contiguous NumPy array and the one after its last; None for other arrays."""
     if type(x) is not np.ndarray or not x.flags.c_contiguous:
         return None
     return (start := address(x)), start + x.nbytes
 
 
 def _as_complex(x: Array) -> Array | None:
+    """Return a complex view of the pairs of adjacent features of x; None if its dtype or strides allow none."""
     if x.dtype.char not in "fd" or x.shape[-1] == 0:
         return None
     if x.strides[-1] != x.itemsize or not x.dtype.isnative:
@@ -73,6 +77,7 @@ def _as_complex(x: Array) -> Array | None:
 
 
 def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small NumPy array by (c, s), in half pairing."""
     pairs = c.shape[-1]
     is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
     if not is_row:
@@ -82,6 +87,7 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
     multiply, subtract, empty = np.multiply, np.subtract, np.empty
 
     def rotate(x: Array) -> Array:
+        """Return x rotated, in a new array."""
         a = x.reshape(-1, 2, pairs) if is_row else x.reshape(*x.shape[:-1], 2, pairs)
         # a·c − b·s, where b is the other member of the pair. NumPy multiplies fastest without broadcasting and into
         # an existing array.
@@ -95,12 +101,14 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small NumPy array by (c, s), in interleaved pairing."""
     if c.shape[-1] == 1:  # for one pair both pairings are the same
         return _rotate_small_half(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))
     factor.real, factor.imag = c, s
 
     def rotate(x: Array) -> Array:
+        """Return x rotated by a complex product, in a new array."""
         rows = x if x.flags.c_contiguous else x.copy()  # a copy has adjacent features
         product = np.empty((*rows.shape[:-1], factor.shape[-1]), factor.dtype)
         return np.multiply(rows.view(factor.dtype), factor, product).view(x.dtype)
@@ -117,6 +125,7 @@ def _allocator(x: Array) -> Callable[[Array], Array]:
 
 
 def _why_no_loop(x: Array, *_: Array | None) -> str | None:
+    """Return why Numba can compile no loop for a NumPy array x (its byte order or dtype); None if it can."""
     if not x.dtype.isnative:
         return "Numba needs numbers in the machine's byte order"
     return _numba.refusal(x.dtype.name)

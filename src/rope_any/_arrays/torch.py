@@ -28,12 +28,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _refusal(x: Array) -> tuple[str, str] | None:
+    """Return why a tensor is refused, as (wanted, got): nested and sparse ones are; None for others."""
     if x.is_nested or x.layout != torch.strided:
         return "a dense array", f"a {'nested' if x.is_nested else x.layout} tensor"
     return None
 
 
 def _are_plain(arrays: tuple[Array, ...]) -> bool:
+    """Whether all arrays are dense tensors of exactly the class torch.Tensor, on one device."""
     device, strided = getattr(arrays[0], "device", None), torch.strided
     for x in arrays:  # a generator is slower, and every call checks this
         if type(x) is not torch.Tensor or x.layout != strided or x.is_nested or x.device != device:
@@ -51,17 +53,20 @@ def _check_placement(arrays: dict[str, Array]) -> None:
 
 
 def _has_float64(x: Array) -> bool:
+    """Whether torch computes in float64 on the device of x."""
     dtypes = xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
     return "float64" in dtypes  # not on MPS
 
 
 def _has_fast_float64_cosine(x: Array) -> bool:
+    """Whether torch computes a float64 cosine of x fast: on a CPU, or in code that torch.compile compiles."""
     # Compiled code keeps float64 in registers, and its float32 cosine may err by two ulps. Many GPUs have few float64
     # units.
     return torch.compiler.is_compiling() or x.device.type == "cpu"
 
 
 def _is_sharded(x: Array) -> bool:
+    """Whether x is a DTensor, whose shards several processes hold; fast for plain tensors."""
     return type(x) not in _PLAIN and _sharding.is_sharded(x)
 
 
@@ -98,6 +103,7 @@ def _has_memory(x: Array) -> bool:
 
 
 def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the cache key of tensors for a plan: dtypes, devices, shapes, strides; None if no plan may be cached."""
     if _is_watched():
         return None
     recording = torch.is_grad_enabled()
@@ -119,10 +125,12 @@ def _signature(tensors: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _wants_gradients(*tensors: Array) -> bool:
+    """Whether autograd is on and one of the tensors requires gradients."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _records_gradients(*tensors: Array) -> bool:
+    """Whether autograd, and nothing else (torch.compile, a transform, a subclass), records what is done to tensors."""
     if torch.compiler.is_compiling() or not _wants_gradients(*tensors):
         return False
     return all(type(x) in _PLAIN for x in tensors) and not _is_transformed(*tensors)
@@ -160,22 +168,26 @@ def _is_readable(x: Array) -> bool:
 
 
 def _mark_written(x: Array) -> None:
+    """Tell autograd that a loop wrote into x, by its version counter."""
     if not x.is_inference():  # inference tensors have no version counter
         torch.autograd.graph.increment_version(x)
 
 
 def _span(x: Array) -> tuple[int, int] | None:
+    """Return the first address of a contiguous tensor and the one after its last; None for other tensors."""
     if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
         return None
     return start, start + x.nbytes
 
 
 def _addresses(x: Array) -> Any:
+    """Return a NumPy array at the addresses of x, only for overlap checks: it must not be read; None if unknown."""
     size = x.element_size()
     return _memory.view_at(_address(x), tuple(x.shape), tuple(size * step for step in x.stride()), size)
 
 
 def _as_complex(x: Array) -> Array | None:
+    """Return a complex view of the pairs of adjacent features of x; None if its memory layout or dtype allows none."""
     if x.dtype not in {torch.float32, torch.float64} or x.shape[-1] == 0:
         return None
     aligned = x.data_ptr() % (2 * x.element_size()) == 0  # torch requires it; arrays from NumPy may not have it
@@ -192,6 +204,7 @@ def _complex_product_is_exact(pairs: int) -> bool:
 
 
 def _multiply_complex(x: Array, factor: Array, out: Array) -> None:
+    """Write the complex product of x and `factor` into `out`, with bits that do not depend on the number of threads."""
     # torch splits a loop between threads at any element. Split it here after full vectors, or not at all.
     count, shared_from = x.numel(), 2**15
     threads = min(torch.get_num_threads(), -(-count // shared_from))
@@ -208,6 +221,7 @@ _HUGE_PAGES_FROM = 2**22  # bytes
 
 
 def _empty_like(x: Array) -> Array:
+    """Return an uninitialised tensor like x; ask for huge pages if it is large and in CPU memory."""
     result = torch.empty_like(x)
     if result.is_cpu and result.nbytes >= _HUGE_PAGES_FROM and type(result) is torch.Tensor:
         _memory.ask_for_huge_pages(result.data_ptr(), result.nbytes)
@@ -215,9 +229,11 @@ def _empty_like(x: Array) -> Array:
 
 
 def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small tensor by (c, s), in half pairing."""
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
     def rotate(x: Array) -> Array:
+        """Return x rotated, in a new tensor."""
         # a·c − b·s, where b is the other member of the pair; in place in the memory of the products
         return (x * c).sub_(x.roll(x.shape[-1] // 2, -1).mul_(s))
 
@@ -225,10 +241,12 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
+    """Return a function that rotates all features of a small tensor by (c, s), in interleaved pairing."""
     if _complex_product_is_exact(c.shape[-1]):
         factor = torch.complex(c, s)
 
         def rotate(x: Array) -> Array:
+            """Return x rotated by a complex product, in a new tensor."""
             pairs: Any = _as_complex(x)
             pairs = _as_complex(x.clone(memory_format=torch.contiguous_format)) if pairs is None else pairs
             _multiply_complex(pairs, factor, result := torch.empty_like(pairs, memory_format=torch.contiguous_format))
@@ -238,6 +256,7 @@ def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
     c, s = c[..., None], torch.stack((s, -s), -1)
 
     def rotate_members(x: Array) -> Array:
+        """Return x rotated in real arithmetic, both members of the pairs at once, in a new tensor."""
         members = x.unflatten(-1, (-1, 2))
         return rotate_component(members, members.flip(-1), c, s).flatten(-2)
 
@@ -283,8 +302,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
-    tensors = [tensor for tensor in (x, *others) if tensor is not None]
     """Return why torch.compile cannot compile for these tensors, or None."""
+    tensors = [tensor for tensor in (x, *others) if tensor is not None]
     plain = all(type(tensor) in _PLAIN and tensor.device.type != "meta" for tensor in tensors)
     if not plain or _is_transformed(*tensors) or not all(map(_has_memory, tensors)):
         return "a tensor of a subclass, without memory or under a transform is not compiled"
@@ -293,6 +312,7 @@ def _why_not_compiled(x: Array, *others: Array | None) -> str | None:
 
 
 def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function of tensors compiled by torch.compile."""
     # One graph for all lengths; axes of length 1 and orders of axes still need graphs of their own.
     wanted = {"recompile_limit": 64, "isolate_recompiles": True}
     known = inspect.signature(torch.compile).parameters
@@ -302,12 +322,14 @@ def _compile(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _devices() -> dict[str, Any]:
+    """Return the devices that torch can use, by name: the CPU, CUDA devices and MPS."""
     cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     mps = ["mps"] if torch.backends.mps.is_available() else []
     return {name: torch.device(name) for name in ["cpu", *cuda, *mps]}
 
 
 def _wait(x: Array) -> None:
+    """Wait until the device of x has finished its work."""
     # torch.cuda.synchronize waits for the current device by default.
     torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
 

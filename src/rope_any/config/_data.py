@@ -44,6 +44,7 @@ def content(file: str, /) -> Mapping[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
+    """Return a TOML value with tuples for its lists, also those in tables and lists."""
     if isinstance(value, dict):
         return {key: _frozen(inner) for key, inner in value.items()}
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
@@ -59,6 +60,7 @@ def rows(
     """
 
     def made() -> dict[str, Row]:
+        """Return the mapping: read all entries of the array; raise if one is wrong or has an earlier one's name."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[kind]:

@@ -67,6 +67,7 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """Return the JSON object of a config file, or of the config file in a folder; raise if it cannot be read."""
     path, size = _found(file)
     name = Text(printed(path))
     if size > LARGEST_FILE:
@@ -111,6 +112,7 @@ def printed(path: Path) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict; raise if a key stands twice (`json.loads` calls this)."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:

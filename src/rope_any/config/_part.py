@@ -222,6 +222,7 @@ def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
 
 
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
+    """Raise, because the model type is unknown or missing, and with it the pairing; `path` is for the message."""
     name = ".".join((*path, "model_type"))
     if model_type is not None:
         wanted = "be one whose pairing is known, or `pairing` be given"

@@ -158,6 +158,7 @@ def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = 
     """Return a part that is refused when it is read."""
 
     def refuse() -> NoReturn:
+        """Raise the error of the part again, once its layers are asked for."""
         raise type(error)(*error.args)
 
     part = Part(keys, path, None, UNKNOWN, None)
@@ -168,6 +169,7 @@ def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> PartRe
     """Return a part whose layers rotate alike."""
 
     def checked(layers: Layers, length: int | None) -> Recipe:
+        """Return the recipe of all layers of the part; raise if its pairing is not the one that the caller gave."""
         del layers
         made = _rotating(read(part, sequence_length=length))
         if part.pairing not in (None, made.pairing):

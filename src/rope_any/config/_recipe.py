@@ -133,6 +133,7 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
 
 
 def _needed(part: Part, key: str) -> int:
+    """Return the number of features under a key of a config; raise if it is missing."""
     fact = part.get(key)
     if fact is None:
         raise ArgumentValueError(part.name(key), "be given")
@@ -225,6 +226,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
 
 
 def _number(fact: Fact) -> Fact:
+    """Return a fact, checked to hold a positive number."""
     return Fact(positive(fact.source, fact.value), fact.source)
 
 
@@ -283,6 +285,7 @@ def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, F
 
 
 def _pairing(part: Part) -> Fact:
+    """Return the pairing by a config's flag, its model or the caller; raise if these disagree."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
     said = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if said is not None:

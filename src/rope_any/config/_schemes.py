@@ -32,23 +32,28 @@ class Scheme(NamedTuple):
 
 
 def _default(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return the frequencies unchanged, and the attention factor 1."""
     return f, 1.0
 
 
 def _linear(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return the frequencies divided by the factor, and the attention factor 1."""
     return scaling.linear(f, v["factor"]), 1.0
 
 
 def _dynamic(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return frequencies by NTK-aware scaling that grows with the sequence length, and the attention factor 1."""
     trained = v["max_position_embeddings"]
     return scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=trained), 1.0
 
 
 def _ntk(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return frequencies by NTK-aware scaling with a fixed ``alpha``, and the attention factor 1."""
     return scaling.ntk(f, v["alpha"]), 1.0
 
 
 def _ramp(v: Values) -> dict[str, Any]:
+    """Return the keyword arguments that `scaling.yarn` and `scaling.dynamic_yarn` share."""
     return {
         "base": v["rope_theta"],
         "original_length": v[ORIGINAL],
@@ -64,16 +69,19 @@ def _stated(v: Values, *keys: str) -> str | None:
 
 
 def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return frequencies by YaRN, and the attention factor: the key that holds it, or the number derived."""
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
     return scaling.yarn(f, v["factor"], **_ramp(v)), _stated(v, "attention_factor") or derived
 
 
 def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return frequencies by dynamic YaRN, and the attention factor: the key that holds it, or the number derived."""
     derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
     return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _stated(v, "attention_factor") or derived
 
 
 def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return frequencies by LongRoPE, and the attention factor: the key that holds it, or the number derived."""
     original, length = v[ORIGINAL], v["length"]
     stated = _stated(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
     scale = stated or scaling.longrope_attention_factor(v["factor"], original_length=original)
@@ -82,11 +90,13 @@ def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
 
 
 def _llama3(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return the frequencies scaled as in Llama 3, and the attention factor 1."""
     ends = {name: v[name] for name in ("low_freq_factor", "high_freq_factor")}
     return scaling.llama3(f, v["factor"], original_length=v[ORIGINAL], **ends), 1.0
 
 
 def _proportional(f: Row, v: Values) -> tuple[Row, float | str]:
+    """Return the frequencies of a share of the pairs divided by the factor, 0 for others; the attention factor is 1."""
     return scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0
 
 

@@ -247,6 +247,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     unit = _unit(part, tower, (rows, columns))
 
     def place(i: int, n: int) -> float:
+        """Return the position of patch i of n along one axis of the grid, a row or a column."""
         # the middle of patch i of n, between −1 and 1: (2i + 1)/n − 1
         return (2 * i + 1) / n - 1 if tower.centred else (i + tower.first) * unit
 

@@ -59,6 +59,7 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     (c, c_b), (s, s_b) = (split(part, r.pairing, 0, pairs) for part in wide)
 
     def component(a: Data, b: Data, c: Data, s: Data) -> Data:
+        """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to the rotation dtype."""
         return rounded(rounded(a * c, r.rotation_dtype) - rounded(b * s, r.rotation_dtype), r.rotation_dtype)
 
     end = r.start + 2 * pairs
@@ -228,6 +229,7 @@ def _head_exponents(right: Rotary, head_dim: int, pairs: int) -> Change:
     """Return a function that computes the exponents of a partial rotary over the head, not the rotary slice."""
 
     def change(r: Rotary) -> Rotary | None:
+        """Return `r` with exponents over the head; None if the right frequencies are not powers of a base."""
         if not _has_base(right):
             return None
         # fᵢ = base^(−2i/rotary_dim)  ⇒  base^(−2i/head_dim) = fᵢ^(rotary_dim/head_dim)
