@@ -153,7 +153,7 @@ def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
 
 
 def _turns_per_position(f: float) -> tuple[float, float, int]:
-    """Return f / 2π in three forms: its first 22 bits, the remaining bits, and as a fixed-point number modulo one."""
+    """Return f / 2π as its first 22 bits, its remaining bits, and in fixed point modulo one."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))
