@@ -451,8 +451,9 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
     phase = _sum(
         _high_product(n, *word) for n, *word in zip(_columns(whole, frequencies.axes), words, words, words, strict=True)
     )
-    # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`, the unit
-    # of its angle without its last digits: their float32 product is exact. The remaining angle is small.
+    # phase = 2²⁰ step + rest, rest in [−2¹⁹, 2¹⁹). The step has 12 bits, and so has `short`,
+    # the unit of its angle without its last digits: their float32 product is exact.
+    # The remaining angle is small.
     step = (phase + 2**19) >> 20
     rest = xp.astype(phase - (step << 20), dtype)
     step = xp.astype(step, dtype)
@@ -538,7 +539,7 @@ def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16
-    # products of two 16-bit pieces fill 32 bits: their high and low halves are read as bit patterns
+    # products of two 16-bit pieces fill 32 bits; their halves are read as bit patterns
     outer, inner = bottom * middle, top * low
     carry = ((bottom * low >> 16 & low16) + (outer & low16) + (inner & low16)) >> 16
     return n * high + top * middle + (outer >> 16 & low16) + (inner >> 16) + carry
