@@ -48,6 +48,13 @@ class Config(SimpleNamespace):
         return "transformer." + ".".join(keys)
 
 
+def recipe(part, sequence_length=None, of=""):
+    """Return the recipe of a component."""
+    (layers,) = ours.canonical(part, of=of)
+    assert layers.unrotated is None, layers.unrotated
+    return ours.recipe(part, layers, sequence_length, of=of)
+
+
 def rope_of(found):
     """Return the Rope of a recipe."""
     blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
@@ -578,7 +585,7 @@ def placed(part, name, shape, rng):
     places = ours.grid(part, shape)
     if places is not None:
         return places
-    rows = ours.recipe(part).frequencies
+    rows = recipe(part).frequencies
     if not isinstance(rows[0], tuple):
         return [(p,) for p in range(math.prod(shape))]
     if CASES[name][1] in COUNTED:
@@ -590,7 +597,7 @@ def placed(part, name, shape, rng):
 def compare(monkeypatch, name, keys, shape, rng):
     """Check that we and the class rotate a random array equally, and that another pairing or base would differ."""
     part, (rotary, table, rotate) = Config(name, **keys), CASES[name]
-    found, places = ours.recipe(part, sequence_length=math.prod(shape)), placed(part, name, shape, rng)
+    found, places = recipe(part, sequence_length=math.prod(shape)), placed(part, name, shape, rng)
     known = inspect.signature(class_of(name).__init__).parameters
     taken = {key: value for key, value in keys.items() if key in known}
     module = None if rotary is None else built(monkeypatch, name, rotary, taken)
@@ -674,7 +681,7 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, full, changes):
         patch.setattr(module, rotary, lambda *args, **options: made.append((args, options)) or torch.nn.Identity())
         class_of(name)(**keys)
     assert set(ours.parts_of(name)) == {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
-    found = ours.recipe(Config(name, **keys), of=of)
+    found = recipe(Config(name, **keys), of=of)
     assert ours.grid(Config(name, **keys), (2, 2), of=of) is None
     width, rope = found.facts["head_dim"].value, rope_of(found)
     for place in places:
@@ -695,9 +702,9 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, full, changes):
 
 def test_further_rotations_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="audio_cross_attention_dim must agree with audio_num_attention_heads · audio"):
-        ours.recipe(Config(LTX2, **OF_LTX | {"audio_cross_attention_dim": 48}), of="cross")
+        recipe(Config(LTX2, **OF_LTX | {"audio_cross_attention_dim": 48}), of="cross")
     with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
-        ours.recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), of="audio")
+        recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), of="audio")
 
 
 @pytest.mark.parametrize("full", ours.PARTS)
@@ -716,7 +723,7 @@ CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped",
 def test_a_grid_is_resized_like_that_of_the_class(monkeypatch, name, shape):
     rng = random.Random(str(shape))
     keys = drawn(name, rng)
-    frames = 1 if len(ours.recipe(Config(name, **keys)).frequencies) == 2 else 3
+    frames = 1 if len(recipe(Config(name, **keys)).frequencies) == 2 else 3
     compare(monkeypatch, name, keys, (frames, *shape[1:]), rng)
 
 
@@ -732,7 +739,7 @@ def test_cogvideox_1_5_crops_the_base_grid(monkeypatch, shape):
 def test_chronoedit_skips_positions_between_two_frames(monkeypatch, frames):
     keys = {"attention_head_dim": 32, "rope_temporal_skip_len": 8}
     with pytest.raises(ValueError, match=r"transformer|ChronoEdit"):
-        ours.recipe(Config("ChronoEditTransformer3DModel", attention_head_dim=64))
+        recipe(Config("ChronoEditTransformer3DModel", attention_head_dim=64))
     compare(monkeypatch, "ChronoEditTransformer3DModel", keys, (frames, 2, 3), random.Random(3))
 
 
@@ -814,8 +821,20 @@ def test_each_rule_is_used_and_each_named_rule_exists():
 @pytest.mark.parametrize("name", sorted(ours.UNROTATED))
 def test_the_source_of_a_class_without_rotary_has_no_rotary(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
+    (layers,) = ours.canonical(Config(name))
+    assert layers.unrotated == (None, f"{name} has no rotary embedding")
     with pytest.raises(ValueError, match=f"got '{name}'; it has no rotary"):
-        ours.recipe(Config(name))
+        ours.grid(Config(name), (2, 2))
+
+
+@pytest.mark.parametrize("name", [*ours.CLASSES, *ours.PARTS])
+def test_layers_are_counted_as_in_the_constructor(name):
+    keys, source = (
+        (dict(ours.CLASSES) | dict(ours.PARTS))[name].layers,
+        inspect.getsource(module_of(name.split(".")[0])),
+    )
+    assert all(re.search(rf"\b(range\(|depth = )(int\(|self\.config\.)?{key}\b", source) for key in keys)
+    assert keys or name == "HunyuanDiT2DControlNetModel"  # whose layers are half of a key, less one
 
 
 @pytest.mark.parametrize("name", ours.CLASSES)
@@ -850,7 +869,7 @@ def test_the_pairing_is_in_the_code_of_the_class(name):
 @pytest.mark.parametrize("name", ours.REFUSED)
 def test_classes_without_a_recipe_are_refused_by_name(name):
     message = re.escape(f"; got '{name}'; {ours.REFUSED[name]}")
-    for call in (ours.recipe, lambda part: ours.grid(part, (2, 2))):
+    for call in (recipe, lambda part: ours.grid(part, (2, 2))):
         with pytest.raises(ValueError, match=f"transformer._class_name must be a class .*{message}$"):
             call(Config(name))
 
@@ -954,7 +973,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "keys", "error", "message"), WRONG, ids=lambda value: str(value)[:40])
 def test_configs_that_the_class_cannot_use_are_refused(name, keys, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        ours.recipe(Config(name, **keys))
+        recipe(Config(name, **keys))
 
 
 @pytest.mark.parametrize(
@@ -985,13 +1004,13 @@ def test_no_positions_are_returned_if_the_pipeline_decides_them():
 
 
 def test_each_number_has_its_source():
-    facts = ours.recipe(Config("Flux2Transformer2DModel", rope_theta=300)).facts
+    facts = recipe(Config("Flux2Transformer2DModel", rope_theta=300)).facts
     assert facts["rope_theta"] == (300, "transformer.rope_theta")
     assert facts["axes"] == ((32, 32, 32, 32), "default of Flux2Transformer2DModel")
-    facts = ours.recipe(Config(WAN, attention_head_dim=128)).facts
+    facts = recipe(Config(WAN, attention_head_dim=128)).facts
     assert facts["rope_theta"] == (10_000.0, f"default of {WAN}")
     assert facts["axes"].value == (44, 42, 42)
-    split = ours.recipe(Config(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16))
+    split = recipe(Config(LTX2, rope_type="split", num_attention_heads=4, attention_head_dim=16))
     assert split.facts["blocks"] == (4, "transformer.num_attention_heads")
     assert "all heads side by side" in split.facts["covers"].value
 
@@ -1000,18 +1019,16 @@ def test_numpy_numbers_are_accepted():
     keys = {"axes_dims_rope": [np.int64(8), 4, 4, 4], "attention_head_dim": np.int32(20), "rope_theta": np.float32(100)}
     plain = {"axes_dims_rope": [8, 4, 4, 4], "attention_head_dim": 20, "rope_theta": 100.0}
     name = "Flux2Transformer2DModel"
-    assert ours.recipe(Config(name, **keys)) == ours.recipe(Config(name, **plain))
+    assert recipe(Config(name, **keys)) == recipe(Config(name, **plain))
     with pytest.raises(TypeError, match="use_layer3d_rope must be True or False; got int 1"):
         ours.grid(Config(QWEN, use_layer3d_rope=1), (2, 2))
     assert ours.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
 
 
 def test_null_means_what_the_constructor_makes_of_none():
-    joy = ours.recipe(
-        Config("JoyImageEditTransformer3DModel", rope_dim_list=None, hidden_size=72, num_attention_heads=3)
-    )
+    joy = recipe(Config("JoyImageEditTransformer3DModel", rope_dim_list=None, hidden_size=72, num_attention_heads=3))
     assert joy.facts["axes"].value == (8, 8, 8)
-    assert ours.recipe(Config("PRXTransformer2DModel", axes_dim=None)).facts["axes"].value == (32, 32)
+    assert recipe(Config("PRXTransformer2DModel", axes_dim=None)).facts["axes"].value == (32, 32)
 
 
 def test_a_config_is_recognised_by_its_class_name():

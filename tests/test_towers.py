@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import rope_any as ra
-from rope_any.config import _data
+from rope_any.config import _data, _towers
 from rope_any.config._models import MODELS
 from rope_any.config._part import Fact
-from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, grid, recipe, score
+from rope_any.config._towers import AXES, LAYOUTS, PARTS, REFUSED, TOWERS, UNROTATED, Size, Tower, canonical, grid
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
 transformers = pytest.importorskip("transformers", minversion="5.20", reason="the peers are models of transformers")
@@ -81,6 +81,12 @@ def config_class(model_type):
 
 def uniform(*shape):
     return torch.rand(*shape) * 2 - 1
+
+
+def recipe(part):
+    """Return the recipe of a tower, or the fact that it has no rotary."""
+    (layers,) = canonical(part)
+    return layers.unrotated or _towers.recipe(part, layers)
 
 
 def rope_of(part):
@@ -247,6 +253,13 @@ def test_a_tower_rotates_like_its_model(name, seed, monkeypatch):
     assert_rotates(part, places, pairs, before=before, after=after)
 
 
+@pytest.mark.parametrize("name", PEERS)
+def test_layers_of_a_tower_are_counted_as_by_its_class(name):
+    theirs = config_class(name)()
+    count = getattr(theirs, "num_hidden_layers", None) or theirs.memory_attention_num_layers
+    assert len(ra.config.layers(theirs, part="vision")) == count
+
+
 # --- towers of which the rotation is run apart from the rest --------------------------------------------------
 
 
@@ -384,7 +397,7 @@ def test_score_scales_equal_those_of_the_class(name):
         built = getattr(modeling(folder), lone.get(name, model))(config, *([0] if name == "sapiens2" else []))
     modules = [module for module in built.modules() if "Attention" in type(module).__name__]
     scales = {getattr(module, "scaling", getattr(module, "scale", None)) for module in modules} - {None}
-    assert list(scales) == pytest.approx([score(Part(name, **keys)).value])
+    assert list(scales) == pytest.approx([_towers.score(part := Part(name, **keys), *canonical(part)).value])
 
 
 @pytest.mark.parametrize("name", PEERS)

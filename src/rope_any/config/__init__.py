@@ -194,7 +194,8 @@ def explain(
         found: dict[Rope, Explanation] = {}
         for group in (group for group in alike if not group.unrotated):
             made = one.recipe(group, length)
-            facts = {**made.facts, **_lengths(one.part, group, groups, made.facts), **_score_of(one, group)}
+            lengths = {} if one.grid else _lengths(one.part, group, groups, made.facts)  # a grid has none
+            facts = {**made.facts, **lengths, **_score_of(one, group)}
             new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
             old = found.setdefault(make_rope(made), new)
             if old is not new:
@@ -279,11 +280,12 @@ def positions(
     if shape is None:
         if part not in (None, "text"):
             raise ArgumentValueError("part", "be text for token_ids", part)
-        return stream(load(config), token_ids, grids, like=like, mask=mask, time_advances=time_advances)
+        one = _parts.choose_part(_parts.part_readers(config), "text")
+        return stream(one.whole, token_ids, grids, like=like, mask=mask, time_advances=time_advances)
     if not isinstance(shape, list | tuple):
         raise ArgumentTypeError("shape", "be a tuple of integers", shape)
     one = _parts.choose_part(_parts.part_readers(config), part)
-    found = None if one.grid is None else one.grid(one.part, tuple(shape))
+    found = None if one.grid is None else one.grid(tuple(shape))
     if found is None:
         wanted, hint = "be one whose config numbers a grid", "its positions are the caller's: see rope_any.positions"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part, hint)
@@ -348,8 +350,6 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
     parameters is the extended one. Layers that are not scaled have the lengths of those that are.
     """
-    if not group.sizes:
-        return {}
     told, own = [each.parameters for each in groups], group.parameters
     scaled = own if _scales(own) else next(filter(_scales, told), own)
     whole, inner = _counted(first_value(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))

@@ -6,7 +6,7 @@ with its source. Everything else reads these groups; `_recipe` makes a rotation 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rope_any._checks import (
@@ -339,6 +339,13 @@ def layer_count(part: Part, /) -> int:
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
     return integer_between(fact.source, fact.value, 1, MOST_LAYERS)
+
+
+def all_layers(counts: Sequence[object], /) -> tuple[int, ...] | None:
+    """Return the indices of layers whose number is the sum of some counts; None if one is no count."""
+    numbers = [n for n in counts if type(n) is int and 0 <= n <= MOST_LAYERS]
+    total = sum(numbers) if len(numbers) == len(counts) else 0
+    return tuple(range(total)) if 0 < total <= MOST_LAYERS else None
 
 
 def require_layers(part: Part, /) -> NoReturn:

@@ -26,6 +26,7 @@ from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.axes import axial, rows_by_axis, strided_axes
 from rope_any.config import _data
+from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
@@ -68,6 +69,8 @@ class Class(NamedTuple):
     """How the pairs are divided among the axes: `_KINDS`."""
     numbers: tuple[int, ...] = (3,)
     """How many axes there can be."""
+    layers: tuple[str, ...] = ("num_layers",)
+    """The keys whose sum is the number of layers."""
     divisors: tuple[Setting, ...] = ()
     """What positions are divided by: one key for each axis, or one key of a list."""
     stretch: tuple[Setting, ...] = ()
@@ -118,17 +121,31 @@ def parts_of(name: object, /) -> list[str]:
     return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
 
 
-def recipe(part: Part, /, *, sequence_length: int | None = None, of: str = "") -> Recipe | Fact:
+def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
+    """
+    Return the layers of a component of diffusers, which are alike, as one group.
+
+    `of` names a further rotation, of those that `parts_of` returns. Raise unless the class is known and a `Rope`
+    expresses its rotation, and if a key is unknown, missing or wrong.
+    """
+    name = part.keys.get("_class_name")
+    if isinstance(name, str) and name in UNROTATED:
+        return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
+    at = _component(part, of)
+    indices = all_layers([part.keys.get(key) for key in at.row.layers])
+    return (Layers(indices=indices, parameters={"rope_theta": at.read(at.row.base)}, sizes={"head_dim": _head(at)}),)
+
+
+def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, of: str = "") -> Recipe:
     """
     Return what the `Rope` of a component of diffusers is made of; a class with one axis has a single row.
 
     The length of the sequence is for OmniGen, whose frequencies depend on it; by default it is the trained one. `of`
-    names a further rotation, of those that `parts_of` returns.
-    ``facts["blocks"]``, if there, is the number of blocks of the `Rope`; ``facts["covers"]`` says which tokens it is
-    for. Raise unless the class is known and a `Rope` expresses its rotation, and if a key is unknown, missing or wrong.
+    is as in `canonical`. ``facts["blocks"]``, if there, is the number of blocks of the `Rope`; ``facts["covers"]`` says
+    which tokens it is for. Raise if a key is missing or wrong.
     """
     at = _component(part, of)._replace(length=sequence_length)
-    head, base = _head(at), at.read(at.row.base)
+    head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
     made = _KINDS[at.row.kind](at, head.value, positive(base.source, base.value))
     covers = Fact(at.row.covers, at.default)
     return made._replace(facts={"head_dim": head, "rope_theta": base, **made.facts, "covers": covers})

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, shown
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _params, _towers
-from rope_any.config._canonical import MOST_LAYERS, Layers, by_label, canonical, common_value, of_type
-from rope_any.config._load import Fact, is_name, load, require_names
+from rope_any.config._canonical import Layers, by_label, canonical, common_value, of_type
+from rope_any.config._load import Fact, is_name, load
 from rope_any.config._models import ALL, MODELS, UNKNOWN, Model
 from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
@@ -26,9 +26,8 @@ _NAMES = {"vision_config": "vision", "audio_config": "audio"}
 _OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}
 _GGUF = "general.architecture"
 _TOLD = ("hidden_size", "num_attention_heads", "rope_theta")  # of a tower in Mistral's params.json
-_DEPTHS = ("vt_num_hidden_layers", "num_hidden_layers", "depth", "num_layers", "n_layers", "encoder_layers")
 
-Grid = Callable[[Part, tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
+Grid = Callable[[tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
 
 class PartReader(NamedTuple):
@@ -45,6 +44,8 @@ class PartReader(NamedTuple):
     """Return the score scale of a group; None if it is not known."""
     is_text: bool = False
     """Whether it is read as text is, from layers that may differ."""
+    whole: Mapping[str, Any] = {}
+    """For the text of a model, the config of the whole model, which holds the ids of special tokens."""
 
 
 def part_readers(
@@ -97,17 +98,17 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: obje
         raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
     name = keys["_class_name"]
     part = Part(keys, (), shown(name), UNKNOWN, pairing)
-    if isinstance(name, str) and name in _diffusers.UNROTATED:
-        still = Layers(unrotated=Fact(None, f"{name} has no rotary embedding"))
-        return {"transformer": PartReader(part, lambda: (still,), partial(recipe, part))}
-    names = ["", *_diffusers.parts_of(name)]
-    reads = {of: (partial(_diffusers.recipe, of=of), partial(_diffusers.grid, of=of)) for of in names}
-    return {f"transformer.{of}".rstrip("."): _alike(part, *pair) for of, pair in reads.items()}
+    found = {}
+    for of in ("", *_diffusers.parts_of(name)):
+        layers, grid = partial(_diffusers.canonical, part, of=of), partial(_diffusers.grid, part, of=of)
+        read = _checked(part, partial(_diffusers.recipe, of=of))
+        found[f"transformer.{of}".rstrip(".")] = PartReader(part, layers, read, grid)
+    return found
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     """Return the text part, its indexer, and parts found only in the translated config: read if known, else refused."""
-    parts = {"text": _text(text)}
+    parts = {"text": _text(text)._replace(whole=keys)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
@@ -165,27 +166,18 @@ def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = 
     return PartReader(part, refuse, partial(recipe, part))
 
 
-def _alike(part: Part, read: Callable[..., Recipe | Fact], grid: Grid) -> PartReader:
-    """Return a part whose layers rotate alike."""
+def _checked(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
+    """Return a function that reads the recipe of a group and raises if its pairing is not the one the caller gave."""
 
     def checked(layers: Layers, length: int | None) -> Recipe:
-        """Return the recipe of all layers of the part; raise if its pairing is not the one that the caller gave."""
-        del layers
-        made = _rotating(read(part, sequence_length=length))
+        """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave."""
+        made = read(part, layers, length)
         if part.pairing not in (None, made.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
             raise ArgumentValueError("pairing", f"be {made.pairing!r} by {by}", part.pairing)
         return made
 
-    return PartReader(part, lambda: (Layers(indices=_all_layers(part)),), checked, grid)
-
-
-def _all_layers(part: Part) -> tuple[int, ...] | None:
-    """Return all layers of a tower or of a transformer, if its config tells how many there are."""
-    counts = [n for key in _DEPTHS if type(n := part.keys.get(key)) is int and 0 < n <= MOST_LAYERS]
-    single = part.keys.get("num_single_layers", 0)  # of Flux and its kin: blocks that follow the others
-    count = counts[0] + single if counts and type(single) is int and single >= 0 else 0
-    return tuple(range(count)) if 0 < count <= MOST_LAYERS else None
+    return checked
 
 
 def rotates(one: PartReader, /) -> bool:
@@ -293,14 +285,9 @@ def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pair
     """Return a tower."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
-    return _alike(part, _read_tower, _towers.grid)._replace(score=lambda _: _towers.score(part))
-
-
-def _read_tower(part: Part, *, sequence_length: int | None) -> Recipe | Fact:
-    """Return the rotation of a tower, which is the same for any length."""
-    del sequence_length
-    require_names(part.keys)
-    return _towers.recipe(part)
+    read = _checked(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
+    score, grid = partial(_towers.score, part), partial(_towers.grid, part)
+    return PartReader(part, partial(_towers.canonical, part), read, grid, score)
 
 
 def _has_indexer(text: Part) -> bool:

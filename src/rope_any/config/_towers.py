@@ -14,12 +14,13 @@ from rope_any._checks import MAX_FEATURES, NOTHING, ArgumentValueError, Text, ch
 from rope_any._frequencies import Row, frequencies
 from rope_any._pairing import Pairing
 from rope_any.config import _data
-from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, joined, typed
+from rope_any.config._canonical import Layers, all_layers
+from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, grid_shape, joined, require_names, typed
 from rope_any.config._models import ALL, MODELS
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
 
-__all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "grid", "recipe", "score"]
+__all__ = ["PARTS", "REFUSED", "TOWERS", "UNROTATED", "Size", "Tower", "canonical", "grid", "recipe", "score"]
 
 MOST_TOKENS = 2**20  # of one grid
 AXES = ("time", "row", "column")
@@ -38,6 +39,7 @@ class Tower(NamedTuple):
 
     width: Size  # the features of all heads together
     heads: Size  # how many heads there are
+    layers: tuple[str, ...] = ("num_hidden_layers", "depth")  # keys of the number of layers, the first that is given
     divisor: Size | None = None  # what the width is divided by, beside the number of heads
     head: Size | None = None  # the features of a head, if the class has a key for them; otherwise width / heads
     base: float = 10_000.0
@@ -83,26 +85,33 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 # --- the recipe -------------------------------------------------------------------------------------------
 
 
-def recipe(part: Part, /) -> Recipe | Fact:
-    """
-    Return the recipe of a tower, or the fact that it has no rotary.
-
-    Frequencies have a row for each axis of the positions, in the order that the source of ``facts["axes"]`` tells.
-    Feature pairs in equal blocks are told by ``facts["blocks"]``.
-    """
+def canonical(part: Part, /) -> tuple[Layers, ...]:
+    """Return the layers of a tower, which are alike, as one group; raise if its model type or a key is not known."""
     if part.model_type in UNROTATED:
-        return Fact(None, f"{part.model_type} has no rotary embedding")
+        return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
+    require_names(part.keys)
     tower = _tower(part)
     kind, base = _parameters(part, tower)
-    base = _by_axis(part, tower.axis_bases) or base
-    head = _head(part, tower)
-    n = len(tower.axes)
+    given = {"rope_theta": _by_axis(part, tower.axis_bases) or base, "pairs": _by_axis(part, tower.pairs)}
+    parameters = {"rope_type": kind, **{name: fact for name, fact in given.items() if fact}}
+    count = next((n for key in tower.layers if (n := part.keys.get(key)) is not None), None)
+    return (Layers(indices=all_layers([count]), parameters=parameters, sizes={"head_dim": _head(part, tower)}),)
+
+
+def recipe(part: Part, layers: Layers, /) -> Recipe:
+    """
+    Return the recipe of a tower from its canonical form.
+
+    Frequencies have a row for each axis of the positions; the source of ``facts["axes"]`` names the axes in order.
+    ``facts["blocks"]``, if there, is the number of blocks of the `Rope`.
+    """
+    tower, n = _tower(part), len(_tower(part).axes)
+    head, base, pairs = layers.sizes["head_dim"], layers.parameters["rope_theta"], layers.parameters.get("pairs")
     exact = 2 if tower.layout == "one ladder" else 2 * n
     if n == 2 and head.value % exact:
         raise ArgumentValueError(head.source, f"give heads of a multiple of {exact} features", head.value)
     if not 2 * n <= head.value <= LARGEST_HEAD:
         raise ArgumentValueError(head.source, f"give heads of {2 * n} to {LARGEST_HEAD} features", head.value)
-    pairs = _by_axis(part, tower.pairs)
     if pairs and 2 * sum(pairs.value) > head.value:
         raise ArgumentValueError(pairs.source, f"sum to at most half of the head, {head.value // 2}", list(pairs.value))
     rows = _listed(head.value, pairs.value, base.value) if pairs else _rows(tower, head.value, base.value)
@@ -111,7 +120,7 @@ def recipe(part: Part, /) -> Recipe | Fact:
     facts = {
         "model_type": Fact(part.model_type, source),
         "pairing": Fact(tower.pairing, f"{said}; {tower.note}" if tower.note else said),
-        "rope_type": kind,
+        "rope_type": layers.parameters["rope_type"],
         "head_dim": head,
         "rotary_dim": Fact(2 * len(rows[0]), head.source),
         "rope_theta": base,
@@ -212,12 +221,11 @@ def _head(part: Part, tower: Tower) -> Fact:
     return head
 
 
-def score(part: Part, /) -> Fact:
+def score(part: Part, layers: Layers, /) -> Fact:
     """Return what a tower multiplies q·k by before the softmax."""
-    tower = _tower(part)
-    if not tower.scaled:
+    if not _tower(part).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
-    head = _head(part, tower)
+    head = layers.sizes["head_dim"]
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
