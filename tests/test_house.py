@@ -170,6 +170,29 @@ def test_each_way_to_ask_for_a_library_is_detected(code, found):
 # --- what each module is for ------------------------------------------------------------------------------
 
 
+def undocumented(tree):
+    """Return the names of functions and classes, nested ones too, that have no docstring and are no special methods."""
+    defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    overloads = {"overload"}
+    return [
+        node.name
+        for node in defined
+        if not ast.get_docstring(node)
+        and not re.fullmatch("__.*__", node.name)
+        and not overloads & {getattr(decorator, "id", None) for decorator in node.decorator_list}
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGE))
+def test_each_function_has_a_docstring(name):
+    assert undocumented(PACKAGE[name].tree) == []
+
+
+def test_a_missing_docstring_is_found():
+    source = "class A:\n    def f(self):\n        'One.'\n        def g():\n            return 1"
+    assert undocumented(ast.parse(source)) == ["A", "g"]
+
+
 @pytest.mark.parametrize("name", PACKAGE)
 def test_each_module_has_a_one_line_docstring(name):
     first, _, rest = (ast.get_docstring(PACKAGE[name].tree) or "").partition("\n")

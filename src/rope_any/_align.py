@@ -94,6 +94,7 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
     missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
     def align(part: Array) -> Array:
+        """Return cos or sin with its token axis moved and the missing axes added."""
         if seq < last:
             part = xp.moveaxis(part, last, seq)
         for axis in missing:

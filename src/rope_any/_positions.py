@@ -164,6 +164,7 @@ def _from_host(
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
+        """Return values as an array of the shape of the positions."""
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
     if all(isinstance(number, int) for number in numbers):

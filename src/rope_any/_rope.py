@@ -537,6 +537,7 @@ class Rope:
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def table_for(tokens: Tokens, at: Positions | None) -> Table:
+            """Return the table of the tokens of one array at their positions."""
             each = own_positions(tokens, at, axes)
             options: dict[str, Any] = {"fused": fused, "on_fallback": lambda _: None}  # the rotation warns
             return table(each, self._prepared, attention_factor=factor, like=like, lib=lib, **options)
@@ -556,6 +557,7 @@ class Rope:
             raise ArgumentTypeError("source", "be a Rope", source)
 
         def layout(rope: Rope) -> str:
+            """Return in words which pairs of features a Rope rotates."""
             pairing, start, blocks, pairs, *_ = rope._plan_key
             return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
 

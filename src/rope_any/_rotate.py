@@ -175,6 +175,7 @@ def plan_of(
         together = plan_schedule(rotation, xs, wide_tables[0], outs)
 
         def run(xs: tuple[Any, ...], table: Table, outs: tuple[Any, ...]) -> tuple[Any, ...]:
+            """Check the outputs for overlap, and rotate all arrays by one schedule."""
             if writes:
                 require_no_overlap(rotation.lib, names, xs, (table,), outs)
             return together(xs, broadcast(table) if broadcast else table, outs)
@@ -183,6 +184,7 @@ def plan_of(
     each = [plan_schedule(rotation, (x,), table, (out,)) for x, table, out in zip(xs, wide_tables, outs, strict=True)]
 
     def run_each(xs: tuple[Any, ...], tables: Table | tuple[Table, Table], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Check the outputs for overlap, and rotate each array by its own schedule and, if two are given, its table."""
         by_array: Any = (tables,) * len(xs) if isinstance(tables, Table) else tables
         if writes:
             require_no_overlap(rotation.lib, names, xs, by_array, outs)

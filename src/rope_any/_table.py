@@ -188,6 +188,7 @@ def table(
     lib.initialise_trig(home)
 
     def finished(made: Table) -> Table:
+        """Return a table times the attention factor, in the dtype asked for."""
         cos, sin = made if factor == 1 else (part * factor for part in made)
         return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
@@ -317,6 +318,7 @@ def _compiled_table(
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
+        """Return cos and sin; the compiler of the library compiles this function."""
         frequencies = learned if prepared is None else prepared
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin

@@ -251,6 +251,7 @@ def unrotated(
     lib = library(positions=p)
 
     def zeros(count: int) -> Array:
+        """Return position 0 for `count` tokens in each row."""
         return lib.xp.zeros((*shape[:seq_axis], count, *width), dtype=p.dtype, **lib.device_kwargs(p))
 
     return lib.xp.concat([zeros(head), p, zeros(tail)], axis=seq_axis)

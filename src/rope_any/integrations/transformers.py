@@ -524,6 +524,7 @@ def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str,
     cos, sin = WIDE[layout](angle.cos(), angle.sin())
 
     def some(*shape: int) -> list[Any]:
+        """Return one or two random tensors of a shape: q, or q and k."""
         return [random(shape) for _ in range(arrays)]
 
     yield [*some(2, 3, 5, 2 * pairs), cos, sin], {}
