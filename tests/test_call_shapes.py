@@ -1,0 +1,97 @@
+"""
+Calls as inference engines make them, against a loop over tokens in float64.
+
+Packed tokens in a fused buffer, keys alone, rows of a cos/sin cache, several recipes in one cache, offsets by row.
+"""
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace
+
+import rope_any as ra
+
+HEADS, KV_HEADS, DIM, ROTARY = 4, 2, 20, 16
+F = ra.frequencies(ROTARY, base=10_000.0)
+POSITIONS = [0, 1, 2, 0, 1, 70_000, 5]  # three requests of a batch, one after the other
+ATOL = 2e-6
+
+
+def loop(x, positions, *, pairing, frequencies=F, factor=1.0):
+    """Return x (tokens, heads, dim) rotated token by token: a' = a·cos − b·sin, b' = b·cos + a·sin."""
+    out, n = np.array(x, np.float64), len(frequencies)
+    first, second = (slice(0, n), slice(n, 2 * n)) if pairing == "half" else (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
+    for token, p in enumerate(positions):
+        angle = p * np.asarray(frequencies)
+        c, s = factor * np.cos(angle), factor * np.sin(angle)
+        a, b = np.array(x[token, :, first], np.float64), np.array(x[token, :, second], np.float64)
+        out[token, :, first], out[token, :, second] = a * c - b * s, b * c + a * s
+    return out
+
+
+def heads_of(qkv):
+    """Return q and k as views of the rows [q, k, v] of a fused buffer, (tokens, heads, dim)."""
+    tokens, q_end, k_end = qkv.shape[0], HEADS * DIM, (HEADS + KV_HEADS) * DIM
+    return qkv[:, :q_end].reshape(tokens, HEADS, DIM), qkv[:, q_end:k_end].reshape(tokens, KV_HEADS, DIM)
+
+
+@pytest.fixture
+def fused_rows(rng):
+    return rng.uniform(-1, 1, (len(POSITIONS), (HEADS + 2 * KV_HEADS) * DIM)).astype(np.float32)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("name", ["numpy", "torch"])  # whose slices are views
+def test_packed_views_of_a_fused_buffer_are_rotated_in_place(fused_rows, name, pairing, fused):
+    xp = np if name == "numpy" else pytest.importorskip("torch", reason="torch is not installed")
+    buffer = xp.asarray(fused_rows.copy())
+    q, k = heads_of(buffer)
+    ra.Rope(F, pairing=pairing)(q, k, xp.asarray(POSITIONS), seq_axis=-3, out=(q, k), fused=fused)
+    got = np.asarray(buffer)
+    for ours, theirs in zip(heads_of(got), heads_of(fused_rows), strict=True):
+        np.testing.assert_allclose(ours, loop(theirs, POSITIONS, pairing=pairing), rtol=0, atol=ATOL)
+    assert np.array_equal(got[:, -KV_HEADS * DIM :], fused_rows[:, -KV_HEADS * DIM :])  # the values
+
+
+def test_keys_are_rotated_without_queries(lib, rng):
+    keys = rng.uniform(-1, 1, (len(POSITIONS), KV_HEADS, DIM))
+    got = ra.Rope(F, pairing="half").apply(lib(keys, "float32"), lib(POSITIONS), seq_axis=-3)
+    np.testing.assert_allclose(lib.get(got), loop(keys, POSITIONS, pairing="half"), rtol=0, atol=ATOL)
+
+
+def table_rows(lib, cos, sin, index):
+    """Return the rows of a cache of cos and sin at some indices, as a table of the tokens."""
+    xp = array_namespace(cos)
+    return ra.Table(*(xp.take(part, lib(index), axis=0) for part in (cos, sin)))
+
+
+def test_rows_of_a_cache_are_the_table_of_the_tokens(lib, rng):
+    rope, index = ra.Rope(F, pairing="interleaved"), [3, 0, 63, 3, 17]
+    x = rng.uniform(-1, 1, (len(index), HEADS, DIM))
+    rows = table_rows(lib, *rope.table(range(64), like=lib([0.0], "float32")), index)
+    got = rope.apply(lib(x, "float32"), rows, seq_axis=-3)
+    np.testing.assert_allclose(lib.get(got), loop(x, index, pairing="interleaved"), rtol=0, atol=ATOL)
+
+
+def test_several_recipes_share_a_cache_by_offsets(lib, rng):
+    """As for LoRA adapters with context extensions of their own: tables are stacked, and tokens take their rows."""
+    length, factors = 32, (1.0, 4.0)
+    ropes = [ra.Rope(ra.scaling.linear(F, s), pairing="half", attention_factor=1 + s / 10) for s in factors]
+    tables = [rope.table(range(length), like=lib([0.0], "float32")) for rope in ropes]
+    cos, sin = (array_namespace(*parts).concat(parts, axis=0) for parts in zip(*tables, strict=True))
+    positions, recipe = [0, 5, 31, 7], [0, 1, 1, 0]
+    x = rng.uniform(-1, 1, (len(positions), HEADS, DIM))
+    rows = table_rows(lib, cos, sin, [p + length * r for p, r in zip(positions, recipe, strict=True)])
+    got = lib.get(ropes[0].apply(lib(x, "float32"), rows, seq_axis=-3))  # of a Rope, the pairing alone is used
+    for i, (p, r) in enumerate(zip(positions, recipe, strict=True)):
+        rope = ropes[r]
+        want = loop(x[i : i + 1], [p], pairing="half", frequencies=rope.frequencies, factor=rope.attention_factor)
+        np.testing.assert_allclose(got[i : i + 1], want, rtol=0, atol=ATOL)
+
+
+def test_each_row_has_its_own_offset(lib, rng):
+    x, starts, count = rng.uniform(-1, 1, (3, HEADS, 2, DIM)), [9, 0, 4000], 2
+    got = ra.Rope(F, pairing="half").apply(lib(x, "float32"), ra.positions.from_starts(lib(starts), count))
+    for row, start in enumerate(starts):
+        want = loop(np.swapaxes(x[row], 0, 1), range(start, start + count), pairing="half")
+        np.testing.assert_allclose(np.swapaxes(lib.get(got)[row], 0, 1), want, rtol=0, atol=ATOL)
