@@ -2076,7 +2076,7 @@ BAD = {
     "longrope of GGUF": (gguf("minicpm", rope__scaling__type="longrope"), "must be read from its config.json"),
     "a base of sliding layers": (
         gguf("gpt-oss", rope__freq_base_swa=1e4),
-        "gpt-oss.rope.freq_base_swa must be that of all layers",
+        "gpt-oss.rope.freq_base_swa must equal rope.freq_base: gpt-oss has one base",
     ),
     "an architecture that is no name": ({"general.architecture": 3}, "general.architecture must be a name"),
     "a type of GGUF that is no name": (gguf("llama", rope__scaling__type=3), "llama.rope.scaling.type must be a name"),

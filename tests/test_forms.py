@@ -640,11 +640,11 @@ def test_any_key_of_a_wrong_type_is_refused_by_name():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({}, "by the projector type, nor for the axes"),
+        ({}, "nor for the base, which llama.cpp sets by the projector type: read"),
         ({"clip.projector_type": "gemma4v", "clip.has_vision_encoder": True}, "projector type (100 for gemma4v)"),
         ({"clip.vision.projector_type": "pixtral"}, "projector type (10000 for pixtral)"),
-        ({"clip.projector_type": "qwen3vl_merger"}, "projector type, nor"),
-        ({"clip.projector_type": ["pixtral"]}, "projector type, nor"),
+        ({"clip.projector_type": "qwen3vl_merger"}, "projector type: read"),
+        ({"clip.projector_type": ["pixtral"]}, "projector type: read"),
     ],
 )
 def test_mmproj_is_refused(keys, message):

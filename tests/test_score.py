@@ -476,9 +476,9 @@ def test_a_missing_plain_slice_is_the_class_default(model_type):
 @pytest.mark.parametrize(
     ("case", "error", "message"),
     [
-        ({"model_type": "mistral_large4_text"}, ValueError, "mistral_large4_text is not told: it is learned"),
-        ({"model_type": "timesfm2_5"}, ValueError, "timesfm2_5 is not told: it is learned"),
-        ({"model_type": "internlm2"}, ValueError, "internlm2 is not told: its code comes with the weights"),
+        ({"model_type": "mistral_large4_text"}, ValueError, "mistral_large4_text is unknown: it is learned"),
+        ({"model_type": "timesfm2_5"}, ValueError, "timesfm2_5 is unknown: it is learned"),
+        ({"model_type": "internlm2"}, ValueError, "internlm2 is unknown: its code comes with the weights"),
         ({"model_type": "made_up"}, ValueError, "model_type must be one whose score scale is known.*'made_up'"),
         ({"model_type": None}, ValueError, "model_type must be one whose score scale is known.*None"),
         ({"model_type": "llama", "sizes": {}}, ValueError, "head_dim must be given for the score scale of llama"),
@@ -529,5 +529,5 @@ def test_unsupported_models_are_refused_with_a_reason(case, error, message):
 
 def test_gguf_metadata_has_no_scale():
     part = part_of({"general.architecture": "llama", "llama.embedding_length": 64, "llama.attention.head_count": 4})
-    with pytest.raises(ValueError, match="GGUF metadata does not tell the score scale"):
+    with pytest.raises(ValueError, match="GGUF metadata does not give the score scale"):
         score_scale(part, facts(head_dim=16), {}, None)

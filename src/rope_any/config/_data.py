@@ -1,8 +1,8 @@
 """
-Read the TOML files beside this module, which hold what is known of models.
+Read the TOML files in this folder, which contain the facts about models.
 
-A file has arrays of entries. An entry has ``names``, of all that it holds for, and may be ``like`` an earlier one: then
-it has the facts of that one, but for those that it writes itself.
+A file has arrays of entries. The ``names`` of an entry are all names it is for. An entry may be ``like`` an earlier
+one: it then has the fields of that one, except those that it gives itself.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ Words: TypeAlias = Callable[[], Mapping[str, Collection[str]]]
 
 
 class Lazy(Mapping[str, Row]):
-    """A mapping that is made when it is first looked into, since a file is read for it."""
+    """A mapping that is made when it is first used, because a file is read for it."""
 
     def __init__(self, make: Callable[[], Mapping[str, Row]], /) -> None:
         """Take the function that returns the mapping."""
@@ -35,8 +35,8 @@ class Lazy(Mapping[str, Row]):
 
 @cache
 def content(file: str, /) -> Mapping[str, Any]:
-    """Return the content of a file, with tuples for its lists."""
-    import tomllib  # both are slow to import
+    """Return the content of a TOML file in this folder, with tuples for its lists; `file` is its name."""
+    import tomllib  # both modules are slow to import
     from importlib.resources import files
 
     found: Mapping[str, Any] = _frozen(tomllib.loads((files("rope_any.config") / file).read_text(encoding="utf-8")))
@@ -44,7 +44,7 @@ def content(file: str, /) -> Mapping[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
-    """Return a TOML value with tuples for its lists, also those in tables and lists."""
+    """Return a TOML value with tuples for its lists, at every depth."""
     if isinstance(value, dict):
         return {key: _frozen(inner) for key, inner in value.items()}
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
@@ -54,13 +54,14 @@ def rows(
     file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, words: Words = dict, /
 ) -> Mapping[str, Row]:
     """
-    Return what `row` makes of the entries of an array of a file, and `inner` of tables in them, by their names.
+    Return a mapping from each name in the array `kind` of a file to ``row(**fields)`` of its entry.
 
-    `words` returns the words that fields may hold which name a rule or one of a few things.
+    Each table inside an entry is passed to `inner` first. `words` returns the words that a field may have, by field;
+    any other word raises.
     """
 
     def made() -> dict[str, Row]:
-        """Return the mapping: read all entries of the array; raise if one is wrong or has an earlier one's name."""
+        """Return the mapping; raise if an entry is wrong or has the name of an earlier one."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[kind]:
@@ -82,7 +83,7 @@ def rows(
 
 @contextmanager
 def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
-    """Say in errors which entry of a file they are about."""
+    """Add to the errors raised inside the ``with`` block which entry of which file they are about."""
     where = f"{file}, entry {entry.get('names')}"
     try:
         yield
@@ -94,7 +95,7 @@ def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
 
 
 def _made(value: Any, inner: Callable[..., Any]) -> Any:
-    """Return a value with what `inner` makes of its tables."""
+    """Return a value with ``inner(**table)`` for each table in it."""
     if isinstance(value, dict):
         return inner(**value)
     return tuple(_made(item, inner) for item in value) if isinstance(value, tuple) else value

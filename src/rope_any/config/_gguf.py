@@ -1,8 +1,8 @@
 """
 Translate the metadata of a GGUF file into a config with the names of transformers.
 
-The names stand in ``gguf.toml``. What its files keep as tensors, metadata alone can't say: the factors of LongRoPE, and
-those of Llama 3, of which there is no trace; the former are refused.
+The names are in ``gguf.toml``. GGUF files store the factors of LongRoPE and of Llama 3 as tensors, which metadata does
+not include. A file with LongRoPE is refused. One with the scaling of Llama 3 cannot be recognised by its metadata.
 """
 
 import re
@@ -24,17 +24,17 @@ ARCHITECTURES = _data.rows("gguf.toml", "architecture", Model, dict, lambda: {"p
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
 _SECTIONS, _PATTERN, _INDEXER = "rope.dimension_sections", "attention.sliding_window_pattern", "attention.indexer."
-_OTHER = re.compile(r"(^|\.)rope[._]|^rotary|^partial_rotary")  # of another form, or of another architecture
-_LINEAR = "rope.scale_linear"  # the factor, in older files
+_OTHER = re.compile(r"(^|\.)rope[._]|^rotary|^partial_rotary")  # keys of another form, or of another architecture
+_LINEAR = "rope.scale_linear"  # the key of the factor in older files
 
 
 def is_gguf(keys: Keys, /) -> bool:
-    """Whether a dict is the metadata of a GGUF file."""
+    """Whether a config is the metadata of a GGUF file: it has the key ``general.architecture``."""
     return _ARCHITECTURE in keys
 
 
 def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
-    """Return GGUF metadata as a config, what its keys are called in the file, and what is known of its model."""
+    """Return GGUF metadata as a config of transformers, the names of its keys in the file, and the model's facts."""
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     own = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
     _require_values(arch, own)
@@ -47,21 +47,21 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
     theirs = facts["keys"] | {
         layer.get("full_attention", "rope_theta"): _BASE,
         layer.get("sliding_attention", "rope_theta_swa"): _SLIDING_BASE,
-        "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a slice by itself
+        "qk_rope_head_dim" if has_slice else "rotary_dim": _COUNT,  # MLA: the rotary features are a separate slice
     }
     config = {ours: own[key] for ours, key in theirs.items() if own.get(key) is not None}
     if isinstance(count := own.get(_COUNT), Integral) and int(count) % 2:
         raise ArgumentValueError(f"{arch}.{_COUNT}", "be even", count)
     heads, pattern = config.get("num_attention_heads"), own.get(_PATTERN)
     if isinstance(heads, list | tuple) and heads:
-        config["num_attention_heads"] = heads[0]  # the one that llama.cpp takes
+        config["num_attention_heads"] = heads[0]  # llama.cpp uses this one
     if isinstance(pattern, list | tuple):
-        config["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in pattern]
+        config["layer_types"] = ["sliding_attention" if has_window else "full_attention" for has_window in pattern]
     if indexer := {key: value for key, value in own.items() if key.startswith(_INDEXER)}:
         config["indexer_config"] = indexer
     sliding = None if layer else config.pop("rope_theta_swa", None)
     if sliding is not None and sliding != config.get("rope_theta"):
-        raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"be that of all layers in {arch}", sliding)
+        raise ArgumentValueError(f"{arch}.{_SLIDING_BASE}", f"equal {_BASE}: {arch} has one base", sliding)
     config |= {"rope_theta": None} if model.optional else {"rope_scaling": _scaling(arch, own, facts["scaling"])}
     theirs |= {f"rope_scaling.{ours}": key for ours, key in facts["scaling"].items()}
     theirs |= {"layer_types": _PATTERN, "indexer_config": f"{_INDEXER}*"}
@@ -71,14 +71,14 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
 
 
 def _architecture(keys: Keys) -> str:
-    """Return the architecture of a file; raise if its pairing is not known."""
+    """Return the value of ``general.architecture``; raise if its pairing is not known."""
     arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
     wanted = "be one whose pairing is known"
     if arch == "clip":
         kind = next((keys[key] for key in ("clip.projector_type", "clip.vision.projector_type") if key in keys), None)
         bases = _data.content("gguf.toml")["projectors"]
         fixed = f" ({bases[kind]} for {kind})" if isinstance(kind, str) and kind in bases else ""
-        why = f"its file has no key for the base, which llama.cpp fixes by the projector type{fixed}, nor for the axes"
+        why = f"its file has no key for the axes, nor for the base, which llama.cpp sets by the projector type{fixed}"
         hint = f"clip is a vision or audio tower, and {why}: read its config.json"
         raise ArgumentValueError(_ARCHITECTURE, wanted, arch, hint)
     if arch not in ARCHITECTURES:
@@ -87,7 +87,7 @@ def _architecture(keys: Keys) -> str:
 
 
 def _require_values(arch: str, own: Keys) -> None:
-    """Refuse unknown names on rotary, and values of a kind that a file of this format can't hold."""
+    """Raise if keys of an architecture (`own`, without its name) are unknown ``rope.`` keys or have wrong types."""
     facts = _data.content("gguf.toml")
     known = {*facts["keys"].values(), *facts["scaling"].values(), _COUNT, _BASE, _SLIDING_BASE, _LINEAR}
     numbers = {*facts["scaling"].values(), _LINEAR} - {"rope.scaling.type", _SECTIONS}
@@ -103,7 +103,7 @@ def _require_values(arch: str, own: Keys) -> None:
 
 
 def _model(arch: str, own: Keys) -> Model:
-    """Return what is known of an architecture; its sections and its window tell some models apart."""
+    """Return the facts of an architecture; for some, the sections or the window in `own` decide which model it is."""
     facts, sections = _data.content("gguf.toml"), own.get(_SECTIONS)
     if arch in facts["multimodal"]["names"].split() and isinstance(sections, list | tuple) and all(sections[:2]):
         return Model("half", axes="chunked")
@@ -114,17 +114,17 @@ def _model(arch: str, own: Keys) -> Model:
 
 
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ``rope_scaling`` that the metadata amounts to."""
+    """Return ``rope_scaling`` of transformers from metadata (`own`); `names` are the keys in the file, by ours."""
     given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     times = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))
     if kind == "longrope" or (kind != "yarn" and times != 1):
-        why = "its metadata lacks the factors of longrope, which are tensors"
+        why = "its metadata does not include the factors of longrope, which are tensors"
         raise ArgumentValueError(arch, f"be read from its config.json: {why}")
     given["factor"] = given.get("factor", own.get(_LINEAR)) or 1.0  # 0 means none, as in llama.cpp
     found: dict[str, Any] = {}
     if kind not in ("none", "linear", "yarn"):
-        found = {"rope_type": kind}  # which the reader refuses
+        found = {"rope_type": kind}  # `_recipe` refuses an unknown type
     elif given.get("alpha"):
         found = {"rope_type": "dynamic", "alpha": given["alpha"]}
     elif kind == "linear" and given["factor"] != 1:
@@ -141,16 +141,20 @@ def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _yarn(arch: str, given: Keys, times: float, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters of YaRN, of which llama.cpp reads the betas in some architectures only."""
+    """
+    Return the parameters of YaRN; `times` is the attention factor in the file, `given` what `_scaling` found.
+
+    llama.cpp reads the betas in some architectures only.
+    """
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}
     mscale: dict[str, float] = {}
     if given.get("mscale_all_dim"):
         c = positive(f"{arch}.{names['mscale_all_dim']}", given["mscale_all_dim"])
-        if arch != "mistral3":  # elsewhere its converter wrote 0.1 times that of the config, to which mscale is equal
+        if arch != "mistral3":  # for others, the converter writes 0.1 times the config's value, which equals mscale
             c *= 10
         mscale = {"mscale": 1.0 if arch == "mistral3" else c, "mscale_all_dim": c}
     if times == 1:
         return found | mscale
     derived = yarn_attention_factor(positive(f"{arch}.{names['factor']}", given["factor"]), **mscale)
-    return found | {"attention_factor": times * derived}  # besides, not instead
+    return found | {"attention_factor": times * derived}  # llama.cpp multiplies cos and sin by both

@@ -1,8 +1,8 @@
 """
-Load a config: a dict, a file of JSON, or an object with ``to_dict()``.
+Load a config: a dict, a JSON file, or an object with ``to_dict()``.
 
-Nothing is imported, evaluated or fetched because a config says so, and what is not understood is refused in one
-sentence. Each value that is read travels as a `Fact`, with its source.
+No value of a config makes this package import, evaluate or fetch anything. A config that cannot be read raises an error
+of one sentence. Each value is passed on as a `Fact`, with its source.
 """
 
 import json
@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer, shown
 
-LONGEST_PATH = 255  # characters that are shown
+LONGEST_PATH = 255  # characters of a path that an error shows
 LARGEST_FILE = 64 * 2**20  # bytes
 LARGEST_HEAD = 2**12  # features
-DEEPEST = 64  # objects in objects
-_FILES = "config.json", "params.json", "genai_config.json"  # in a folder, the first that is there
+DEEPEST = 64  # levels of nested objects
+_FILES = "config.json", "params.json", "genai_config.json"  # of a folder, the first that exists is read
 
 
 class Fact(NamedTuple):
-    """A value, and where it comes from."""
+    """A value and its source: the key that gives it, how it is derived, or, if it is None, why there is none."""
 
     value: Any
     source: str
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two values of a config are equal, which those nested too deeply, and arrays in them, are not."""
+    """Whether two values of a config are equal; False if they are nested too deeply or contain arrays."""
     try:
         return bool(a == b)
     except (RecursionError, RuntimeError, ValueError):
@@ -38,11 +38,11 @@ def same(a: object, b: object) -> bool:
 
 
 def load(config: object, /) -> dict[str, Any]:
-    """Return a config as a dict: a dict as it is, the JSON of a path, or what ``to_dict()`` returns."""
+    """Return a config as a new dict, with lists for tuples; `config` is a dict, a path or has ``to_dict()``."""
     if isinstance(config, str | os.PathLike):
         config = _read(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
-        config = config.to_dict()  # type: ignore[attr-defined]  # asked for in the line above
+        config = config.to_dict()  # type: ignore[attr-defined]  # the line above checks it
     if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
         raise ArgumentTypeError("config", "be the config of a model", Text("the model"), "give model.config")
     wanted = "be a dict, a path to a config.json or an object with to_dict()"
@@ -51,7 +51,11 @@ def load(config: object, /) -> dict[str, Any]:
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
-    """Return a value with lists for tuples; refuse objects that hold themselves or are nested too deeply."""
+    """
+    Return a value with lists for tuples; raise if an object contains itself or is nested too deeply.
+
+    `within` are the ids of the objects around it, `done` the results so far by the id of the object.
+    """
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, Mapping):
@@ -61,7 +65,7 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
         raise ArgumentValueError("config", "not hold an object that contains itself")
     if len(within) == DEEPEST:
         raise ArgumentValueError("config", f"hold objects at most {DEEPEST} deep", Text("one nested too deeply"))
-    if own not in done:  # an object that stands twice is read once; it is kept, so that none other has its id
+    if own not in done:  # an object that occurs twice is read once; it is kept, so that no other object gets its id
         done[own] = value, {key: _as_json(inner, (*within, own), done) for key, inner in value.items()}
     return done[own][1]
 
@@ -82,13 +86,13 @@ def _read(file: Path) -> dict[str, Any]:
         raise ArgumentValueError(name, "be a config.json", NOTHING, f"line {error.lineno}: {error.msg}") from None
     except UnicodeDecodeError:
         raise ArgumentValueError(name, "be a config.json in UTF-8") from None
-    except ValueError as error:  # a key that stands twice, or an integer of thousands of digits
+    except ValueError as error:  # a key that occurs twice, or an integer of thousands of digits
         raise ArgumentValueError(name, "be a config.json", NOTHING, str(error)) from None
     return dict(typed(name, found, dict, "hold a JSON object"))
 
 
 def _found(path: Path) -> tuple[Path, int]:
-    """Return the file that a path means, and how large it is."""
+    """Return the config file at a path or in a folder, and its size in bytes; raise if there is none."""
     place = f"at {printed(path)}"
     try:
         if path.is_dir():
@@ -96,7 +100,7 @@ def _found(path: Path) -> tuple[Path, int]:
             path = next((path / name for name in _FILES if (path / name).is_file()), path / _FILES[0])
         if path.is_file():
             return path, path.stat().st_size
-    except (OSError, ValueError):  # a name that is too long, or holds a zero
+    except (OSError, ValueError):  # the name is too long, or contains a null character
         pass
     is_id = re.fullmatch(r"[\w-][\w.-]{0,95}(/[\w.-]{1,96})?", str(path)) and path.suffix != ".json"
     hint = "; nothing is fetched: download the config.json of a model from its hub and give its path" if is_id else ""
@@ -104,7 +108,7 @@ def _found(path: Path) -> tuple[Path, int]:
 
 
 def printed(path: Path) -> str:
-    """Return a path as it is, if it makes a line, or the beginning of a long one."""
+    """Return a path as text for an error: at most `LONGEST_PATH` characters, quoted if not all can be printed."""
     text = str(path)
     if not text.isprintable():
         return shown(text)
@@ -112,46 +116,46 @@ def printed(path: Path) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict; raise if a key stands twice (`json.loads` calls this)."""
+    """Return the pairs of a JSON object as a dict; raise if a key occurs twice (`json.loads` calls this)."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ArgumentValueError("config", "not hold a key twice", Text(f"{brief(name)} again"))
+            raise ArgumentValueError("config", "not contain a key twice", Text(f"{brief(name)} again"))
         found[name] = value
     return found
 
 
 def is_name(value: object) -> bool:
-    """Whether a string can be a name, to be shown in a line."""
+    """Whether a value is a string that an error can show in one line: printable, of at most 100 characters."""
     return isinstance(value, str) and value.isprintable() and len(value) <= 100
 
 
 def require_names(mapping: Mapping[Any, Any]) -> None:
-    """Raise unless all keys of an object can be names."""
+    """Raise unless all keys of an object are names (`is_name`)."""
     for key in mapping:
         if not is_name(key):
             raise ArgumentValueError("config", "have names as keys", typed("config", key, str, "have names as keys"))
 
 
 def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> Any:
-    """Return a value of some type, or say that `name` must do what is wanted."""
+    """Return a value unchanged; raise unless it is of a type `kind`, with the text "`name` must `wanted`"."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(name, wanted, value)
     return value
 
 
 def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
-    """Return a fact with what a check, such as `integer`, makes of its source and its value."""
+    """Return a fact with its value checked: `check`, such as `integer`, takes the source and the value."""
     return Fact(check(fact.source, fact.value), fact.source)
 
 
 def joined(facts: Sequence[Fact]) -> Fact:
-    """Return the values of several facts as one fact, with all their sources."""
+    """Return one fact whose value is the tuple of the values of several, and whose source lists theirs."""
     return Fact(tuple(fact.value for fact in facts), ", ".join(dict.fromkeys(fact.source for fact in facts)))
 
 
 def agreed(*facts: Fact | None) -> Fact | None:
-    """Return the first fact that is given, or None; raise unless all that are given have one value."""
+    """Return the first fact that is not None, or None; raise if the facts have different values."""
     given = [fact for fact in facts if fact is not None]
     for fact in given[1:]:
         if not same(fact.value, given[0].value):
@@ -160,7 +164,7 @@ def agreed(*facts: Fact | None) -> Fact | None:
 
 
 def grid_shape(shape: object, most: int) -> tuple[int, ...]:
-    """Return the frames, rows and columns of a grid of at most so many tokens, checked; by default one frame."""
+    """Return (frames, rows, columns) of `shape`, which may leave out one frame; raise if it has over `most` tokens."""
     wanted = f"be (rows, columns) or (frames, rows, columns), positive, of at most {most} tokens"
     sizes = [integer("shape", size) for size in typed("shape", shape, (tuple, list), wanted)]
     if len(sizes) not in (2, 3) or min(sizes) < 1 or math.prod(sizes) > most:

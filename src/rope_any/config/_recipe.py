@@ -280,7 +280,7 @@ def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, F
     d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
     plain = frequencies(even, base=base.value ** (even / d))
-    row, factor = scheme.bend(plain, {key: fact.value for key, fact in values.items()})
+    row, factor = scheme.scale(plain, {key: fact.value for key, fact in values.items()})
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 

@@ -1,7 +1,7 @@
 """
-List the rope types of configs: which keys each reads, and what it makes of the frequencies.
+List the rope types of configs: the keys that each reads, and how it scales the frequencies.
 
-Names are those of ``rope_parameters`` in transformers; a key without a default is required.
+Names are those of ``rope_parameters`` in transformers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,9 +12,9 @@ from rope_any._checks import ArgumentValueError
 from rope_any._frequencies import Row
 
 Values = Mapping[str, Any]
-"""Of the keys of a scheme and, besides, ``rope_theta``, ``partial_rotary_factor`` and ``length``."""
+"""The values of the keys of a scheme, and also of ``rope_theta``, ``partial_rotary_factor`` and ``length``."""
 
-REQUIRED = object()
+REQUIRED = object()  # in place of a default, if a key has none
 ORIGINAL = "original_max_position_embeddings"
 
 
@@ -22,17 +22,17 @@ class Scheme(NamedTuple):
     """One rope type."""
 
     keys: Mapping[str, Any]
-    """What it reads, with defaults; None stands for a value that follows from others."""
-    bend: Callable[[Row, Values], tuple[Row, float | str]]
-    """From frequencies and values to frequencies, and the attention factor or the key that holds it."""
+    """The keys that it reads, with their defaults; None if the value is optional or derived from others."""
+    scale: Callable[[Row, Values], tuple[Row, float | str]]
+    """Return the scaled frequencies, and the attention factor or the key that gives it."""
     trained: str = ""
-    """The key of the length it is trained for, where the scheme depends on the length of the sequence."""
+    """The key of the trained length, if the scheme depends on the sequence length; "" if it does not."""
     unread: tuple[str, ...] = ()
-    """Keys that stand beside the others in published configs and mean nothing here."""
+    """Keys that published configs give for this rope type and that have no effect."""
 
 
 def _default(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies unchanged, and the attention factor 1."""
+    """Return the frequencies `f` unchanged, and the attention factor 1."""
     return f, 1.0
 
 
@@ -42,13 +42,13 @@ def _linear(f: Row, v: Values) -> tuple[Row, float | str]:
 
 
 def _dynamic(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return frequencies by NTK-aware scaling that grows with the sequence length, and the attention factor 1."""
+    """Return the frequencies by NTK-aware scaling for the sequence length, and the attention factor 1."""
     trained = v["max_position_embeddings"]
     return scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=trained), 1.0
 
 
 def _ntk(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return frequencies by NTK-aware scaling with a fixed ``alpha``, and the attention factor 1."""
+    """Return the frequencies by NTK-aware scaling with ``alpha``, for any length, and the attention factor 1."""
     return scaling.ntk(f, v["alpha"]), 1.0
 
 
@@ -63,30 +63,30 @@ def _ramp(v: Values) -> dict[str, Any]:
     }
 
 
-def _stated(v: Values, *keys: str) -> str | None:
-    """Return the first of some keys that has a value."""
+def _given(v: Values, *keys: str) -> str | None:
+    """Return the first of `keys` whose value is not None, or None."""
     return next((key for key in keys if v[key] is not None), None)
 
 
 def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return frequencies by YaRN, and the attention factor: the key that holds it, or the number derived."""
+    """Return the frequencies by YaRN, and the attention factor: the key that gives it, or a derived number."""
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
-    return scaling.yarn(f, v["factor"], **_ramp(v)), _stated(v, "attention_factor") or derived
+    return scaling.yarn(f, v["factor"], **_ramp(v)), _given(v, "attention_factor") or derived
 
 
 def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return frequencies by dynamic YaRN, and the attention factor: the key that holds it, or the number derived."""
+    """Return the frequencies by dynamic YaRN, and the attention factor: the key that gives it, or a derived number."""
     derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
-    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _stated(v, "attention_factor") or derived
+    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _given(v, "attention_factor") or derived
 
 
 def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return frequencies by LongRoPE, and the attention factor: the key that holds it, or the number derived."""
+    """Return the frequencies by LongRoPE, and the attention factor: the key that gives it, or a derived number."""
     original, length = v[ORIGINAL], v["length"]
-    stated = _stated(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
-    scale = stated or scaling.longrope_attention_factor(v["factor"], original_length=original)
+    given = _given(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
+    attention_factor = given or scaling.longrope_attention_factor(v["factor"], original_length=original)
     lists = {name: v[name] for name in ("short_factor", "long_factor")}
-    return scaling.longrope(f, **lists, original_length=original, length=length), scale
+    return scaling.longrope(f, **lists, original_length=original, length=length), attention_factor
 
 
 def _llama3(f: Row, v: Values) -> tuple[Row, float | str]:
@@ -96,7 +96,7 @@ def _llama3(f: Row, v: Values) -> tuple[Row, float | str]:
 
 
 def _proportional(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies of a share of the pairs divided by the factor, 0 for others; the attention factor is 1."""
+    """Return the first share of the frequencies divided by the factor, 0 for the others, and the attention factor 1."""
     return scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0
 
 
@@ -131,10 +131,10 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 WITH_ALPHA = Scheme({"alpha": REQUIRED}, _ntk, unread=("factor", *_HUNYUAN))
-"""Rope type dynamic beside ``alpha``, as in Hunyuan: NTK-aware scaling, the same at every length."""
+"""Rope type dynamic if ``alpha`` is given, as in Hunyuan: NTK-aware scaling, the same at every length."""
 
 ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
-"""Older and other names of rope types."""
+"""Older names of rope types, and names that other programs also read; they are accepted."""
 
 OTHERS = {
     "pi": "linear",
@@ -146,32 +146,32 @@ OTHERS = {
     "deepseek_yarn": "yarn",
     "none": "default",
 }
-"""Names that other programs have for a rope type, and what to write."""
+"""Names of rope types in other programs, which are refused, and what to write instead."""
 
 SECTIONS = ("mrope_section", "xdrope_section")
 STRIDED = ("mrope_interleaved", "interleaved")
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
-"""Keys of every rope type."""
+"""Keys that any rope type may have."""
 
 IGNORED = {
-    "finetuned": "says that the weights were trained for it",
+    "finetuned": "true if the weights were trained with the scaling",
     "max_position_embeddings": "the extended length",
     "llama_4_scaling_beta": "not of the rotation: rope_any.bending.temperature scales the queries by it",
 }
-"""Keys of every rope type that change no frequency."""
+"""Keys that any rope type may have and that change no frequency, and what they mean."""
 
 KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the nearest known name, or an empty string if none is near."""
-    from difflib import get_close_matches  # slow to import, and for errors alone
+    """Return "did you mean ...?" with the known name most similar to `name`, or "" if none is similar."""
+    from difflib import get_close_matches  # slow to import, and only errors need it
 
     found = get_close_matches(name[:80], known, n=1)
     return f"did you mean {found[0]}?" if found else ""
 
 
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
-    """Return the error for a name in a config, `full` with its path, that is none of the known ones."""
+    """Return the error that a name in a config is not one of the known names; `full` is the name with its path."""
     return ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))

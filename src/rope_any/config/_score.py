@@ -1,9 +1,9 @@
 """
-Tell by what a model multiplies q·k before the softmax, by ``model_type``.
+Return the factor by which a model multiplies q·k before the softmax, by ``model_type``.
 
-Read in transformers 5.23, and compared there with the attention of each model. The scale is that of rotated queries and
-keys: the attention factor, which is in their cos and sin, is no part of it, and neither is what a class multiplies q or
-k by before it rotates them. The source says so if a class does that, or if it scales q by its position.
+Read in transformers 5.23, and compared there with the attention of each model. The scale applies to rotated queries and
+keys. It does not include the attention factor, which is in cos and sin, nor a factor of q or k before the rotation. If
+a class has such a factor, or scales q by its position, the source of the scale says so.
 """
 
 import math
@@ -17,11 +17,11 @@ from rope_any.config._part import Part
 
 Facts = Mapping[str, Fact]
 
-_WANTED = "be one whose score scale is known, in most 1 / sqrt(head_dim)"
+_WANTED = "be one whose score scale is known (of most models, 1 / sqrt(head_dim))"
 
 
 class _Scored(NamedTuple):
-    """Layers of one kind: the part of the config, their score, their sizes, and the parameters of their rotation."""
+    """The argument of a rule: layers of one kind, with the part of the config that they belong to."""
 
     part: Part
     score: Score
@@ -29,7 +29,7 @@ class _Scored(NamedTuple):
     parameters: Facts
 
     def size(self, key: str, assumed: int | None = None) -> Fact:
-        """Return a size, checked; its source is its name, for the formula that is told."""
+        """Return a size by its key, or `assumed` if it is not given; raise if it is missing or not positive."""
         default = self.part.default
         fact = self.sizes.get(key) or (None if assumed is None else Fact(assumed, default))
         if fact is None:
@@ -40,27 +40,27 @@ class _Scored(NamedTuple):
 
 
 def _by_head(layers: _Scored) -> Fact:  # 1/√d
-    """Return the scale of most models."""
+    """Return the scale of most models, 1 / sqrt(head_dim)."""
     head = layers.size("head_dim")
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
 def _by_half_a_head(layers: _Scored) -> Fact:  # 1/√(d/2)
-    """Return the scale of heads that read two vectors side by side."""
+    """Return the scale of a model whose heads take two concatenated vectors, 1 / sqrt(head_dim / 2)."""
     head = layers.size("head_dim")
     return Fact((head.value / 2) ** -0.5, f"1 / sqrt({head.source} / 2)")
 
 
 def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
-    """Return the scale of a head that is put together of a plain and a rotary slice (MLA)."""
+    """Return the scale of a head with a slice without rotary and a rotary slice (MLA), 1 / sqrt(sum of both)."""
     plain, rotary = layers.size("qk_nope_head_dim", layers.score.plain), layers.size("qk_rope_head_dim")
-    whole, said = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"), layers.part.get("qk_head_dim")
-    agreed(whole, said and checked(said, integer))
-    return Fact(whole.value**-0.5, f"1 / sqrt({whole.source})")
+    head, given = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"), layers.part.get("qk_head_dim")
+    agreed(head, given and checked(given, integer))
+    return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
 
 
 def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
-    """Return the scale of MLA, which grows if the context is extended, whatever the rope type."""
+    """Return the scale of MLA times mscale², which exceeds 1 if the context is extended, by any rope type."""
     scale, keys = _by_slices(layers), ("rope_type", "mscale_all_dim", "factor")
     kind, c, s = (layers.parameters.get(key) or Fact(None, layers.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
@@ -72,7 +72,7 @@ def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_d
 
 
 def _by_key(layers: _Scored) -> Fact:
-    """Return a power of the number under a key, or of the default of the class; 1/√d if there is neither."""
+    """Return a power of the value of a key, or of the default of the class; 1/√d if there is neither."""
     part, key, power, default = layers.part, layers.score.key, layers.score.power, layers.score.default
     fact = part.get(key)
     if fact is None and default is None:
@@ -85,14 +85,14 @@ def _by_key(layers: _Scored) -> Fact:
 
 
 def _one(layers: _Scored) -> Fact:
-    """Return the scale of models that leave scores as they are."""
+    """Return the scale 1, of models that do not scale q·k."""
     return Fact(1.0, f"{layers.part.model_type} does not scale q·k")
 
 
 def _unknown(layers: _Scored) -> NoReturn:
-    """Refuse a scale that a config cannot tell."""
+    """Raise, because a config does not determine the scale; the text gives the reason."""
     name, kind = layers.part.name("model_type"), layers.part.model_type
-    raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is not told: {layers.score.why}")
+    raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is unknown: {layers.score.why}")
 
 
 RULES = rules(_by_head, _by_half_a_head, _by_slices, _with_mscale, _by_key, _one, _unknown)
@@ -102,12 +102,12 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
     """
     Return what a model multiplies the product of rotated queries and keys by, before the softmax, and its formula.
 
-    `sizes` are what is known of head_dim, qk_nope_head_dim and qk_rope_head_dim in layers of this type, `parameters`
-    those of their rotation under today's names. Raise if the scale is learned or not known.
+    `sizes` may have head_dim, qk_nope_head_dim and qk_rope_head_dim of layers of this type; `parameters` are those of
+    their rotation under today's names. Raise if the scale is learned or unknown.
     """
     name, model = part.name("model_type"), MODELS.get(part.model_type or "", Model(rotary=False))
     if name == "general.architecture":
-        hint = "GGUF metadata does not tell the score scale: read the config.json of the model"
+        hint = "GGUF metadata does not give the score scale: read the config.json of the model"
         raise ArgumentValueError(name, _WANTED, NOTHING, hint)
     if not model.rotary:
         raise ArgumentValueError(name, _WANTED, part.model_type)
@@ -119,6 +119,6 @@ def score_scale(part: Part, sizes: Facts, parameters: Facts, layer_type: str | N
 
 
 def _has_value(layers: _Scored, key: str, value: Any = None, default: Any = None) -> bool:
-    """Whether a key has a value, in the parameters or the config, or by the default of the class."""
+    """Whether a key has this value, in the parameters, the config or else by the `default` of the class."""
     fact = layers.parameters.get(key) or layers.part.get(key) or Fact(default, "")
     return bool(fact.value == value)
