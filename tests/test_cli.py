@@ -549,7 +549,7 @@ def test_diff_pairs_all_layers_if_one_model_does_not_count_its_layers():
     [
         (
             ["inspect", "bad.json"],
-            "rope-any: bad.json: rope_tetha must be left out, since it speaks of rotary and is not known here",
+            "rope-any: bad.json: rope_tetha must be left out: it is an unknown name about rotary embedding",
         ),
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
         (["inspect", "nothing"], "rope-any: config must be a path to a config.json; there is none in /"),

@@ -1847,7 +1847,7 @@ BAD = {
     ),
     "an unknown name on rotary": (
         LLAMA | {"rope_tetha": 5e5},
-        "rope_tetha must be left out, since it speaks of rotary and is not known here; got .*; did you mean rope_theta",
+        "rope_tetha must be left out: it is an unknown name about rotary embedding; got .*; did you mean rope_theta",
     ),
     "a name of another model": (
         LLAMA | {"rope_local_base_freq": 1e4},
@@ -1917,7 +1917,7 @@ BAD = {
     ),
     "a switch that is not understood": (
         LLAMA | {"use_mrope": True},
-        "use_mrope must be False, the only value that is understood; got True",
+        "use_mrope must be False, the only supported value; got True",
     ),
     "a flag against the model": (
         LLAMA | {"rope_interleaved": True},
@@ -1925,15 +1925,15 @@ BAD = {
     ),
     "scaling outside of the part that is read": (
         {"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": LLAMA | {"model_type": "qwen2_5_vl_text"}},
-        "rope_scaling must be in text_config, which is the part that is read and has none",
+        "rope_scaling must be in text_config: only that part is read, and it has none",
     ),
     "a share outside of the part that is read": (
         {"model_type": "llava", "partial_rotary_factor": 0.5, "text_config": LLAMA},
-        "partial_rotary_factor must be in text_config, which is the part that is read and has none",
+        "partial_rotary_factor must be in text_config: only that part is read, and it has none",
     ),
     "an older base outside of the part that is read": (
         {"model_type": "llava", "rotary_emb_base": 1e6, "text_config": LLAMA},
-        "rotary_emb_base must be in text_config, which is the part that is read and has none",
+        "rotary_emb_base must be in text_config: only that part is read, and it has none",
     ),
     "rotary where there is none": (
         {"model_type": "xlm-roberta", "rotary_emb_base": 20_000},
@@ -2042,7 +2042,7 @@ BAD = {
         "rope_parameters must be by kind of layer for gemma3_text: sliding_attention, full_attention",
     ),
     "no model": ({"head_dim": 64}, "model_type must be given, since it decides the pairing"),
-    "no model, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read by themselves: encoder"),
+    "no model, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read separately: encoder"),
     "a model that is no name": ({"model_type": 3}, "model_type must be a name; got int 3"),
     "nested too deeply": (
         LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEP}},

@@ -268,13 +268,15 @@ def test_what_contradicts_the_text_part_outside_of_it_is_refused(outside):
     whole = {"model_type": "llava", "text_config": text}
     same = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
     assert Rope.from_config(whole | same) == Rope.from_config(text)
-    with pytest.raises(ValueError, match=f"{next(iter(outside))} must (agree with|be in) text_config, which is"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(outside))} must (agree with text_config, the|be in text_config: only that) part"
+    ):
         Rope.from_config(whole | outside)
 
 
 @pytest.mark.parametrize("key", ["yarn", "nope_layers", "freq_base", "ntk_alpha", "ROPE_THETA", "xpos", "inv_freq"])
 def test_other_names_on_rotary_are_refused(key):
-    with pytest.raises(ValueError, match=f"{key} must be left out, since it speaks of rotary and is not known here"):
+    with pytest.raises(ValueError, match=f"{key} must be left out: it is an unknown name about rotary embedding"):
         Rope.from_config({"model_type": "llama", "head_dim": 64, key: 4})
 
 
@@ -320,7 +322,7 @@ def test_mistral_and_meta_files_have_parts(tmp_path):
     assert config.layers(META, factor=8.0) == [Rope.from_config(META, factor=8.0)] * 2
     with pytest.raises(ValueError, match="factor must be given, since use_scaled_rope is true"):
         Rope.from_config(META)
-    with pytest.raises(ValueError, match=r"factor must be left out but for Meta's params\.json"):
+    with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json"):
         Rope.from_config({"model_type": "llama", "head_dim": 64}, factor=8.0)
     for keys in (MISTRAL, META):
         with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params\.json"):
@@ -372,9 +374,9 @@ def test_parts_of_omni_models_need_no_model_type_of_their_own():
 def test_parameter_names_of_other_programs_are_refused_with_a_hint():
     llama = {"model_type": "llama", "head_dim": 64}
     for key, hint in {"nope_layer_interval": "no_rope_layer_interval", "no_rope_freq": "Megatron"}.items():
-        with pytest.raises(ValueError, match=f"{key} must be written in the terms of transformers: it is .*{hint}"):
+        with pytest.raises(ValueError, match=f"{key} must be replaced by the key of transformers: it is .*{hint}"):
             Rope.from_config(llama | {key: 4})
-    with pytest.raises(ValueError, match="mla_use_nope must be False, the only value that is understood"):
+    with pytest.raises(ValueError, match="mla_use_nope must be False, the only supported value"):
         Rope.from_config(llama | {"mla_use_nope": True})
     (told,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
     (whatever,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
@@ -474,7 +476,7 @@ def test_known_parts_of_an_unknown_model_are_read():
     wrong = {**OMNI, "talker_config": {"text_config": {**OMNI["talker_config"]["text_config"], "rope_new": 3}}}
     assert Rope.from_config(wrong) == Rope.from_config(OMNI)
     with pytest.raises(
-        ValueError, match="rope_new must be left out, since it speaks of rotary and is not known here; got 3"
+        ValueError, match="rope_new must be left out: it is an unknown name about rotary embedding; got 3"
     ):
         Rope.from_config(wrong, part="talker_config.text_config")
 

@@ -1,7 +1,7 @@
 """
-Find the part of a config that speaks of text, in any form that is known, and refuse names that are not understood.
+Find the text part of a config, in any known form, and refuse unknown names about rotary embedding.
 
-`_canonical` brings what a part says of its layers into one form.
+`_canonical` brings the values of a part for its layers into one form.
 """
 
 import itertools
@@ -31,11 +31,11 @@ from rope_any.config._models import (
 )
 from rope_any.config._schemes import ALIASES, did_you_mean
 
-# The names of one thing, today's first.
+# The names of one value, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
-WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # not of the head
+WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # sizes of the whole model, not of a head
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
@@ -45,61 +45,68 @@ ROTARY = re.compile(
     r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta|yarn|xpos|ntk|inv_freq|freq_base)|^nope_|_nope$"
     "|R(ope|oPE|OPE|otary|OTARY)|T(heta|HETA)|Y(arn|aRN|ARN)"
 )
-"""Names that speak of rotary."""
+"""Matches names about rotary embedding."""
 BASE, SHARE, COUNT = "rope_theta", "partial_rotary_factor", "rotary_dim"
-_TODAY = (BASE, SHARE)  # which any model may have, beside a name of its own
-FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # which must agree with the model
+_TODAY = (BASE, SHARE)  # keys that any model may have, in addition to its own name for the value
+FLAGS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")  # must agree with the model's pairing
 
 
 class Part(NamedTuple):
-    """The part of a config that speaks of text, and what is known of its model."""
+    """One part of a config, such as its text part, and the facts about its model."""
 
     keys: Mapping[str, Any]
+    """The values of the part by key, with names of transformers."""
     path: tuple[str, ...]
+    """The keys that lead to the part; none if it is the whole config."""
     model_type: str | None
     model: Model
     pairing: Pairing | None
-    """As the caller gives it."""
+    """The pairing that the caller gives; None if it gives none."""
     names: Mapping[str, str] = {}
-    """What keys are called in the file, where they were translated."""
+    """The names of keys for messages, if they are not the path and the key, as in a translated file."""
 
     def name(self, *keys: str) -> str:
-        """Return the full name of a key, for the reader."""
+        """Return the full name of a key of this part for messages; several keys lead into inner objects."""
         key = ".".join(keys)
         return self.names.get(key, ".".join((*self.path, key)))
 
     def get(self, key: str) -> Fact | None:
-        """Return what stands under a key, if it is not null."""
+        """Return the value of a key with its source; None if it is missing or null."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
 
-    def model_value(self, thing: str) -> Fact | None:
-        """Return what stands under the name that the model alone has for a thing."""
-        return self.get(self.model.keys[thing]) if thing in self.model.keys else None
+    def model_value(self, name: str) -> Fact | None:
+        """Return the value of the model's own key for a common name; None if it has no such key or it is null."""
+        return self.get(self.model.keys[name]) if name in self.model.keys else None
 
-    def key_names(self, thing: str) -> tuple[str, ...]:
-        """Return the keys that may hold a thing: today's, and the model's own, or any model's own if it is unknown."""
-        today = [thing] if thing in _TODAY else []
-        own = model_names(thing) if self.model is UNKNOWN else [self.model.keys.get(thing)]
-        return tuple(dict.fromkeys(name for name in (*today, *own) if name))
+    def key_names(self, name: str) -> tuple[str, ...]:
+        """Return all keys for a common name: today's and the model's own; those of all models if it is unknown."""
+        today = [name] if name in _TODAY else []
+        own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
+        return tuple(dict.fromkeys(key for key in (*today, *own) if key))
 
     def with_values(self, facts: Mapping[str, Fact]) -> "Part":
-        """Return this part with other values under some keys."""
+        """Return this part with the values and sources in `facts`, by key, in place of its own."""
         values = {key: fact.value for key, fact in facts.items()}
         sources = {key: fact.source for key, fact in facts.items()}
         return self._replace(keys={**self.keys, **values}, names={**self.names, **sources})
 
     @property
     def default(self) -> str:
-        """The source of what the config does not say."""
+        """The source of a value that the config does not give."""
         return f"default of {self.model_type}" if self.model_type else "default"
 
 
-# --- the part that speaks of text -------------------------------------------------------------------------
+# --- the text part ----------------------------------------------------------------------------------------
 
 
 def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> Part:
-    """Return the part of a config that speaks of text; `factor` is that of Meta's files, which leave it out."""
+    """
+    Return the text part of a config; raise if it has unknown names about rotary embedding.
+
+    `pairing` is required if the model type is unknown. `factor` is the factor of Llama 3's scaling, which Meta's
+    params.json does not contain; for other configs it is refused.
+    """
     keys: Mapping[str, Any] = load(config)
     require_names(keys)
     given = None if pairing is None else as_pairing(pairing)
@@ -108,7 +115,7 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
         keys, names, model = _params.translated(keys, form, factor=factor)
         return Part(keys, (), keys["model_type"], model, given, names)
     if factor is not None:
-        raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
+        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     if is_gguf(keys):
         keys, names, model = translated(keys)
         return Part(keys, (), keys["model_type"], model, given, names)
@@ -120,19 +127,19 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
         levels.append((keys, path, inner))
         keys, path = keys[inner], (*path, inner)
         require_names(keys)
-    said = _model_type(keys, path)
-    model_type = said or _text_part_of(outer) or None
+    written = _model_type(keys, path)
+    model_type = written or _text_part_of(outer) or None
     model_type = _text_part_of(model_type) or model_type
     if _model(model_type) is UNKNOWN and given is None:
         _refuse_unknown_model(model_type, keys, path)
     for level in levels:
         _refuse_outside(*level, MODELS.get(model_type or "", UNKNOWN).partial)
-    names = {} if model_type == said else {"model_type": f"model_type {said or outer}, its text part"}
+    names = {} if model_type == written else {"model_type": f"model_type {written or outer}, its text part"}
     return part_at(keys, path, model_type, given, names)
 
 
 def text_path(keys: Mapping[str, Any], /) -> tuple[str, ...]:
-    """Return the keys that lead to the text part of a config; none if it is the whole."""
+    """Return the keys that lead to the text part of a config; none if it is the whole config."""
     path: tuple[str, ...] = ()
     for _ in TEXT:
         inner = next((name for name in TEXT if isinstance(keys.get(name), Mapping) and keys[name]), None)
@@ -150,44 +157,52 @@ def part_at(
     names: Mapping[str, str] = MappingProxyType({}),
     /,
 ) -> Part:
-    """Return the part at a path of a config, of a model type that is known; its names are checked."""
+    """
+    Return the part with these keys, which the path leads to; raise if it has unknown names about rotary embedding.
+
+    `pairing` is the caller's, `names` those of `Part`.
+    """
     require_names(keys)
     return _checked(_unwrapped(Part(keys, path, model_type, _model(model_type), pairing, names)))
 
 
 def _model(model_type: str | None) -> Model:
-    """Return what is known of a model type, also that it is a tower without rotary."""
+    """Return the facts of a model type, also of a tower without rotary embedding; `UNKNOWN` for any other."""
     known = ALL.get(model_type or "", UNKNOWN)
     return known if model_type in MODELS or not known.rotary else UNKNOWN
 
 
 def _text_part_of(model_type: str | None) -> str:
-    """Return the model type of the text part of a model, if it is known by that of the whole."""
+    """Return the model type of the text part of a whole model by that model's type; "" if it is not known."""
     return ALL.get(model_type or "", UNKNOWN).text
 
 
 def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, partial: float) -> None:
-    """Refuse names on rotary of the whole model that its text part does not have, or has with another value."""
-    if keys.get("model_type") == "musicflamingo":  # whose audio rotates too
+    """
+    Raise if an object has names about rotary embedding that its text part lacks or gives another value.
+
+    `path` leads to the object `keys`, and its key `inner` to the text part, whose default share is `partial`.
+    """
+    if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return
-    groups = [OBJECTS, *((thing, *model_names(thing)) for thing in (BASE, SHARE, COUNT))]
+    groups = [OBJECTS, *((name, *model_names(name)) for name in (BASE, SHARE, COUNT))]
     names_of = {name: names for names in groups for name in names}
     objects, where = (keys[inner], *parameter_objects(keys[inner])), ".".join((*path, inner))
     for key, value in keys.items():
         names = names_of.get(key, (key,))
-        speaks = key in names_of or (ROTARY.search(key) and not isinstance(value, Mapping))
-        if value is None or not speaks or (SHARE in names and same(value, partial)) or same(value, NEUTRAL.get(key)):
+        is_rotary = key in names_of or (ROTARY.search(key) and not isinstance(value, Mapping))
+        if value is None or not is_rotary or (SHARE in names and same(value, partial)) or same(value, NEUTRAL.get(key)):
             continue
-        inside = [body[name] for body in objects for name in names if body.get(name) is not None]
-        if not inside:
-            wanted = f"be in {where}, which is the part that is read and has none"
+        read = [body[name] for body in objects for name in names if body.get(name) is not None]
+        if not read:
+            wanted = f"be in {where}: only that part is read, and it has none"
             raise ArgumentValueError(".".join((*path, key)), wanted)
-        if not any(_agree(value, other) for other in inside):
-            raise ArgumentValueError(".".join((*path, key)), f"agree with {where}, which is read", value)
+        if not any(_agree(value, other) for other in read):
+            raise ArgumentValueError(".".join((*path, key)), f"agree with {where}, the part that is read", value)
 
 
 def _agree(a: object, b: object) -> bool:
-    """Whether two values of a key are equal; parameters are if those of `a` are among those of `b`."""
+    """Whether two values of a key are equal; objects agree if `b` has every parameter of `a` with its value."""
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return same(a, b)
     types = [{ALIASES.get(str(one.get(key)), one.get(key)) for key in ("rope_type", "type")} - {None} for one in (a, b)]
@@ -195,13 +210,13 @@ def _agree(a: object, b: object) -> bool:
 
 
 def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the objects under `OBJECTS`, and the objects inside those, which are for kinds of layers."""
+    """Return the objects under the keys `OBJECTS`, and the objects inside those, one for each kind of layers."""
     whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
     return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
 
 
 def _unwrapped(part: Part) -> Part:
-    """Return a part with the base that stands in an object of its own."""
+    """Return a part with the base of its inner object (`Model.inside`), if it has one, under ``rope_theta``."""
     inside = part.model.inside
     inner = part.keys.get(inside) if inside else None
     base = inner.get("rope_theta") if isinstance(inner, Mapping) else None
@@ -214,7 +229,7 @@ def _unwrapped(part: Part) -> Part:
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
-    """Return the `model_type` of an object of a config, or None; raise, with its path, if it is no name."""
+    """Return the `model_type` in `keys`, or None; raise if it is not a name (`path` is for the message)."""
     found = keys.get("model_type")
     if found is not None and not is_name(found):
         raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", found)
@@ -222,19 +237,19 @@ def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
 
 
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
-    """Raise, because the model type is unknown or missing, and with it the pairing; `path` is for the message."""
+    """Raise, because the model type is unknown or missing, so the pairing is unknown; `path` is for the message."""
     name = ".".join((*path, "model_type"))
     if model_type is not None:
         wanted = "be one whose pairing is known, or `pairing` be given"
         raise ArgumentValueError(name, wanted, model_type, did_you_mean(model_type, MODELS))
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
-    hint = f"its parts may be read by themselves: {parts}" if parts else ""
+    hint = f"its parts may be read separately: {parts}" if parts else ""
     wanted = "be given, since it decides the pairing, or `pairing` be given"
     raise ArgumentValueError(name, wanted, NOTHING, hint)
 
 
 def _checked(part: Part) -> Part:
-    """Return a part, having refused names that speak of rotary and that its model does not know."""
+    """Return a part unchanged; raise if it has names about rotary embedding that its model does not read."""
     model, of_any = part.model, {*OBJECTS, *_TODAY, *FLAGS, *itertools.chain(*map(read_by, MODELS.values()))}
     known = set(of_any) if model is UNKNOWN else {*read_by(model)}
     if model.rotary:
@@ -243,24 +258,24 @@ def _checked(part: Part) -> Part:
     for key, value in part.keys.items():
         if key in OTHER_PROGRAMS and value is not None:
             raise ArgumentValueError(
-                part.name(key), f"be written in the terms of transformers: it is {OTHER_PROGRAMS[key]}"
+                part.name(key), f"be replaced by the key of transformers: it is {OTHER_PROGRAMS[key]}"
             )
         if key in NEUTRAL and value is not None and not same(value, NEUTRAL[key]):
-            raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only value that is understood", value)
+            raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only supported value", value)
         if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None or not ROTARY.search(key):
             continue
         if key in of_any:
             raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
-        wanted = "be left out, since it speaks of rotary and is not known here"
+        wanted = "be left out: it is an unknown name about rotary embedding"
         raise ArgumentValueError(part.name(key), wanted, value, did_you_mean(key, known))
     _require_rules(part)
     return part
 
 
 def _require_rules(part: Part) -> None:
-    """Refuse what the rules of a model can't read, by trying them on the first layer."""
-    for thing, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
-        fact = part.model_value(thing)
+    """Raise if the rules of a model cannot read the config: apply them to the first layer."""
+    for name, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
+        fact = part.model_value(name)
         if fact is not None:
             listed(fact.source, fact.value, kind)
     try:
