@@ -2,7 +2,7 @@
 Translate the params.json of Mistral and of Meta into a config with the names of transformers.
 
 Read in the code of the formats' owners: mistral-inference 2557e12, llama-models a9c89c4 and facebookresearch/llama. The
-weights of both pair adjacent features; the copies that transformers loads are permuted.
+weights of both have pairing "interleaved"; in the copies that transformers loads they are permuted to "half".
 """
 
 import re
@@ -21,8 +21,8 @@ Translation = tuple[dict[str, Any], dict[str, str], Model]
 
 _MOST_LAYERS = 2**10
 _OTHER_FORMS = {"hidden_size", "architectures", "transformers_version", "_class_name", "general.architecture"}
-_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4")}  # lists of keys that one form has and the other has not
-_LATENT = ("qk_rope_head_dim", "qk_nope_head_dim")  # MLA
+_OWN = {MISTRAL: ("mistral",), META: ("meta", "llama4")}  # names of the lists of keys that only one form has
+_SLICES = ("qk_rope_head_dim", "qk_nope_head_dim")  # the two slices of a head of MLA
 _ROTARY = re.compile(
     r"(^|[._])(m|x)?rope|rotary|theta|yarn|scaling|window|(^|[._])nope(_|$)|freq_|_freq$", re.IGNORECASE
 )
@@ -35,12 +35,12 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _words(*lists: str) -> set[str]:
-    """Return the names of some lists of ``params.toml``."""
+    """Return the words of these lists in the table ``names`` of ``params.toml``."""
     return {word for name in lists for word in _table("names")[name].split()}
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """Return the name of the form that a dict has by its own keys, or None if it is none of these."""
+    """Return `MISTRAL`, `META` or `ONNX` if a config has keys of that form, else None; raise if it has keys of two."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():
@@ -58,12 +58,12 @@ def form_of(keys: Keys, /) -> str | None:
 
 def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Translation:
     """
-    Return a file of a form as a config, what its keys are called in the file, and what is known of its model.
+    Return a file of `form` as a config of transformers, the names of its keys in the file, and the model's facts.
 
-    `factor` is that of Llama 3's scaling, which Meta's files leave out.
+    `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for Mistral it is refused.
     """
     if form == ONNX:
-        hint = "that says nothing of rotary, which is in the graph (cos_cache, sin_cache)"
+        hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
         raise ArgumentValueError("config", "be the config.json of the model", Text("its genai_config.json"), hint)
     choice("form", form, (MISTRAL, META), f"be one of {MISTRAL}, {META}, {ONNX}")
     if factor is not None:
@@ -71,21 +71,21 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     flat = {key: value for key, value in keys.items() if value is not None}
     parts = _table("parts")
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
-    aside = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
+    inner = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
     flat = {key: value for key, value in flat.items() if key not in parts and key != "multimodal"}
     _require_known(flat, _words("common", "shared", *_OWN[form]))
     config, names, model = _mistral(flat, factor) if form == MISTRAL else _meta(flat, factor)
-    for theirs, part in aside.items():
+    for theirs, part in inner.items():
         ours = parts[theirs]
         if ours in config:
-            raise ArgumentValueError(theirs, f"not be given beside {names[ours]}")
+            raise ArgumentValueError(theirs, f"not be given together with {names[ours]}")
         config[ours] = part
         names |= {ours: theirs, **{f"{ours}.{key}": f"{theirs}.{key}" for key in part}}
     return config, {"model_type": form, **names}, model
 
 
 def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
-    """Refuse unknown names about rotary or windows, at any depth; what is under known top-level keys is not checked."""
+    """Raise if `keys` has unknown names about rotary or windows, at any depth but not in known top-level objects."""
     for key, value in keys.items():
         if key in known and not path:
             continue
@@ -96,7 +96,7 @@ def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
-    """Return what an object of a file states, or nothing; refuse names that are not known, if some are."""
+    """Return the inner object of a key without its nulls, empty if missing; raise for names not in `known`, if any."""
     value = typed(key, keys.get(key, {}), Mapping, "be an object")
     for name in value if known else ():
         if name not in known:
@@ -105,14 +105,14 @@ def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]
 
 
 def _needed(keys: Keys, key: str, path: str = "") -> Any:
-    """Return what stands under a key that must be given."""
+    """Return the value of a key; raise if it is missing (`path` goes before the key in the message)."""
     if key not in keys:
         raise ArgumentValueError(f"{path}{key}", "be given")
     return keys[key]
 
 
 def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
-    """Return the sizes that a file states, under our names."""
+    """Return the sizes in a file by our names; `table` has its key for each. Raise if one is not positive."""
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
         most = _MOST_LAYERS if ours == "num_hidden_layers" else size
@@ -125,35 +125,35 @@ def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mistral(keys: Keys, factor: float | None) -> Translation:
-    """Translate the params.json of Mistral."""
+    """Translate the params.json of Mistral; the results are those of `translated`."""
     if factor is not None:
-        raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which holds its own", factor)
+        raise ArgumentValueError("factor", f"not be given for {MISTRAL}, which has its own", factor)
     if keys.get("model_type") == "mamba":
         for key in filter(_ROTARY.search, keys):
             raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
         return {"model_type": "mamba2"}, {}, Model(rotary=False)
     names = _table("sizes") | _table("sizes_mistral")
     config = _sizes(keys, names)
-    latent = any(key in keys for key in _LATENT)
-    head = sum(_needed(config, key) for key in _LATENT) if latent else _needed(keys, "head_dim")
+    has_slice = any(key in keys for key in _SLICES)
+    head = sum(_needed(config, key) for key in _SLICES) if has_slice else _needed(keys, "head_dim")
     if config.get("head_dim", head) != head:
         raise ArgumentValueError("head_dim", f"be qk_nope_head_dim + qk_rope_head_dim, {head}", config["head_dim"])
     window = _window(keys, config, names)
-    parameters = _yarn(keys, names, latent=latent) | _temperature(keys, config, names)
-    if "rope_theta" not in keys and (window or latent):
-        # Beside a window mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since; MLA it does not read.
-        beside = window or _LATENT[0]
-        raise ArgumentValueError("rope_theta", f"be given beside {beside}, where readers assume 10000 or 1000000")
+    parameters = _yarn(keys, names, has_slice=has_slice) | _temperature(keys, config, names)
+    if "rope_theta" not in keys and (window or has_slice):
+        # With a window, mistral-inference assumed 10 000 until 0e5b458, and 1 000 000 since. It does not read MLA.
+        wanted = f"be given with {window or _SLICES[0]}: if it is missing, some readers assume 10000, others 1000000"
+        raise ArgumentValueError("rope_theta", wanted)
     mixed = "full_attention" in config.get("layer_types", ())
-    kinds = {"mistral4": latent, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
-    config["model_type"] = next((kind for kind, holds in kinds.items() if holds), "mistral")
-    stated = {"rope_theta": keys.get("rope_theta"), "rope_parameters": parameters or None}
-    config |= {key: value for key, value in stated.items() if value is not None}
+    kinds = {"mistral4": has_slice, "ministral3": bool(parameters), "mixtral": "moe" in keys, "ministral": mixed}
+    config["model_type"] = next((kind for kind, applies in kinds.items() if applies), "mistral")
+    given = {"rope_theta": keys.get("rope_theta"), "rope_parameters": parameters or None}
+    config |= {key: value for key, value in given.items() if value is not None}
     return config, names, Model("interleaved", base=1_000_000.0)
 
 
 def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | None:
-    """Add the window and the type of each layer to a config, and return the name of the key that tells them."""
+    """Add the window and the layer types to `config`, and their key in the file to `names`; return that key or None."""
     given = [key for key in ("sliding_window", "_sliding_window") if key in keys]
     if not given:
         return None
@@ -162,7 +162,8 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
     windows = keys[key] if several else [keys[key]]
     lengths = {integer(key, window) for window in windows if window is not None}
     if others or not windows or len(lengths) > 1 or min(lengths, default=1) < 1:
-        raise ArgumentValueError(key, "be one positive length, or a list of it and null, given once", keys[key])
+        wanted = "be one positive length, or a list of this length and null, and be given once"
+        raise ArgumentValueError(key, wanted, keys[key])
     layers = _needed(keys, "n_layers") if several else keys.get("n_layers", 0)
     if layers % len(windows):
         raise ArgumentValueError("n_layers", f"be a multiple of the {len(windows)} entries of {key}", layers)
@@ -173,14 +174,15 @@ def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | 
     return key
 
 
-def _yarn(keys: Keys, names: dict[str, str], *, latent: bool) -> dict[str, Any]:
+def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, Any]:
     """
-    Return the parameters of YaRN.
+    Return the parameters of YaRN, empty if the file has none, and add their keys in the file to `names`.
 
-    mistral-inference does not read it. What `apply_scale` means is from Mistral's changes to vLLM (where its default is
-    true) and llama.cpp (pull request 22612): if true, cosine and sine are multiplied by 0.1 ln(factor) + 1; if false,
-    by 1. With MLA (deepseek_yarn of vLLM) they never are, and the scores are multiplied by its square if it is true.
-    The converters of transformers don't read it, and write what is false here for Ministral 3, and true for Mistral 4.
+    mistral-inference does not read YaRN. The meaning of `apply_scale` is from Mistral's changes to vLLM (its default
+    there is true) and to llama.cpp (pull request 22612). If it is true, cos and sin are multiplied by
+    m = 0.1 ln(factor) + 1. With MLA (`has_slice`; deepseek_yarn of vLLM) the scores are multiplied by m² instead. If it
+    is false, neither is scaled. The converters of transformers do not read `apply_scale`: what they write equals false
+    for Ministral 3, and true for Mistral 4.
     """
     table = _table("yarn")
     given = _object(keys, "yarn", (*table.values(), "apply_scale"))
@@ -191,7 +193,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, latent: bool) -> dict[str, Any]:
     found = {ours: given[theirs] for ours, theirs in table.items() if theirs in given}
     if not flag("yarn.apply_scale", given.get("apply_scale", True)):
         found["attention_factor"] = 1.0
-    elif latent:
+    elif has_slice:
         found |= {"mscale": 1.0, "mscale_all_dim": 1.0}
     theirs = dict.fromkeys(found, "apply_scale") | table
     names |= {f"rope_parameters.{ours}": f"yarn.{key}" for ours, key in theirs.items()}
@@ -200,7 +202,11 @@ def _yarn(keys: Keys, names: dict[str, str], *, latent: bool) -> dict[str, Any]:
 
 
 def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Return the parameter by which queries grow with their position, which is none of the rotation."""
+    """
+    Return the parameter that scales queries by position, empty if the file has none; it does not change the rotation.
+
+    Its trained length is added to `config`, and the keys in the file to `names`.
+    """
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:
         return {}
@@ -209,7 +215,7 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     )
     trained = _object(keys, "yarn").get(ORIGINAL, original)
     if original != trained:  # transformers has one name for both
-        raise ArgumentValueError(f"llama_4_scaling.{ORIGINAL}", f"be that of yarn, {brief(trained)}", original)
+        raise ArgumentValueError(f"llama_4_scaling.{ORIGINAL}", f"equal that of yarn, {brief(trained)}", original)
     config[ORIGINAL] = given[ORIGINAL]
     names |= {ORIGINAL: f"llama_4_scaling.{ORIGINAL}", "rope_parameters.llama_4_scaling_beta": "llama_4_scaling.beta"}
     return {"llama_4_scaling_beta": beta}
@@ -219,20 +225,25 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
-    """Translate the params.json of Meta; cross attention, whose layers n_layers leaves out, has no rotary."""
-    fourth = bool(_words("llama4") & keys.keys())
-    names = _table("sizes") | (_table("sizes_llama4") if fourth else {})
+    """
+    Translate the params.json of Meta; the results are those of `translated`.
+
+    The layers of cross attention have no rotary embedding, and n_layers does not count them.
+    """
+    is_llama4 = bool(_words("llama4") & keys.keys())
+    names = _table("sizes") | (_table("sizes_llama4") if is_llama4 else {})
     config = _sizes(keys, names)
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
-    if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # as its code takes it
+    if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # Meta's code assumes this
         raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", config.get("head_dim", NOTHING))
-    model = Model("interleaved", base=_table("bases")["128256"] if "rope_theta" in keys else _base(keys, fourth=fourth))
+    base = _table("bases")["128256"] if "rope_theta" in keys else _base(keys, is_llama4=is_llama4)
+    model = Model("interleaved", base=base)
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
-        config["rope_parameters"] = _llama3(keys, names, factor, fourth=fourth)
+        config["rope_parameters"] = _llama3(keys, names, factor, is_llama4=is_llama4)
     elif factor is not None or not keys.keys().isdisjoint(_table("scales").values()):
         raise ArgumentValueError("factor and rope_scaling_factor", "not be given, since use_scaled_rope is not true")
-    if not fourth:
+    if not is_llama4:
         return {"model_type": "llama", **config}, names, model
     config["attn_temperature_tuning"] = flag("attn_temperature_tuning", keys.get("attn_temperature_tuning", False))
     config |= {key: positive(key, keys[key]) for key in ("floor_scale", "attn_scale") if key in keys}
@@ -245,33 +256,34 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
     return {"model_type": "llama4_text", **config}, names, model
 
 
-def _base(keys: Keys, *, fourth: bool) -> float:
-    """Return the base that the code of a file's model assumes; refuse a file that does not tell its model."""
+def _base(keys: Keys, *, is_llama4: bool) -> float:
+    """Return the base that Meta's code assumes for a file without one; raise if vocab_size does not determine it."""
     size = integer("vocab_size", _needed(keys, "vocab_size", "rope_theta or "))
     bases = _table("bases")
     base: float | None = bases.get(str(size))
-    if base is None or (base == bases["-1"] and (fourth or "use_scaled_rope" in keys)):
-        wanted = "be given, since vocab_size does not tell which Llama it is"
+    if base is None or (base == bases["-1"] and (is_llama4 or "use_scaled_rope" in keys)):
+        wanted = "be given, since vocab_size does not determine the version of Llama"
         raise ArgumentValueError("rope_theta", wanted, Text(f"vocab_size {size}"))
     return base
 
 
-def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, fourth: bool) -> dict[str, Any]:
-    """Return the parameters of Llama 3's scaling, with what is constant in the code of Llama 3 and of Llama 4."""
+def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
+    """Return the parameters of Llama 3's scaling, some constant in Meta's code, and add their sources to `names`."""
     scales = _table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
-    if fourth and factor is not None:
-        raise ArgumentValueError("factor", f"not be given for Llama 4: files or code have {scales['factor']}", factor)
-    if fourth:
+    if is_llama4 and factor is not None:
+        wanted = f"not be given for Llama 4: the file has it as {scales['factor']}, or it is 16"
+        raise ArgumentValueError("factor", wanted, factor)
+    if is_llama4:
         found |= {"factor": 16.0, "high_freq_factor": 1.0, **in_file}
     elif in_file:
-        wanted = "not be given without keys of Llama 4, which alone reads it"
+        wanted = "not be given without keys of Llama 4, since only Llama 4 reads it"
         raise ArgumentValueError(scales[min(in_file)], wanted, NOTHING, "use `factor`")
     elif factor is None:
-        wanted = "be given, since use_scaled_rope is true and the file does not hold it"
+        wanted = "be given, since use_scaled_rope is true and the file does not have it"
         raise ArgumentValueError("factor", wanted, NOTHING, "it is 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B")
     names |= {f"rope_parameters.{key}": scales[key] if key in in_file else "constant of Meta's code" for key in found}
     names |= dict.fromkeys(("rope_parameters", "rope_parameters.rope_type"), "use_scaled_rope")
-    names |= {} if fourth else {"rope_parameters.factor": "factor=, as given"}
+    names |= {} if is_llama4 else {"rope_parameters.factor": "factor=, as given"}
     return found
