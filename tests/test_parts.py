@@ -383,7 +383,7 @@ def test_parameter_names_of_other_programs_are_refused_with_a_hint():
     assert whatever.facts["alibi"] == (True, "alibi; not read: this model rotates whatever it says")
     assert whatever.facts["position_embedding_type"].value == "absolute"
     assert told.facts["dual_chunk_attention_config"].source.endswith("; maps positions: rope_any.positions.dual_chunk")
-    assert told.facts["use_fope"].source == "use_fope; bends the table: rope_any.bending.fope"
+    assert told.facts["use_fope"].source == "use_fope; mixes the frequencies of the table: rope_any.bending.fope"
 
 
 def test_inspect_shows_all_parts(tmp_path):

@@ -510,7 +510,7 @@ def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any]
     """Return the parameters of one kind of layer in today's form."""
     found = common_value(part, alike, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):
-        return {"rope_type": "default", "rope_theta": None} if part.model.optional else None
+        return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
     given, sizes = next((group.parameters, group.sizes) for group in alike if not group.unrotated)
     values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}
     counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))

@@ -214,7 +214,7 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
             return Fact(None, f"{part.name(name, label or '')} is null")
         return _with_outer_values(part, label, _with_rope_type(part, entry, name, label or ""), by_layer=True)
     base = {**part.keys, **content}
-    if model.optional and BASE in base and base[BASE] is None:
+    if model.optional_rotary and BASE in base and base[BASE] is None:
         return Fact(None, f"{part.name(name)} is null")
     if not content and model.needs_parameters:
         raise ArgumentValueError(part.name(OBJECTS[0]), f"be given for {part.model_type}")
@@ -270,7 +270,7 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
     for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
         outside = [_number(fact) for name in names if (fact := part.get(name))]
         if key in found:  # those outside are for kinds of layers that lack one
-            outside = [found[key]] if by_layer or part.model.doubled else [found[key], *outside]
+            outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
         for fact in outside[1:]:
             if not same(fact.value, outside[0].value):
                 raise ArgumentValueError(fact.source, f"agree with {outside[0].source}", fact.value)

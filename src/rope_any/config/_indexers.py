@@ -185,9 +185,9 @@ def has_indexer(part: "Part", index: int, /) -> bool:
     row = _indexer(part)
     if row is None:
         return False
-    if row.beside and part.get(row.head) is None:
-        if said := _first_given(part, row.beside):
-            raise ArgumentValueError(part.name(row.head), f"be given with {said.source}")
+    if row.with_head and part.get(row.head) is None:
+        if given := _first_given(part, row.with_head):
+            raise ArgumentValueError(part.name(row.head), f"be given with {given.source}")
         return False
     return bool(rule(RULES, row.layers)(part, layer))
 
@@ -217,9 +217,9 @@ def _head_dim(part: "Part", row: Indexer) -> Fact:
 def _stride(part: "Part", row: Indexer) -> Fact:
     """Return how many tokens are pooled into one key."""
     given = _whole(part, row.stride, 1, MOST_TOKENS)
-    if given is None and row.pooled is None:
+    if given is None and row.default_stride is None:
         raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}")
-    return given or Fact(row.pooled, part.default)
+    return given or Fact(row.default_stride, part.default)
 
 
 def _pairing(part: "Part", row: Indexer) -> Fact:

@@ -25,7 +25,7 @@ from rope_any.config._models import (
     OTHER_PROGRAMS,
     UNKNOWN,
     Model,
-    listed,
+    list_or_none,
     model_names,
     read_by,
 )
@@ -216,13 +216,13 @@ def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _unwrapped(part: Part) -> Part:
-    """Return a part with the base of its inner object (`Model.inside`), if it has one, under ``rope_theta``."""
-    inside = part.model.inside
-    inner = part.keys.get(inside) if inside else None
+    """Return a part with the base of its inner object (`Model.base_object`), if it has one, under ``rope_theta``."""
+    key = part.model.base_object
+    inner = part.keys.get(key) if key else None
     base = inner.get("rope_theta") if isinstance(inner, Mapping) else None
     if base is None:
         return part
-    name, outer = part.name(str(inside), "rope_theta"), part.get("rope_theta")
+    name, outer = part.name(str(key), "rope_theta"), part.get("rope_theta")
     if outer is not None and not same(outer.value, base):
         raise ArgumentValueError(outer.source, f"agree with {name}", outer.value)
     return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
@@ -277,7 +277,7 @@ def _require_rules(part: Part) -> None:
     for name, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
         fact = part.model_value(name)
         if fact is not None:
-            listed(fact.source, fact.value, kind)
+            list_or_none(fact.source, fact.value, kind)
     try:
         part.model.has_rotary(part.keys, "full_attention", 0)
         if part.model.pattern is not None and not any(map(part.get, TYPES)):

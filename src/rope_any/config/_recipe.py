@@ -290,7 +290,7 @@ def _pairing(part: Part) -> Fact:
     said = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if said is not None:
         flagged = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
-        if flagged.value != found.value and part.model_type in MODELS and not part.model.flagged:
+        if flagged.value != found.value and part.model_type in MODELS and not part.model.flag_sets_pairing:
             wanted = f"agree with {part.model_type}, whose pairs are {found.value!r}"
             raise ArgumentValueError(said.source, wanted, said.value)
         found = flagged
