@@ -92,7 +92,7 @@ class Numbering(NamedTuple):
     rate: str = ""  # the path of the positions per second of a video; "" if frames are one position apart
     whole: bool = True  # whether times are rounded down to whole positions
     shared: bool = (
-        False  # whether the start tokens of a video and of its audio share a position, and the end tokens too
+        False  # whether the start tokens of a video and of its audio share a position; so do the ends
     )
 
 
