@@ -729,8 +729,8 @@ OF_SINGLE_LAYERS = {
     "no number of a layer": ({"first": {}}, "must have each layer once, by its number below 4; got 'first'"),
     "a layer that is not there": ({"4": {}}, "must have each layer once, by its number below 4; got '4'"),
     "a layer twice": ({"1": {}, "01": {}}, "must have each layer once, by its number below 4; got '01'"),
-    "a base": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not hold str 'rope_theta': of rotary"),
-    "a share": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not hold str 'partial_rotary_factor'"),
+    "a base": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not have 'rope_theta': of the keys"),
+    "a share": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not have 'partial_rotary_factor'"),
     "a head of reals": ({"0": {"head_dim": 32.0}}, "per_layer_config.0.head_dim must be an integer; got float 32.0"),
 }
 
@@ -1893,7 +1893,7 @@ BAD = {
     ),
     "flat and by layer": (
         LLAMA | {"rope_parameters": {"full_attention": {}, "rope_theta": 1e4}},
-        "rope_parameters must be flat, or hold objects alone",
+        "rope_parameters must have either only objects, one for each kind of layer, or none",
     ),
     "old and new that disagree": (
         LLAMA | {"rope_parameters": YARN, "rope_scaling": YARN | {"factor": 8.0}},
@@ -1941,7 +1941,7 @@ BAD = {
     ),
     "a thousand kinds of layers": (
         LLAMA | {"rope_parameters": {f"kind {i}": {"rope_type": "default"} for i in range(1000)}},
-        "rope_parameters must tell at most 64 kinds of layers apart; got 1000",
+        "rope_parameters must have at most 64 kinds of layers; got 1000",
     ),
     "sections without end": (
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [1] * 10**6}},

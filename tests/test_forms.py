@@ -353,7 +353,7 @@ def test_llama4_layers_without_rotary_are_translated():
     assert types == (["chunked_attention"] * 3 + ["full_attention"]) * 12
     rotates = [scout.model.has_rotary(scout.keys, kind, i) for i, kind in enumerate(types)]
     assert rotates == [True, True, True, False] * 12
-    with pytest.raises(ValueError, match="layers of type full_attention hold still"):
+    with pytest.raises(ValueError, match="layers of type full_attention have no rotary embedding"):
         rope(SCOUT, "full_attention")
     assert scout.keys["attn_temperature_tuning"] is False  # of the file's code; transformers' class assumes True
     assert part(MAVERICK | {"floor_scale": 4096}).keys["floor_scale"] == 4096

@@ -1,8 +1,8 @@
 """
-Bring what a config says of the layers of a part into one form, whatever form and names the config has.
+Bring the values of a part's layers into one form, from any form and names of its config.
 
-`canonical` returns layers in groups that are alike: their parameters under today's names and their sizes, each value
-with its source. Everything else reads these groups; `_recipe` makes a rotation of one.
+`canonical` returns groups of equal layers: their parameters under today's names and their sizes, each value with its
+source. All other code reads these groups; `_recipe` makes a rotation from one.
 """
 
 import re
@@ -14,6 +14,7 @@ from rope_any._checks import (
     ArgumentTypeError,
     ArgumentValueError,
     Text,
+    brief,
     choice,
     integer,
     integer_between,
@@ -25,41 +26,41 @@ from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, 
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
 
 MOST_LAYERS = 2**10
-MOST_KINDS = 64  # of layers
+MOST_KINDS = 64  # kinds of layers
 _NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
 
 T = TypeVar("T")
 
 
 class Layers(NamedTuple):
-    """What a config says of layers that are alike."""
+    """A group of layers with the same values."""
 
     label: str | None = None
-    """The name under which their parameters stand; None if those of all layers stand together."""
+    """The key of their kind in the parameters; None if kinds of layers have no parameters of their own."""
     layer_type: str | None = None
     """Their type, if layers have types."""
     indices: tuple[int, ...] | None = None
-    """Which layers they are, counted from 0; None if the config does not tell."""
+    """Their indices, counted from 0; None if the config does not give the number of layers."""
     unrotated: Fact | None = None
     """Why they have no rotary embedding; None if they have it."""
     parameters: Mapping[str, Fact] = {}
-    """Those of ``rope_parameters`` under today's names, with base and share of the head wherever they stand."""
+    """The values of ``rope_parameters`` by today's names, with the base and the share of the head from anywhere."""
     sizes: Mapping[str, Fact] = {}
-    """All other values, as the config or the class gives them."""
+    """All other values of the config, and the defaults of the class."""
 
 
-class _Alike(NamedTuple):
-    """What layers of one group have in common."""
+class _GroupKey(NamedTuple):
+    """The values that are the same for all layers of one group."""
 
     label: str | None
     layer_type: str | None
     rotates: bool
     own: tuple[str, ...]
-    """Values that a config gives for each layer, as text."""
+    """The values that the config gives for single layers, as text."""
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return the layers of a part in groups that are alike."""
+    """Return the layers of a part in groups with the same values; raise if the config contradicts itself."""
     off, written, sizes = without_rotary(part), written_parameters(part), _sizes_by_layer(part)
     labels = () if off else _labels(part, written)
     types = _type_of_each_layer(part, labels)
@@ -69,7 +70,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     if types is None:
         part = part if off else part.with_values(_of_all_layers(part))
         return tuple(_filled(part, Layers(label, unrotated=off), written) for label in labels or (None,))
-    found: dict[_Alike, list[int]] = {}
+    found: dict[_GroupKey, list[int]] = {}
     for i, kind in enumerate(types):
         rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part.keys, kind or "", i)
         label = part.model.label(kind) if labels and kind and kind not in WITHOUT_ATTENTION else None
@@ -77,13 +78,13 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
             wanted = f"have an entry for {shown(kind)}"
             raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
         own = tuple(shown(fact.value) for fact in _of_layer(part, label, i, sizes).values())
-        found.setdefault(_Alike(label, kind, rotates, own), []).append(i)
+        found.setdefault(_GroupKey(label, kind, rotates, own), []).append(i)
     groups = []
     for (label, kind, rotates, _), indices in found.items():
-        still = None if rotates else off or _why_unrotated(part, kind, indices)
-        alike = Layers(label, kind, tuple(indices), still)
-        groups.append(_filled(part.with_values(_of_layer(part, label, indices[0], sizes)), alike, written))
-    if not sizes and not _by_index(part):  # labels of which there is no layer; lists have no value for them
+        unrotated = None if rotates else off or _why_unrotated(part, kind, indices)
+        group = Layers(label, kind, tuple(indices), unrotated)
+        groups.append(_filled(part.with_values(_of_layer(part, label, indices[0], sizes)), group, written))
+    if not sizes and not _by_index(part):  # add labels without layers, for which lists by layer have no value
         seen = {each.label for each in groups}
         groups += [
             _filled(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
@@ -93,13 +94,13 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
 
 
 def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
-    """Return the fact that some layers don't rotate."""
-    which = f"layers of type {kind} hold" if kind else f"layer {indices[0]} holds"
-    return Fact(None, f"{which} still in {part.model_type}")
+    """Return the reason why layers have no rotary: their type `kind`, or without types the first of their indices."""
+    which = f"layers of type {kind} have" if kind else f"layer {indices[0]} has"
+    return Fact(None, f"{which} no rotary embedding in {part.model_type}")
 
 
 def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
-    """Return layers with what their part says of them."""
+    """Return `layers` with their parameters and sizes, or with the reason why they have no rotary."""
     parameters = layers.unrotated or _parameters(part, layers.label, written)
     if isinstance(parameters, Fact):
         return layers._replace(unrotated=parameters)
@@ -107,15 +108,15 @@ def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
 
 
 def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
-    """Return groups of layers by the name of their parameters, without those that don't attend."""
+    """Return groups of layers by their label; if any group has one, those without (no attention) are left out."""
     found: dict[str | None, list[Layers]] = {}
     for group in groups:
         found.setdefault(group.label, []).append(group)
-    return {label: alike for label, alike in found.items() if label is not None or len(found) == 1}
+    return {label: same_label for label, same_label in found.items() if label is not None or len(found) == 1}
 
 
 def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
-    """Return the groups of a type of layers, or all if none is asked for."""
+    """Return the groups with this layer type or label, or all if it is None; raise if there is none."""
     if layer_type is None:
         return groups
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
@@ -126,18 +127,22 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
 def common_value(
     part: Part, groups: Iterable[Layers], read: Callable[[Layers], T], /, *, key: Callable[[T], object]
 ) -> T | Fact:
-    """Return the value all layers share, or why none rotates; raise if values differ or only some kinds rotate."""
+    """
+    Return the one value that `read` returns for all groups with rotary, or the reason why no group has it.
+
+    Raise if values differ by `key`, or if only some labels have rotary embedding.
+    """
     found = by_label(groups)
-    read_of = {label: [read(group) for group in alike if not group.unrotated] for label, alike in found.items()}
+    read_of = {label: [read(group) for group in given if not group.unrotated] for label, given in found.items()}
     values = [value for each in read_of.values() for value in each]
     if not values:
-        return next(group.unrotated for alike in found.values() for group in alike if group.unrotated)
+        return next(group.unrotated for given in found.values() for group in given if group.unrotated)
     differ = len({key(value) for value in values}) > 1
     if len(found) > 1 and (differ or not all(read_of.values())):
         raise ArgumentValueError("layer_type", f"be given, since layers differ: one of {', '.join(map(str, found))}")
     if differ:
-        told = (part.get("per_layer_config"), part.model_value("scaled_layers"), *_by_index(part).values())
-        raise ArgumentValueError(next(filter(None, told)).source, *_NOT_ONE)
+        by_layer = (part.get("per_layer_config"), part.model_value("scaled_layers"), *_by_index(part).values())
+        raise ArgumentValueError(next(filter(None, by_layer)).source, *_NOT_ONE)
     return values[0]
 
 
@@ -145,40 +150,40 @@ def common_value(
 
 
 class Written(NamedTuple):
-    """The parameters that a config states."""
+    """The parameters as the config gives them."""
 
     name: str
-    """The key under which they stand."""
+    """Their key: ``rope_parameters`` or ``rope_scaling``."""
     content: Mapping[str, Any]
-    """What stands there, which may be nothing."""
+    """The value of that key; empty if it is missing or null."""
     by_layer: bool
-    """Whether it is by kind of layer; a kind whose parameters are null has no rotary."""
+    """Whether `content` has an object for each kind of layer; a kind with null has no rotary embedding."""
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """Return the names under which parameters of kinds of layers stand, or none."""
+    """Return the labels of the kinds of layers that have their own parameters; none if all layers share them."""
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
     if len(content) > MOST_KINDS:
-        raise ArgumentValueError(name, f"tell at most {MOST_KINDS} kinds of layers apart", len(content))
+        raise ArgumentValueError(name, f"have at most {MOST_KINDS} kinds of layers", len(content))
     for key, entry in content.items():
         if entry is not None and not isinstance(entry, Mapping):
             got = Text(f"{shown(entry)} for {shown(key)}")
-            raise ArgumentValueError(name, "be flat, or hold objects alone", got)
+            raise ArgumentValueError(name, "have either only objects, one for each kind of layer, or none", got)
     return tuple(content)
 
 
 def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
-    """Return the kinds of layers of a model that has sizes by kind: what is flat makes no one rotation for them."""
+    """Return the labels of a model with sizes by kind of layer; none for other models, whose kinds rotate equally."""
     if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
         return ()
-    types = layer_types(part) or [str(layer_count(part))]  # which refuses: where there is a number, there are types
+    types = layer_types(part) or [str(layer_count(part))]  # without types, there is no count either: this raises
     return tuple(dict.fromkeys(map(part.model.label, types)))
 
 
 def written_parameters(part: Part, /) -> Written:
-    """Return the parameters that a config states, under either of two names."""
+    """Return the parameters under ``rope_parameters`` or ``rope_scaling``; raise if both are given and differ."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in OBJECTS:
         value = part.keys.get(name)
@@ -199,14 +204,14 @@ def written_parameters(part: Part, /) -> Written:
 
 
 def _is_by_layer(content: Mapping[str, Any]) -> bool:
-    """Whether parameters stand by kind of layer."""
+    """Whether parameters are by kind of layer: some value is an object, or all are null for unknown keys."""
     if any(isinstance(value, Mapping) for value in content.values()):
         return True
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """Return the parameters of layers under today's names, or the fact that they are null."""
+    """Return the parameters of the layers with a label, by today's names; one Fact, the reason, if they are null."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]
@@ -226,12 +231,12 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
         facts = {key: facts[key] for key in (BASE, SHARE) if key in facts}
     original = part.get(ORIGINAL)
     if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(facts), SCHEMES["default"]).keys:
-        facts[ORIGINAL] = original  # it wins, as in transformers
+        facts[ORIGINAL] = original  # as in transformers, it replaces that in the parameters
     return _with_outer_values(part, label, facts, by_layer=False)
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """Whether flat parameters scale layers."""
+    """Whether one set of parameters for all layers scales those with this label."""
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
@@ -241,7 +246,7 @@ def _is_scaled(part: Part, label: str | None) -> bool:
 
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
-    """Return flat parameters, with the rope type under its name of today."""
+    """Return the values of a parameter object with sources (`path` is its path), and the rope type by today's name."""
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
     kinds = []
@@ -257,19 +262,24 @@ def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[st
 
 
 def rope_type_of(facts: Mapping[str, Fact]) -> str:
-    """Return the rope type of some parameters."""
+    """Return the rope type in parameters by today's names; "default" if it is not given."""
     return str(facts["rope_type"].value) if "rope_type" in facts else "default"
 
 
 def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *, by_layer: bool) -> dict[str, Fact]:
-    """Return parameters with the base and the share of the head that are stated outside of them."""
+    """
+    Return parameters without nulls (except `factor`), with the base and the share of the head from outside of them.
+
+    A value in the parameters replaces that outside if they are `by_layer` or the model says so. If not, the two must
+    agree.
+    """
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:
         return {**facts, BASE: _number(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
     for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
         outside = [_number(fact) for name in names if (fact := part.get(name))]
-        if key in found:  # those outside are for kinds of layers that lack one
+        if key in found:  # parameters by kind of layer: the value outside is for kinds that have none
             outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
         for fact in outside[1:]:
             if not same(fact.value, outside[0].value):
@@ -280,20 +290,20 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
 
 
 def _number(fact: Fact) -> Fact:
-    """Return what is one number by now, since that of the layer was taken of a list."""
+    """Return a fact unchanged; raise if its value is a list that was not replaced by the entry of the layer."""
     if isinstance(fact.value, list):
         raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
     return fact
 
 
 def class_defaults(part: Part, label: str | None, /) -> dict[str, Fact]:
-    """Return the base and the share of the head where a config leaves them out."""
+    """Return the defaults of the base and the share of the head, for layers with this label."""
     layer = part.model.layers.get(label or "")
     base = layer.base if layer else part.model.base
     return {"rope_theta": Fact(base, part.default), "partial_rotary_factor": Fact(part.model.partial, part.default)}
 
 
-# --- what is said of single layers ------------------------------------------------------------------------
+# --- values of single layers ------------------------------------------------------------------------------
 
 
 def _by_index(part: Part) -> dict[str, Fact]:
@@ -304,7 +314,7 @@ def _by_index(part: Part) -> dict[str, Fact]:
 
 
 def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
-    """Return what a config says of one layer by its index, by key."""
+    """Return the values that a config gives for one layer only, by key; `sizes` are those of `_sizes_by_layer`."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -319,7 +329,7 @@ def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dic
 
 
 def _of_all_layers(part: Part) -> dict[str, Fact]:
-    """Return the one number of each list that has an entry for each layer, of which 0 is for a layer without rotary."""
+    """Return the one number in each list by layer, by key; raise if numbers differ. 0, for no rotary, is ignored."""
     facts = {}
     for key, (value, source) in _by_index(part).items():
         rotating = [i for i, number in enumerate(value) if not same(number, 0)]
@@ -342,20 +352,20 @@ def layer_count(part: Part, /) -> int:
 
 
 def all_layers(counts: Sequence[object], /) -> tuple[int, ...] | None:
-    """Return the indices of layers whose number is the sum of some counts; None if one is no count."""
+    """Return the indices of all layers, as many as the sum of `counts`; None if one of them is no count."""
     numbers = [n for n in counts if type(n) is int and 0 <= n <= MOST_LAYERS]
     total = sum(numbers) if len(numbers) == len(counts) else 0
     return tuple(range(total)) if 0 < total <= MOST_LAYERS else None
 
 
 def require_layers(part: Part, /) -> NoReturn:
-    """Raise, since a config does not tell its layers, and say why."""
+    """Raise, because a config does not give the number of layers or, if it does, their types."""
     layer_count(part)
     raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ")
 
 
 def _counts_layers(part: Part) -> bool:
-    """Whether a config tells how many layers there are, in a number that can be one."""
+    """Whether a config gives a valid number of layers."""
     try:
         layer_count(part)
     except (TypeError, ValueError):
@@ -364,7 +374,7 @@ def _counts_layers(part: Part) -> bool:
 
 
 def layer_types(part: Part, /) -> list[str] | None:
-    """Return the type of each layer, as listed or by the pattern of the model; None if there are none."""
+    """Return the type of each layer, from a list in the config or the pattern of the model; None if it has neither."""
     for name in TYPES:
         types = part.keys.get(name)
         if types is None:
@@ -382,7 +392,11 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 
 def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
-    """Return listed types: of blocks that repeat, or without those of layers that predict further tokens."""
+    """
+    Return one type for each layer, from the list under `name`.
+
+    A list of blocks is repeated. Types of the layers that predict further tokens are left out. Raise if others remain.
+    """
     if first_value(part, LAYERS) is None:
         return types
     count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
@@ -394,16 +408,16 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
 
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
-    """Return the type of each layer, None for each if layers have no types; None if layers can't be told apart."""
+    """Return the type of each layer, or None for each if layers have no types; None if their number is not known."""
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _counts_layers(part):
-        return None  # which no rotation needs
+        return None  # the number is invalid, but no rotation needs it
     types = layer_types(part)
     return types if types is not None or labels or not counted else [None] * layer_count(part)
 
 
 def without_rotary(part: Part, /) -> Fact | None:
-    """Return the fact that a model has no rotary embedding, by nature or because a switch is off; None if it has."""
+    """Return the reason why a model has no rotary embedding (its type, or a key that is off); None if it has."""
     if not part.model.rotary:
         return Fact(None, f"{part.model_type} has no rotary embedding")
     if part.model.switch is None:
@@ -417,7 +431,7 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return the values of a part and of its class, also under the names that are common to models."""
+    """Return all values of a part and the defaults of its class, by their keys and also by common names."""
     model, by_label = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):
@@ -436,12 +450,12 @@ _OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS
 
 
 def first(sizes: Mapping[str, Fact], names: Iterable[str]) -> Fact | None:
-    """Return the first value that is given, of several names for one."""
+    """Return the value of the first of `names` that `sizes` has; None if it has none."""
     return next((sizes[name] for name in names if name in sizes), None)
 
 
 def first_value(part: Part, names: Iterable[str]) -> Fact | None:
-    """Return the first value that is given for the whole model, of several names for one."""
+    """Return the value of the first of `names` that the part or its class gives for all layers, or None."""
     return first(_with_common_names(part, None), names)
 
 
@@ -449,7 +463,11 @@ _Sizes: TypeAlias = Mapping[int, Mapping[str, Fact]]
 
 
 def _sizes_by_layer(part: Part) -> _Sizes:
-    """Return the sizes of heads that layers have of their own, which are all of rotary that they may have so."""
+    """
+    Return the sizes of heads in ``per_layer_config``, by layer and key; empty if it is not given.
+
+    Raise if it has other keys about rotary embedding, or an index that is no layer.
+    """
     by_layer = part.keys.get("per_layer_config")
     if by_layer is None or (isinstance(by_layer, Mapping) and not by_layer):
         return {}
@@ -462,9 +480,9 @@ def _sizes_by_layer(part: Part) -> _Sizes:
     for index, entry in by_layer.items():
         if not re.fullmatch("[0-9]{1,4}", str(index)) or int(index) >= most or int(index) in found:
             raise ArgumentValueError(name, f"have each layer once, by its number below {most}", index)
-        odd = next((key for key in entry if ROTARY.search(str(key)) and key not in names), None)
-        if odd is not None:
-            wanted = f"not hold {shown(odd)}: of rotary, it may tell the sizes of heads alone"
+        other = next((key for key in entry if ROTARY.search(str(key)) and key not in names), None)
+        if other is not None:
+            wanted = f"not have {brief(other)}: of the keys about rotary embedding, it may have only sizes of heads"
             raise ArgumentValueError(f"{name}.{index}", wanted)
         sizes = {key: Fact(entry[key], f"{name}.{index}.{key}") for key in names if key in entry}
         for fact in sizes.values():

@@ -91,9 +91,7 @@ class Numbering(NamedTuple):
     by_frame: bool = False  # whether each frame of a video is an image of its own, with text between
     rate: str = ""  # the path of the positions per second of a video; "" if frames are one position apart
     whole: bool = True  # whether times are rounded down to whole positions
-    shared: bool = (
-        False  # whether the start tokens of a video and of its audio share a position; so do the ends
-    )
+    shared: bool = False  # whether the start tokens of a video and of its audio share a position; so do the ends
 
 
 class Model(NamedTuple):
