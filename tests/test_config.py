@@ -583,7 +583,7 @@ def test_an_unknown_model_needs_its_pairing():
     with pytest.raises(ValueError, match=r"pairing is known, or .pairing. be given; got 'llama_our'; did you mean"):
         Rope.from_config(unknown)
     assert Rope.from_config(unknown, pairing="interleaved") == Rope(ra.frequencies(64), pairing="interleaved")
-    with pytest.raises(ValueError, match=r"pairing must be 'half' by model_type llama; got 'interleaved'"):
+    with pytest.raises(ValueError, match=r"pairing must be 'half', according to model_type llama; got 'interleaved'"):
         Rope.from_config(LLAMA, pairing="interleaved")
     assert Rope.from_config(LLAMA, pairing="half") == Rope(F, pairing="half")
     rope = Rope(ra.frequencies(64), pairing="interleaved")
@@ -1144,7 +1144,7 @@ def test_default_sections_that_do_not_fit_are_ignored():
     (told,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
     assert told.rope == Rope(F, pairing="interleaved")
     assert told.facts["axes"].value == 1
-    assert "its class divides 32 pairs, not 64" in told.facts["axes"].source
+    assert "the default sections are for 32 pairs, not 64" in told.facts["axes"].source
 
 
 # --- the length of the sequence -----------------------------------------------------------------------------
@@ -1921,7 +1921,7 @@ BAD = {
     ),
     "a flag against the model": (
         LLAMA | {"rope_interleaved": True},
-        "rope_interleaved must agree with llama, whose pairs are 'half'",
+        "rope_interleaved must agree with llama, whose pairing is 'half'",
     ),
     "scaling outside of the part that is read": (
         {"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": LLAMA | {"model_type": "qwen2_5_vl_text"}},
@@ -2086,11 +2086,11 @@ BAD = {
     ),
     "sections of other kinds": (
         {"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_scaling": {"mrope_section": [20, 24, 20]}},
-        "as many for height as for width",
+        "with equal numbers for height and width",
     ),
-    "sections, where axes take turns": (
+    "sections, if axes alternate": (
         {"model_type": "neomme", "rope_scaling": {"rope_type": "default", "mrope_section": [16, 16]}},
-        "mrope_section must not be given for neomme: its axes take turns",
+        "mrope_section must not be given for neomme: its class does not use them",
     ),
     "sections that can't be dealt": (
         QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": {"mrope_section": [4, 30, 30]}},

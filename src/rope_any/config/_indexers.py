@@ -229,7 +229,7 @@ def _pairing(part: "Part", row: Indexer) -> Fact:
         return Fact(row.pairing, ours)
     flagged = "interleaved" if flag(said.source, said.value) else "half"
     if flagged != row.pairing:
-        wanted = f"agree with {ours}, whose pairs are {row.pairing!r} in transformers"
+        wanted = f"agree with {ours}, whose pairing is {row.pairing!r} in transformers"
         got = Text(f"{said.value}, which engines read as {flagged!r}")
         hint = "which of the two the weights follow, only their author knows: `pairing` cannot be guessed"
         raise ArgumentValueError(said.source, wanted, got, hint)

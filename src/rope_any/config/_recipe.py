@@ -1,8 +1,8 @@
 """
-Turn the parameters of a config into the numbers of one rotation, and these into a `Rope`.
+Compute a rotation from the canonical parameters of a config, and make a `Rope` of it.
 
-The sizes of the head (`_sizes`), the values of the scheme that bends the frequencies (`_values`), and the arrangement
-of several axes (`_frequencies_by_axis`).
+In order: the sizes of the head (`_head`), the values of the scheme that scales the frequencies (`_values`), and the
+division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
 from collections.abc import Mapping
@@ -45,36 +45,40 @@ from rope_any.config._schemes import (
 from rope_any.config._score import score_scale
 
 LONGEST = 2**53  # tokens
-OUTSIDE = ("rope_theta", "partial_rotary_factor")  # what may stand outside of the parameters
+OUTSIDE = ("rope_theta", "partial_rotary_factor")  # keys that may be outside of the parameters
 
 
 Sizes: TypeAlias = Mapping[str, Fact]
 
 
 class Recipe(NamedTuple):
-    """What a `Rope` is made of, and why."""
+    """The arguments of a `Rope`, and all values that they come from."""
 
     frequencies: Frequencies
     pairing: Pairing
     attention_factor: float
     start: int
     facts: dict[str, Fact]
-    """By name; ``blocks`` among them if features are paired in blocks."""
+    """All values by name, with sources; ``blocks`` only if features are paired in blocks."""
 
 
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
 def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
-    """Return how wide the head is, how many of its features turn, and from which one on."""
-    alone = rotary_slice(part, sizes)
-    if alone is not None:  # of which the share says nothing new
-        width = _width(alone)
+    """
+    Return ``head_dim``, ``rotary_dim`` and, if not 0, ``start``, all checked.
+
+    `share` is the share of the head in the parameters, if given, and `kind` the rope type.
+    """
+    own_slice = rotary_slice(part, sizes)
+    if own_slice is not None:  # a share must agree with it
+        width = _width(own_slice)
         _require_slice(sizes, share, width)
         return {"head_dim": width, "rotary_dim": width}
     head = _width(_head_dim(part, sizes))
     if kind == "proportional":
-        return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head, of which some stand still")}
+        return {"head_dim": head, "rotary_dim": Fact(head.value, "all pairs of the head; some have frequency 0")}
     rotary = _rotary_dim(part, share, head)
     if not 0 < rotary.value <= head.value:
         raise ArgumentValueError(rotary.source, f"be from 1 to {head.value} features", rotary.value)
@@ -85,17 +89,17 @@ def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, 
 
 
 def rotary_slice(part: Part, sizes: Sizes, /) -> Fact | None:
-    """Return the width of a rotary slice by itself, if the head has one."""
+    """Return the width of the separate rotary slice of a head (MLA); None if the head has none."""
     return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
 
 def _width(fact: Fact) -> Fact:
-    """Return a number of features, checked."""
+    """Return a fact; raise unless its value is a number of features from 2 to `LARGEST_HEAD`."""
     return Fact(integer_between(fact.source, fact.value, 2, LARGEST_HEAD), fact.source)
 
 
 def _head_dim(part: Part, sizes: Sizes) -> Fact:
-    """Return the width of the head, as it is given or as it follows."""
+    """Return the width of the head: as given, or hidden size // heads; raise if these are missing."""
     given = sizes.get("head_dim")
     if given is not None:
         return given
@@ -110,38 +114,38 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """Return how many features turn: a count, or a share of the head."""
+    """Return how many features rotate: a count in the config, a share of the head (they must agree), or the default."""
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _needed(part, key)), f"derived as {part.model_type} does")
-    stated = None if share is None else Fact(_of(head, share), share.source)
+    by_share = None if share is None else Fact(_features(head, share), share.source)
     names = (*part.key_names(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
     counts = [fact for name in names if (fact := part.get(name))]
     for fact in counts:
         count = integer(fact.source, fact.value)
-        if share is not None and stated is not None and count != stated.value:
-            wanted = f"agree with {share.source}, which gives {stated.value}"
+        if by_share is not None and count != by_share.value:
+            wanted = f"agree with {by_share.source}, which gives {by_share.value}"
             raise ArgumentValueError(fact.source, wanted, count)
     if counts:
         return counts[0]
-    if stated is not None:
-        return stated if stated.value < head.value else head
+    if by_share is not None:
+        return by_share if by_share.value < head.value else head
     if model.partial < 1:
         return Fact(int(head.value * model.partial), part.default)
-    assumed = model.sizes.get(COUNT) if COUNT not in part.keys else None
-    return head if assumed is None else Fact(assumed, part.default)
+    default = model.sizes.get(COUNT) if COUNT not in part.keys else None
+    return head if default is None else Fact(default, part.default)
 
 
 def _needed(part: Part, key: str) -> int:
-    """Return the number of features under a key of a config; raise if it is missing."""
+    """Return the number of features that a key of the config gives; raise if it is missing."""
     fact = part.get(key)
     if fact is None:
         raise ArgumentValueError(part.name(key), "be given")
     return int(_width(fact).value)
 
 
-def _of(head: Fact, share: Fact) -> int:
-    """Return how many features a share of the head is."""
+def _features(head: Fact, share: Fact) -> int:
+    """Return share times head, rounded down; raise unless the share is over 0 and at most 1."""
     p = positive(share.source, share.value)
     if p > 1:
         raise ArgumentValueError(share.source, "be at most 1", p)
@@ -149,13 +153,13 @@ def _of(head: Fact, share: Fact) -> int:
 
 
 def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
-    """Refuse a share of the head that is not that of its rotary slice."""
-    if share is None or _of(width, share) == width.value:
+    """Raise unless the share, if given, is that of the rotary slice: 1, or the slice's width in a given head."""
+    if share is None or _features(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
-    wholes = [_width(head)] if head else []
-    wholes += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
-    if not any(_of(whole, share) == width.value for whole in wholes):
+    heads = [_width(head)] if head else []
+    heads += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
+    if not any(_features(each, share) == width.value for each in heads):
         raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
 
 
@@ -163,7 +167,11 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
-    """Return the scheme that parameters ask for, and the values it reads: checked, and with defaults."""
+    """
+    Return the scheme of the rope type in `facts`, and the values it reads: checked, and with defaults.
+
+    `length` is the sequence length, None for the trained length. Raise for parameters that the scheme does not read.
+    """
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
         wanted, ours = f"be one of {', '.join(SCHEMES)}", OTHERS.get(kind.lower().replace("-", "_"))
@@ -173,11 +181,11 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     ignored = _ignored(facts, scheme, kind)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
-        longer, trained = first_value(part, LENGTHS), values[ORIGINAL]
-        if longer is None:
+        extended, trained = first_value(part, LENGTHS), values[ORIGINAL]
+        if extended is None:
             raise ArgumentValueError(part.name(LENGTHS[0]), f"be given for rope type {kind!r} without a factor")
-        quotient = positive(longer.source, longer.value) / trained.value
-        values["factor"] = Fact(quotient, f"{longer.source} / {trained.source}")
+        quotient = positive(extended.source, extended.value) / trained.value
+        values["factor"] = Fact(quotient, f"{extended.source} / {trained.source}")
     if scheme.trained:
         trained = values[scheme.trained]
         values["length"] = Fact(length, "sequence_length") if length else Fact(trained.value, "the trained length")
@@ -185,13 +193,13 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
 
 
 def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
-    """Whether longrope can do without its factor, which only its attention factor follows from."""
+    """Whether a rotation needs no factor: longrope, if its attention factor, all that needs it, is given."""
     given = {key for key, fact in values.items() if fact.value is not None}
     return kind == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
 def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
-    """Return the parameters that change nothing, and say why; refuse those that are unknown or of another scheme."""
+    """Return the parameters without effect, with the reason; raise for those that are unknown or of another scheme."""
     ignored = {}
     for key, fact in facts.items():
         if key not in KEYS:
@@ -205,13 +213,13 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
-    """Return one value that a scheme reads, checked."""
+    """Return the value of one key of a scheme, checked; `default` if it is not given, or raise if there is none."""
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
             return Fact(default, f"default of {kind}")
         if kind == "yarn" and key == "factor" and fact is not None:
-            return fact  # null: as much as the length grows
+            return fact  # null: the factor is derived from the lengths
         name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
         raise ArgumentValueError(name, f"be given for rope type {kind!r}")
     if isinstance(default, bool):
@@ -226,7 +234,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
 
 
 def _number(fact: Fact) -> Fact:
-    """Return a fact, checked to hold a positive number."""
+    """Return a fact with its value as a float; raise unless it is a positive number."""
     return Fact(positive(fact.source, fact.value), fact.source)
 
 
@@ -234,7 +242,11 @@ def _number(fact: Fact) -> Fact:
 
 
 def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
-    """Return the recipe of the rotation of some layers, for a sequence length where it depends on one."""
+    """
+    Return the recipe of the rotation of one group of layers.
+
+    `length` is the sequence length, for schemes that depend on it; None means the trained length.
+    """
     given = layers.parameters
     scheme, values = _values(part, given, length)
     sizes = _head(part, layers.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
@@ -262,7 +274,7 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
 
 
 def _about_attention(part: Part) -> dict[str, Fact]:
-    """Return what a config says that changes attention and not the rotation, and what serves it."""
+    """Return the keys of the config that change attention but not the rotation, with notes in their sources."""
     notes = {key: note for key, note in CHANGES_ATTENTION.items() if key not in (part.model.switch or ())[:1]}
     found = ((key, part.get(key), note) for key, note in notes.items())
     return {
@@ -271,64 +283,66 @@ def _about_attention(part: Part) -> dict[str, Fact]:
 
 
 def require_length(sequence_length: object, /) -> int | None:
-    """Return a length in tokens, or None if none is given; raise unless it is one."""
+    """Return a length in tokens as an int, or None for None; raise unless it is an integer from 1 to `LONGEST`."""
     return None if sequence_length is None else integer_between("sequence_length", sequence_length, 1, LONGEST)
 
 
 def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
-    """Return the frequencies and the attention factor that a scheme makes."""
+    """Return the frequencies and the attention factor by a scheme."""
     d, base = rotary_dim.value, values["rope_theta"]
-    even = d + d % 2  # of an odd number of features, the last pair turns one more: b^(−2i/d) = (b^(even/d))^(−2i/even)
-    plain = frequencies(even, base=base.value ** (even / d))
-    row, factor = scheme.scale(plain, {key: fact.value for key, fact in values.items()})
+    even = d + d % 2  # with an odd d, the last pair takes one more feature: b^(−2i/d) = (b^(even/d))^(−2i/even)
+    unscaled = frequencies(even, base=base.value ** (even / d))
+    row, factor = scheme.scale(unscaled, {key: fact.value for key, fact in values.items()})
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 
 def _pairing(part: Part) -> Fact:
-    """Return the pairing by a config's flag, its model or the caller; raise if these disagree."""
+    """Return the pairing by a flag of the config, else by the model, else by the caller; raise if these disagree."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
-    said = next((fact for name in FLAGS if (fact := part.get(name))), None)
-    if said is not None:
-        flagged = Fact("interleaved" if flag(said.source, said.value) else "half", said.source)
-        if flagged.value != found.value and part.model_type in MODELS and not part.model.flag_sets_pairing:
-            wanted = f"agree with {part.model_type}, whose pairs are {found.value!r}"
-            raise ArgumentValueError(said.source, wanted, said.value)
-        found = flagged
+    given = next((fact for name in FLAGS if (fact := part.get(name))), None)
+    if given is not None:
+        by_flag = Fact("interleaved" if flag(given.source, given.value) else "half", given.source)
+        if by_flag.value != found.value and part.model_type in MODELS and not part.model.flag_sets_pairing:
+            wanted = f"agree with {part.model_type}, whose pairing is {found.value!r}"
+            raise ArgumentValueError(given.source, wanted, given.value)
+        found = by_flag
     if part.pairing is None:
         return found
-    if said is None and part.model_type not in MODELS:
+    if given is None and part.model_type not in MODELS:
         return Fact(part.pairing, "pairing=, as given")
     if part.pairing != found.value:
-        raise ArgumentValueError("pairing", f"be {found.value!r} by {found.source}", part.pairing)
+        raise ArgumentValueError("pairing", f"be {found.value!r}, according to {found.source}", part.pairing)
     return found
 
 
 def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
-    """Return the frequencies by axis, where positions have several."""
+    """Return one row of frequencies for each axis, with the facts about the axes; `row` and no facts for one axis."""
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
     sections = given or Fact(part.model.sections, part.default)
     if kind not in _ARRANGEMENTS or not sections.value:
         return row, {}
     try:
-        rows = _ARRANGEMENTS[kind](row, sections.value, assumed=given is None)
+        rows = _ARRANGEMENTS[kind](row, sections.value, is_default=given is None)
     except (TypeError, ValueError) as error:
         raise inside(sections.source, error) from None
     if rows is None:
-        note = f"its class divides {sum(sections.value)} pairs, not {len(row)}: one axis until sections are given"
+        note = (
+            f"the default sections are for {sum(sections.value)} pairs, not {len(row)}: one axis unless they are given"
+        )
         return row, {"axes": Fact(1, note)}
-    said = {"mrope_section": Fact(list(sections.value), sections.source)}
-    return rows, {"axes": Fact(len(rows), f"{kind} sections"), **said}
+    section = {"mrope_section": Fact(list(sections.value), sections.source)}
+    return rows, {"axes": Fact(len(rows), f"{kind} sections"), **section}
 
 
 def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
-    """Return how pairs are given to axes, having refused what the model does not do."""
+    """Return how pairs are divided among axes, "" for one axis; raise if the model does not support it."""
     model = part.model
-    said = next((facts[key] for key in STRIDED if key in facts), None)
-    asked = "" if said is None else "strided" if flag(said.source, said.value) else "chunked"
+    given = next((facts[key] for key in STRIDED if key in facts), None)
+    asked = "" if given is None else "strided" if flag(given.source, given.value) else "chunked"
     kind = model.axes or asked or ("chunked" if sections else "")
-    if said is not None and asked != kind:
-        raise ArgumentValueError(said.source, f"agree with {part.model_type}, whose sections are {kind}", said.value)
+    if given is not None and asked != kind:
+        raise ArgumentValueError(given.source, f"agree with {part.model_type}, whose sections are {kind}", given.value)
     if sections is not None and not isinstance(sections.value, list | tuple):
         raise ArgumentTypeError(sections.source, "be a list of integers", sections.value)
     if sections is not None and not model.axes and part.model_type in MODELS:
@@ -339,34 +353,38 @@ def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -
 
 
 _WHY = {
-    "doubled": "it would turn the features of a pair with different axes, which is no rotation",
-    "alternating": "its axes take turns, whatever it says",
+    "doubled": "the features of a pair would get the angles of different axes, which is no rotation",
+    "alternating": "its class does not use them: pairs alternate between the axes",
 }
 
 
-def _chunked(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
-    """Return chunked rows; None if the sections that the class assumes don't sum to the pairs."""
-    return None if assumed and sum(sections) != len(row) else axes.chunked(row, sections)
+def _chunked(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
+    """Return rows by `axes.chunked`; None if default sections don't sum to the number of pairs."""
+    return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
-def _strided(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
-    """Return rows that alternate between axes as long as their sections last."""
-    # What the class assumes need not sum to the pairs: those left over turn with the first axis.
-    return axes.rows_by_axis(row, axes.strided_axes(len(row), sections)) if assumed else axes.strided(row, sections)
+def _strided(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
+    """Return rows by `axes.strided`: pairs alternate between the axes until the sections are used up."""
+    # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
+    return axes.rows_by_axis(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
 
-def _alternating(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...]:
-    """Return rows that alternate between axes to the end, as many axes as sections."""
+def _alternating(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
+    """Return rows of pairs that alternate between all axes to the end; there are as many axes as sections."""
     return axes.rows_by_axis(row, [i % len(sections) for i in range(len(row))])
 
 
-def _last_for_time(row: Row, sections: Any, *, assumed: bool) -> tuple[Row, ...] | None:
-    """Height and width take turns at the fast pairs, time has the slow ones: sections (height, width, time)."""
-    if assumed and sum(sections) != len(row):
+def _last_for_time(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
+    """
+    Return rows for sections (height, width, time): first pairs alternate between height and width, the last are time's.
+
+    None if default sections don't sum to the number of pairs.
+    """
+    if is_default and sum(sections) != len(row):
         return None
     axes.chunked(row, sections)  # for its checks
     if len(sections) != 3 or sections[0] != sections[1]:
-        raise ArgumentValueError("sections", "be three, as many for height as for width", list(sections))
+        raise ArgumentValueError("sections", "be three, with equal numbers for height and width", list(sections))
     return axes.rows_by_axis(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
 
 
@@ -382,7 +400,7 @@ _ARRANGEMENTS = {
 
 
 def score(part: Part, layers: Layers, /) -> Fact:
-    """Return what some layers multiply q·k by, besides the attention factor, and what it is made of."""
+    """Return the factor by which a group of layers multiplies q·k, without the attention factor, and its formula."""
     sizes = layers.sizes
     head = {} if rotary_slice(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
     return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)
@@ -392,12 +410,12 @@ def score(part: Part, layers: Layers, /) -> Fact:
 
 
 def no_rotation(fact: Fact, /) -> ArgumentValueError:
-    """Return the error that there is no rotary embedding."""
+    """Return the error that a config has no rotary embedding; the source of `fact` is the reason."""
     return ArgumentValueError("config", "have rotary embedding to make a Rope of", Text(f"none: {fact.source}"))
 
 
 def make_rope(found: Recipe | Fact, /) -> Rope:
-    """Return the `Rope` of a recipe; raise for the fact that there is no rotary embedding."""
+    """Return the `Rope` of a recipe; raise if it is a `Fact`, the reason why there is no rotary embedding."""
     if isinstance(found, Fact):
         raise no_rotation(found)
     freqs, pairing, factor, start, facts = found
