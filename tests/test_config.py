@@ -1688,7 +1688,7 @@ def test_wavelengths_and_drift_are_reported():
     assert config.drift(rope, still, 0.0) == 1
     a, b = Rope((1.0,), pairing="half"), Rope((1.5,), pairing="half")
     assert config.drift(a, b, 3.0) == pytest.approx(abs(np.exp(3j) - np.exp(4.5j)))
-    with pytest.raises(ValueError, match="a and b must turn as many pairs each; got 4 and 1"):
+    with pytest.raises(ValueError, match="a and b must have the same number of pairs; got 4 and 1"):
         config.drift(rope, a, 1.0)
 
 

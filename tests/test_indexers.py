@@ -452,7 +452,7 @@ def test_a_flag_that_contradicts_the_class_is_refused(model_type, flag, pairs):
         (part("deepseek_v3", index_topk=None), "deepseek_v3 has no indexer"),
         (part("step3p5"), "step3p5 has no indexer"),
         (part("glm5_next_text", qk_rope_head_dim=0), "no rotary"),
-        (part("glm5_next_text", indexer_rope_interleave=True), "whatever text_config.indexer_rope_interleave says"),
+        (part("glm5_next_text", indexer_rope_interleave=True), "and text_config.indexer_rope_interleave has no effect"),
         (part("minimax_m3_vl_text"), "no layer"),
         (part("qwen4_exp_text"), "no layer"),
         (part("dots3_note_text", use_dsa=False), "no layer"),
@@ -474,10 +474,10 @@ REFUSALS = [
     (
         part("llama", index_topk=4),
         ValueError,
-        "index_topk must not be given, since it tells of an indexer, which llama lacks",
+        "index_topk must not be given: it is a key of an indexer, and llama has none",
     ),
-    (part("deepseek_v3", indexer_rope_interleave=False), ValueError, "deepseek_v3 lacks"),
-    (part(None, index_head_dim=128), ValueError, "a model without a type lacks"),
+    (part("deepseek_v3", indexer_rope_interleave=False), ValueError, "deepseek_v3 has none"),
+    (part(None, index_head_dim=128), ValueError, "a model without a type has none"),
     (
         part("step3p5", sparse_attention_config={"sparse_attention_freq": [1]}),
         ValueError,
@@ -575,7 +575,7 @@ def test_a_wrong_layer_index_is_refused(index, error, message):
 
 def test_a_model_without_indexers_has_no_indexer_layers():
     assert not has_indexer(part("llama"), 0)
-    with pytest.raises(ValueError, match="index_topk must not be given, since it tells of an indexer"):
+    with pytest.raises(ValueError, match="index_topk must not be given: it is a key of an indexer"):
         has_indexer(part("llama", index_topk=1), 0)
     with pytest.raises(ValueError, match="must have an entry for layer 3; got 1"):
         has_indexer(part("glm_moe_dsa", indexer_types=["full"]), 3)

@@ -124,7 +124,7 @@ def test_a_tower_has_layers_and_positions():
     assert tower.apply(x, at).shape == x.shape
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2})
-    with pytest.raises(ValueError, match="part must be one whose config numbers a grid"):
+    with pytest.raises(ValueError, match="part must be one whose config defines the positions of a grid"):
         config.positions(QWEN, (4, 4), like=np.empty(0))
     with pytest.raises(ValueError, match=r"layer_type must be one that the config has .it has none.; got 'x'"):
         Rope.from_config(QWEN, part="vision", layer_type="x")
@@ -150,7 +150,7 @@ def test_positions_of_a_stream_are_returned():
 def test_parts_that_cannot_be_read_are_refused_with_a_reason():
     llama = {"model_type": "llama", "head_dim": 64}
     with pytest.raises(
-        ValueError, match="index_topk must not be given, since it tells of an indexer, which deepseek_v3 lacks"
+        ValueError, match="index_topk must not be given: it is a key of an indexer, and deepseek_v3 has none"
     ):
         Rope.from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}, part="indexer")
     strange = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
@@ -349,7 +349,9 @@ def test_a_model_without_text_needs_a_part():
     assert config.parts(towers, pairing="half")
     assert config.score_scale(DEEPSEEK) == pytest.approx(0.1352338, abs=5e-8)
     assert config.score_scale(QWEN, part="vision") == config.explain(QWEN, part="vision")[0].facts["score_scale"].value
-    with pytest.raises(ValueError, match="part must be the text or a tower, whose score scale is known; got 'indexer'"):
+    with pytest.raises(
+        ValueError, match="part must be the text or a tower: only their score scales are known; got 'indexer'"
+    ):
         config.score_scale(DEEPSEEK, part="indexer")
 
 
@@ -380,7 +382,7 @@ def test_parameter_names_of_other_programs_are_refused_with_a_hint():
         Rope.from_config(llama | {"mla_use_nope": True})
     (told,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
     (whatever,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
-    assert whatever.facts["alibi"] == (True, "alibi; not read: this model rotates whatever it says")
+    assert whatever.facts["alibi"] == (True, "alibi; not read: this model has rotary embedding with any value")
     assert whatever.facts["position_embedding_type"].value == "absolute"
     assert told.facts["dual_chunk_attention_config"].source.endswith("; maps positions: rope_any.positions.dual_chunk")
     assert told.facts["use_fope"].source == "use_fope; mixes the frequencies of the table: rope_any.bending.fope"

@@ -533,7 +533,7 @@ def test_atom_encoders_rotate_like_their_model(path, keys):
         np.testing.assert_allclose(rope.apply(x, at).numpy(), wanted.numpy(), rtol=0, atol=ATOL)
     (told,) = ra.config.explain(whole)
     assert told.facts["axes"].value == 4 and len(told.facts["rope_theta"].value) == 4
-    with pytest.raises(ValueError, match="part must be one whose config numbers a grid"):
+    with pytest.raises(ValueError, match="part must be one whose config defines the positions of a grid"):
         ra.config.positions(whole, (2, 2), like=np.empty(0))
     inner["num_uid_rope_pairs"] = 4096
     with pytest.raises(ValueError, match="num_uid_rope_pairs must sum to at most half of the head, "):

@@ -1,7 +1,7 @@
 """
-Report what a model's config says of its rotation: each layer's `Rope`, each value's source, today's form.
+Read the config of a model: its parts, the `Rope` of each layer, the source of each value, positions, today's form.
 
-`Rope.from_config` reads one rotation; these functions look at all of it.
+`Rope.from_config` returns one rotation; these functions report on the whole config.
 """
 
 import cmath
@@ -51,16 +51,16 @@ __all__ = [
 
 
 class Explanation(NamedTuple):
-    """One rotation of a config, and where its numbers come from."""
+    """One rotation of a config, and the source of each of its values."""
 
     layer_type: str | None
-    """The kind of layers it is for; None where layers don't differ."""
+    """The kind of layers it is for; None if layers don't differ."""
     rope: Rope | None
-    """None where these layers have no rotary."""
+    """The rotation; None if these layers have no rotary embedding."""
     facts: dict[str, Fact]
-    """Each value and its source (a key, an older key, a default, or what it was derived from), by name."""
+    """Each value and its source (a key, a default, or how it is derived), by name."""
     layers: tuple[int, ...] | None
-    """The layers that turn so, counted from 0; None where the config does not tell how many there are."""
+    """The layers with this rotation, counted from 0; None if the config does not give the number of layers."""
 
 
 def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | None = None) -> tuple[str, ...]:
@@ -78,9 +78,9 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     -------
     tuple of str
         In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
-        whose further rotations are ``transformer.audio`` and the like. Another part has the path of its sub-config as
-        its name, as ``talker_config.code_predictor_config``. A part that no `Rope` can express is among them; to read
-        it is an error that says why. Empty if nothing rotates.
+        and if it has more rotations ``transformer.audio`` or the like. The name of any other part is the path of its
+        sub-config, such as ``talker_config.code_predictor_config``. A part that no `Rope` can express is included;
+        functions that read it raise with the reason. Empty if no part has rotary embedding.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def layers(
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if the number of layers, or what tells them apart, is missing.
+        As `Rope.from_config`; or if the config does not give the number of layers, or which layer is of which kind.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def explain(
     factor: float | None = None,
 ) -> tuple[Explanation, ...]:
     """
-    Return what a config says, and for each value where it comes from.
+    Return all rotations of a part of a config, with the source of each value.
 
     Parameters
     ----------
@@ -164,14 +164,14 @@ def explain(
     part : str, optional
         As for `Rope.from_config`.
     layer_type : str, optional
-        One kind of layer. By default all kinds that the config tells apart.
+        One kind of layers. By default all kinds in the config.
     sequence_length, pairing, factor : optional
         As for `Rope.from_config`.
 
     Returns
     -------
     tuple of Explanation
-        One for each kind of layer, or one in all.
+        One for each different rotation, by kind of layers; one for each kind without rotary embedding.
 
     Raises
     ------
@@ -181,35 +181,34 @@ def explain(
     Examples
     --------
     >>> from rope_any.config import explain
-    >>> (told,) = explain({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32})
-    >>> told.facts["rope_theta"]
+    >>> (one,) = explain({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32})
+    >>> one.facts["rope_theta"]
     Fact(value=10000.0, source='default of llama')
-    >>> told.facts["head_dim"]
+    >>> one.facts["head_dim"]
     Fact(value=128, source='hidden_size // num_attention_heads')
     """
     one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     length, groups = require_length(sequence_length), one.layers()
-    told: list[Explanation] = []
-    for label, alike in by_label(of_type(groups, layer_type)).items():
+    explanations: list[Explanation] = []
+    for label, same_label in by_label(of_type(groups, layer_type)).items():
         found: dict[Rope, Explanation] = {}
-        for group in (group for group in alike if not group.unrotated):
+        for group in (group for group in same_label if not group.unrotated):
             made = one.recipe(group, length)
-            lengths = {} if one.grid else _lengths(one.part, group, groups, made.facts)  # a grid has none
+            lengths = {} if one.grid else _lengths(one.part, group, groups, made.facts)  # a part with grids has none
             facts = {**made.facts, **lengths, **_score_of(one, group)}
             new = Explanation(label or layer_type, make_rope(made), facts, group.indices)
             old = found.setdefault(make_rope(made), new)
             if old is not new:
                 layers = (*(old.layers or ()), *(new.layers or ()))
                 found[make_rope(made)] = old._replace(layers=tuple(sorted(layers)))
-        still = [
-            Explanation(label or layer_type, None, {"rotary": fact}, ()) for each in alike if (fact := each.unrotated)
-        ]
-        told += found.values() or still[:1]
-    return tuple(told)
+        reasons = [group.unrotated for group in same_label if group.unrotated]
+        unrotated = [Explanation(label or layer_type, None, {"rotary": reason}, ()) for reason in reasons[:1]]
+        explanations += found.values() or unrotated
+    return tuple(explanations)
 
 
 def _score_of(one: _parts.PartReader, group: Layers) -> dict[str, Fact]:
-    """Return the fact ``score_scale``, with the reason if it is refused; nothing if the part has no score."""
+    """Return the fact ``score_scale``, None with the reason if it raises; empty if the part has no score."""
     if one.score is None:
         return {}
     try:
@@ -231,40 +230,42 @@ def positions(
     like: Array | None = None,
 ) -> Array:
     """
-    Return the positions of a grid of tokens, or of a stream of text, images and videos, as a model numbers them.
+    Return the positions of a grid of tokens, or of a stream of text, images and videos, as the model numbers them.
+
+    Give either `shape` (a grid) or `token_ids` (a stream).
 
     Parameters
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     shape : sequence of int, optional
-        How many tokens a grid has along its axes: frames, rows and columns, or rows and columns; for a vision tower
-        in patches.
+        The number of tokens of a grid along each axis: (frames, rows, columns), or (rows, columns). For a vision
+        tower, tokens are patches.
     token_ids : array or nested sequence of int, optional
-        The ids of a stream, ``(batch, seq)``, on the host. They are looked into.
+        The token ids of a stream, ``(batch, seq)``, on the host. Their values are read.
     grids : sequence, optional
-        The images and videos of a stream in the order of its tokens, row by row, each (frames, rows, columns) in
-        patches; videos of Qwen2.5-VL and the Omni models with the seconds from frame to frame as a fourth number.
+        The images and videos of a stream in the order of its tokens, batch row by row, each (frames, rows, columns)
+        in patches. A video of Qwen2.5-VL or an Omni model has a fourth number, the seconds between frames.
     mask : array or nested sequence, optional
-        0 for padding, ``(batch, seq)``, which gets position 0.
+        0 for padding, ``(batch, seq)``. Padding gets position 0.
     time_advances : bool, optional
-        As in `rope_any.positions.mrope`: whether text after a video stands after its last frame.
+        As in `rope_any.positions.mrope`: whether text after a video comes after its last frame.
     part : str, optional
-        As for `Rope.from_config`; of a grid a tower or a transformer.
+        As for `Rope.from_config`; for a grid, a tower or a transformer.
     like : array, optional
-        Names the library and the device.
+        The positions are an array of its library, on its device.
 
     Returns
     -------
     array
-        Of a grid ``(tokens, axes)``, in the order in which the model has the tokens; of a stream
-        ``(batch, seq, 3)``: time, height, width. Integers if all are whole numbers.
+        For a grid ``(tokens, axes)``, in the order of the model's tokens; for a stream ``(batch, seq, 3)``: time,
+        height, width. Integers if all are whole numbers.
 
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if the positions of that part are the caller's, the model's numbering of streams is
-        not known, or grids don't fit the tokens.
+        As `Rope.from_config`; or if the config does not define the positions of that part, the model's numbering of
+        streams is not known, or grids don't fit the tokens.
 
     Examples
     --------
@@ -276,7 +277,7 @@ def positions(
     [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
     """
     if (shape is None) == (token_ids is None):
-        raise ArgumentValueError("either shape or token_ids", "be given: a grid, or the tokens of a stream")
+        raise ArgumentValueError("either shape or token_ids", "be given: a grid or the tokens of a stream, not both")
     if shape is None:
         if part not in (None, "text"):
             raise ArgumentValueError("part", "be text for token_ids", part)
@@ -287,7 +288,8 @@ def positions(
     one = _parts.choose_part(_parts.part_readers(config), part)
     found = None if one.grid is None else one.grid(tuple(shape))
     if found is None:
-        wanted, hint = "be one whose config numbers a grid", "its positions are the caller's: see rope_any.positions"
+        wanted = "be one whose config defines the positions of a grid"
+        hint = "for this part, the caller chooses them: see rope_any.positions"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part, hint)
     whole = all(float(p).is_integer() for token in found for p in token)
     lists = [[int(p) if whole else float(p) for p in token] for token in found]
@@ -304,19 +306,19 @@ def score_scale(
     factor: float | None = None,
 ) -> float:
     """
-    Return what a model multiplies the product of rotated queries and keys by, before the softmax.
+    Return the factor by which a model multiplies the product of rotated queries and keys, before the softmax.
 
     Parameters
     ----------
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     part, layer_type, pairing, factor : optional
-        As for `Rope.from_config`. Indexers have no such scale, and that of transformers of diffusers is not known.
+        As for `Rope.from_config`. Indexers have no such scale, and that of diffusers' transformers is not known.
 
     Returns
     -------
     float
-        In most models 1/√head_dim. The attention factor, which is in cos and sin, is no part of it.
+        In most models 1/√head_dim. It does not include the attention factor, which is in cos and sin.
 
     Raises
     ------
@@ -331,7 +333,7 @@ def score_scale(
     """
     one = _parts.choose_part(_parts.part_readers(config, pairing=pairing, factor=factor), part)
     if one.score is None:
-        wanted = "be the text or a tower, whose score scale is known"
+        wanted = "be the text or a tower: only their score scales are known"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
     scale = common_value(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
     if scale.value is None:
@@ -339,41 +341,44 @@ def score_scale(
     return float(scale.value)
 
 
-# Rope types whose factor is, by definition, how many times longer sequences become; that of llama3 is not.
-_LONGER = {"linear", "dynamic", "yarn", "longrope"}
+# Rope types whose factor is the extended length over the trained length; that of llama3 is not.
+_LENGTH_RATIO = {"linear", "dynamic", "yarn", "longrope"}
 
 
 def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """
-    Return the trained and the extended length, or the one that is stated where a config doesn't say which it is.
+    Return ``trained_length`` and ``extended_length`` as far as the config gives them, for one of its groups of layers.
 
-    Beside scaling a `max_position_embeddings` may be either, unless the scheme itself starts from it. That among the
-    parameters is the extended one. Layers that are not scaled have the lengths of those that are.
+    In a config with scaling, `max_position_embeddings` may be either, and is returned as ``stated_length`` if nothing
+    decides it. For rope type dynamic it is the trained length, and inside the parameters the extended one. Layers
+    without scaling have the lengths of those with it. `facts` are those of the group's recipe.
     """
-    told, own = [each.parameters for each in groups], group.parameters
-    scaled = own if _scales(own) else next(filter(_scales, told), own)
-    whole, inner = _counted(first_value(part, LENGTHS)), _counted(scaled.get("max_position_embeddings"))
-    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *told))]
-    trained = next(filter(None, map(_counted, originals)), None)
-    starts = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
-    if trained is None and (starts or not _scales(scaled) or (inner and whole and whole.value < inner.value)):
-        trained = whole or inner
+    parameters, own = [each.parameters for each in groups], group.parameters
+    scaled = own if _scales(own) else next(filter(_scales, parameters), own)
+    outer, inner = _length(first_value(part, LENGTHS)), _length(scaled.get("max_position_embeddings"))
+    originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *parameters))]
+    trained = next(filter(None, map(_length, originals)), None)
+    is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
+    if trained is None and (is_dynamic or not _scales(scaled) or (inner and outer and outer.value < inner.value)):
+        trained = outer or inner
     if trained is None:
-        other = whole if whole and (inner is None or whole.value > inner.value) else None
-        return {name: fact for name, fact in (("extended_length", inner), ("stated_length", other)) if fact}
-    factor = _counted(scaled.get("factor")) if rope_type_of(scaled) in _LONGER and "alpha" not in scaled else None
-    times = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
-    extended = [n for n in (inner, whole, _counted(times)) if n is not None and n.value > trained.value]
+        undecided = outer if outer and (inner is None or outer.value > inner.value) else None
+        return {name: fact for name, fact in (("extended_length", inner), ("stated_length", undecided)) if fact}
+    is_ratio = rope_type_of(scaled) in _LENGTH_RATIO and "alpha" not in scaled
+    factor = _length(scaled.get("factor")) if is_ratio else None
+    derived = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
+    extended = [n for n in (inner, outer, _length(derived)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
-def _scales(facts: Mapping[str, Fact]) -> bool:
-    """Whether positions are scaled by some parameters."""
-    return ORIGINAL in facts or any(name in facts and not same(facts[name].value, 1) for name in ("factor", "alpha"))
+def _scales(parameters: Mapping[str, Fact]) -> bool:
+    """Whether parameters scale the context: they give a trained length, or a `factor` or `alpha` that is not 1."""
+    given = [parameters[name].value for name in ("factor", "alpha") if name in parameters]
+    return ORIGINAL in parameters or not all(same(value, 1) for value in given)
 
 
-def _counted(fact: Fact | None) -> Fact | None:
-    """Return a number of 1 or more, or None for what is none: a rotation that doesn't need it is read all the same."""
+def _length(fact: Fact | None) -> Fact | None:
+    """Return a number of 1 or more, as an int if it is whole; None for any other value, without an error."""
     if fact is None:
         return None
     try:
@@ -387,17 +392,17 @@ def _counted(fact: Fact | None) -> Fact | None:
 
 def wavelengths(rope: Rope, /) -> Row:
     """
-    Return how many tokens each pair takes for a whole turn.
+    Return the number of tokens in which each pair rotates by 2π.
 
     Parameters
     ----------
     rope : Rope
-        With several axes, all are taken to advance together.
+        If it has several axes, the positions of a token are taken to be equal on all axes.
 
     Returns
     -------
     tuple of float
-        ``2π / abs(f)``, one for each pair; infinity for a pair that holds still.
+        ``2π / abs(f)`` for the frequency of each pair; infinity if it is 0.
 
     Examples
     --------
@@ -411,25 +416,25 @@ def wavelengths(rope: Rope, /) -> Row:
 
 def drift(a: Rope, b: Rope, /, position: float) -> float:
     """
-    Return how far the tables of two rotations are apart at a position.
+    Return the largest distance between the table entries of two rotations at one position.
 
     Parameters
     ----------
     a, b : Rope
-        With as many pairs each.
+        Two rotations with the same number of pairs.
     position : float
-        In tokens; on all axes alike.
+        The position in tokens, the same on all axes.
 
     Returns
     -------
     float
-        The largest distance of two entries ``attention_factor · (cos, sin)`` of one pair: 0 where they agree, 2 where
-        a pair points the other way.
+        The largest distance between the points ``attention_factor · (cos, sin)`` of one pair: 0 if the tables are
+        equal, 2 for opposite points (with attention factor 1).
 
     Raises
     ------
     ValueError
-        If they turn different numbers of pairs.
+        If `a` and `b` have different numbers of pairs.
 
     Examples
     --------
@@ -440,16 +445,16 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     """
     f, g, p = _together(a), _together(b), real("position", position)
     if len(f) != len(g):
-        raise ArgumentValueError("a and b", "turn as many pairs each", Text(f"{len(f)} and {len(g)}"))
-    turned = (
+        raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
+    differences = (
         a.attention_factor * cmath.exp(1j * p * x) - b.attention_factor * cmath.exp(1j * p * y)
         for x, y in zip(f, g, strict=True)
     )
-    return max(map(abs, turned))
+    return max(map(abs, differences))
 
 
 def _together(rope: Rope) -> Row:
-    """Return the frequencies of positions that are the same on all axes."""
+    """Return the frequency of each pair for equal positions on all axes: the sum over the axes."""
     if not isinstance(rope, Rope):
         raise ArgumentTypeError("rope", "be a Rope", rope)
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
@@ -462,19 +467,20 @@ def modernize(config: object, /) -> dict[str, Any]:
     Parameters
     ----------
     config : dict, path or object with ``to_dict()``
-        As for `Rope.from_config`, but for the metadata of a GGUF file, which has no such form.
+        A config of a text model of transformers, as for `Rope.from_config`.
 
     Returns
     -------
     dict
-        A new config that `Rope.from_config` reads to the same rotation: ``rope_parameters``, by kind of layer where
-        layers differ, in place of ``rope_scaling`` and the older names of base and share. What other models' configs
-        leave unsaid is said. The rest is as it was; doing it twice changes nothing.
+        A new config from which `Rope.from_config` reads the same rotation. It has ``rope_parameters``, by kind of
+        layer if layers differ, instead of ``rope_scaling`` and the older names of base and share. Defaults of the
+        model for them are filled in. All other keys are unchanged. A second call changes nothing.
 
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if layers of one type differ, which today's form can't say.
+        As `Rope.from_config`; if the config is GGUF metadata, a params.json or not of a text model; or if layers of
+        one type differ, which today's form cannot express.
 
     Examples
     --------
@@ -490,7 +496,7 @@ def modernize(config: object, /) -> dict[str, Any]:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
     one = _parts.choose_part(
         _parts.part_readers(whole, pairing="half"), None
-    )  # of any model: nothing here depends on the pairing
+    )  # the pairing of an unknown model does not matter here
     part, groups = one.part._replace(pairing=None), one.layers()
     if not one.is_text:
         raise ArgumentValueError(
@@ -499,25 +505,25 @@ def modernize(config: object, /) -> dict[str, Any]:
     if without_rotary(part) is not None:
         return whole
     found = by_label(groups)
-    new = {label: _today(part, label, alike) for label, alike in found.items()}
-    names = (name for thing in (BASE, SHARE, COUNT) for name in part.key_names(thing))
+    new = {label: _today(part, label, same_label) for label, same_label in found.items()}
+    names = (key for name in (BASE, SHARE, COUNT) for key in part.key_names(name))
     old = {"rope_scaling", *names, *(layer.key for layer in part.model.layers.values())}
     kept = {key: value for key, value in part.keys.items() if key not in old}
     return _replaced(whole, part.path, {**kept, "rope_parameters": new.get(None, new)}, {*old, "rope_parameters"})
 
 
-def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any] | None:
-    """Return the parameters of one kind of layer in today's form."""
-    found = common_value(part, alike, partial(recipe, part), key=make_rope)
+def _today(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
+    """Return the parameters in today's form of the groups with one label; None (null) if they have no rotary."""
+    found = common_value(part, groups, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None
-    given, sizes = next((group.parameters, group.sizes) for group in alike if not group.unrotated)
+    given, sizes = next((group.parameters, group.sizes) for group in groups if not group.unrotated)
     values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}
     counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))
     if counted and rotary_slice(part, sizes) is None and rope_type_of(given) != "proportional":
-        turning, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
-        share = turning / head  # which a count is in today's form
-        values[SHARE] = share if int(head * share) == turning else math.nextafter(share, 1)
+        rotary, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
+        share = rotary / head  # today's form has a share instead of a count
+        values[SHARE] = share if int(head * share) == rotary else math.nextafter(share, 1)
     if values.get(SHARE) == part.model.partial == 1 and COUNT not in part.model.sizes:
         del values[SHARE]
     return {"rope_type": "default", **values}
@@ -526,7 +532,7 @@ def _today(part: Part, label: str | None, alike: list[Layers]) -> dict[str, Any]
 def _replaced(
     whole: Mapping[str, Any], path: tuple[str, ...], part: dict[str, Any], names: Collection[str]
 ) -> dict[str, Any]:
-    """Return a copy of a config with another part at a path, and without some names outside of it."""
+    """Return a copy of a config with `part` at a path, and without the keys `names` outside of it."""
     if not path:
         return part
     outside = {key: value for key, value in whole.items() if key not in names}

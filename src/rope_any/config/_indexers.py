@@ -1,10 +1,10 @@
 """
 Indexers of sparse attention: how their queries and keys are rotated, and which layers have one.
 
-An indexer scores keys with small heads of its own, and the attention looks at the best of them. The first or the last
-features of the index head rotate by the whole cos/sin table of the main attention, so the rotary slice is as wide as
-that table. The pairing is the indexer's own: each class of transformers has it fixed in its code. In a layer whose main
-attention has no rotary, the indexer has none either.
+An indexer scores keys with its own small heads, and the main attention reads only the keys with the highest scores. The
+first or the last features of the index head rotate by the whole cos/sin table of the main attention, so its rotary
+slice is as wide as that table. The indexer has its own pairing, which is fixed in the code of each class of
+transformers. In a layer whose main attention has no rotary embedding, the indexer has none either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 2**10
 MOST_TOKENS = 2**31
-ASSUMED_LAYERS = 40  # no class with layer types assumes fewer
+ASSUMED_LAYERS = 40  # the least default of a class with layer types
 
 SIGNS = (
     *("index_head_dim", "index_n_heads", "index_topk", "index_topk_freq", "index_topk_pattern", "indexer_head_dim"),
     *("indexer_n_heads", "indexer_rope_interleave", "indexer_types", "sparse_attention_config"),
 )
-"""Keys by which a config tells of an indexer."""
+"""Keys of indexers; a config with one of them is refused if its model has no indexer."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------
 
 
 def _switch(part: "Part", key: str, *, default: bool) -> bool:
-    """Return the flag under a key, or what the class assumes."""
+    """Return the flag of a key, or `default` if it is not given; raise unless it is a bool."""
     fact = part.get(key)
     return default if fact is None else flag(fact.source, fact.value)
 
 
 def _at(part: "Part", path: str) -> Fact | None:
-    """Return what stands under a key, or under a key of an inner object, if it is not null."""
+    """Return the value at "key" or "object.key", or None if it is missing or null; "" gives None."""
     outer, _, key = path.partition(".")
     body = part.get(outer) if outer else None
     if body is None or not key:
@@ -50,24 +50,24 @@ def _at(part: "Part", path: str) -> Fact | None:
 
 
 def _first_given(part: "Part", keys: Iterable[str]) -> Fact | None:
-    """Return the first value that is given under some keys."""
+    """Return the value of the first of these keys that is given, or None."""
     return next((fact for key in keys if (fact := part.get(key))), None)
 
 
-def _whole(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
-    """Return the one integer given at these paths, or None; raise if they differ or it is out of range."""
+def _integer(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
+    """Return the integer at these paths, or None if none is given; raise if they differ or it is out of range."""
     given = filter(None, (_at(part, path) for path in paths))
     return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 
 
 def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
     """Return the integer under a key, or `default`; raise unless it is from `least` to `most`."""
-    fact = _whole(part, [key], least, most)
+    fact = _integer(part, [key], least, most)
     return default if fact is None else int(fact.value)
 
 
 def _entry(fact: Fact | None, index: int) -> Fact | None:
-    """Return the entry of a layer in a list, or None if there is no list."""
+    """Return the entry of layer `index` in a list, or None if the list is None; raise if the list has no such entry."""
     if fact is None:
         return None
     entries = typed(fact.source, fact.value, (list, tuple), "be a list with an entry for each layer")
@@ -77,7 +77,11 @@ def _entry(fact: Fact | None, index: int) -> Fact | None:
 
 
 def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact | None:
-    """Return whether the entry of a layer is the first of all known, or the one wanted; None if there is no entry."""
+    """
+    Return whether an entry equals `wanted`, by default the first of `known`; None if there is no entry.
+
+    Raise unless the entry is one of `known`.
+    """
     if entry is None:
         return None
     if not isinstance(entry.value, str | int) or entry.value not in known:
@@ -87,21 +91,21 @@ def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact
 
 # --- rules: which layers have an indexer ------------------------------------------------------------------
 
-# A full layer runs its indexer; a shared one reuses the choice of one before it.
+# A "full" layer runs its indexer; a "shared" one reuses the keys that an earlier layer selected.
 _MODES: Sequence[str] = ("full", "shared")
 
 
 def _every_layer(part: "Part", index: int) -> bool:  # noqa: ARG001  # functions of one table have one signature
-    """Return that every layer has an indexer."""
+    """Return True: every layer has an indexer."""
     return True
 
 
 def _scheduled(part: "Part", index: int) -> bool:
-    """Whether a layer is full, by a list, by letters, or as every n-th from the offset on."""
-    listed, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
+    """Whether a layer is full: by ``indexer_types``, by the letters F and S, or every n-th from the offset on."""
+    types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"
-    full = agreed(_is(_entry(listed, index), _MODES), _is(_entry(pattern, index), modes))
+    full = agreed(_is(_entry(types, index), _MODES), _is(_entry(pattern, index), modes))
     if full is not None:
         return bool(full.value)
     offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
@@ -109,21 +113,25 @@ def _scheduled(part: "Part", index: int) -> bool:
 
 
 def _listed(part: "Part", index: int, **pattern: Any) -> bool:
-    """Whether a layer is full by `indexer_types` alone, or by a pattern; what the class does not read must agree."""
+    """
+    Whether a layer is full: by ``indexer_types``, else by the default pattern of the class.
+
+    The class does not read the keys ``index_topk_*`` and ``index_skip_topk_offset``. Raise if they disagree.
+    """
     full = _is(_entry(part.get("indexer_types"), index), _MODES) or Fact(_in_pattern(index, **pattern), part.default)
     for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):
-        said = part.get(key)
-        agreed(full, said and Fact(_scheduled(part, index), f"{said.source}, for layer {index},"))
+        given = part.get(key)
+        agreed(full, given and Fact(_scheduled(part, index), f"{given.source}, for layer {index},"))
     return bool(full.value)
 
 
 def _in_pattern(index: int, *, every: int = 0, first: int = -1, also: Sequence[int] = ()) -> bool:
-    """Whether a layer is in a pattern: of every n layers one, and some by their index; by default the last of n."""
+    """Whether a layer is in `also`, or is every n-th from layer `first` on (if negative, the last of each n layers)."""
     return index in also or (every > 0 and index >= first and (index - first) % every == 0)
 
 
 def _of_types(part: "Part", index: int, types: Sequence[str]) -> Fact | None:
-    """Return whether a layer is of one of some types; None if the config does not list types."""
+    """Return whether the type of a layer is one of `types`; None if the config does not list layer types."""
     entry = _entry(part.get("layer_types"), index)
     return entry and Fact(entry.value in types, entry.source)
 
@@ -132,52 +140,56 @@ def _by_type(
     part: "Part", index: int, *, types: Sequence[str], key: str = "", scheduled: bool = False, **pattern: Any
 ) -> bool:
     """
-    Whether a layer is of sparse attention: by its type, by the codes of an older list, or by a pattern.
+    Whether a layer has sparse attention: by its type, by its code in a list of older files, else by a pattern.
 
-    `key` is that of the n of the pattern. If layers are `scheduled`, one of sparse attention must also be full.
+    `key` is the key of n, for "every n-th" of the pattern. If `scheduled`, the layer must be full too (`_scheduled`).
     """
     older = pattern.pop("older", {"path": "", "codes": (), "code": 0})
-    listed, coded = _of_types(part, index, types), _entry(_at(part, older["path"]), index)
-    said = agreed(listed, _is(coded, older["codes"], older["code"]))
+    by_type, code = _of_types(part, index, types), _entry(_at(part, older["path"]), index)
+    given = agreed(by_type, _is(code, older["codes"], older["code"]))
     if key:
         pattern["every"] = _count(part, key, pattern["every"], 1)
-    sparse = _in_pattern(index, **pattern) if said is None else bool(said.value)
+    sparse = _in_pattern(index, **pattern) if given is None else bool(given.value)
     return sparse and (not scheduled or _scheduled(part, index))
 
 
 def _unless_off(part: "Part", index: int) -> bool:
-    """Whether a layer is of sparse attention, which files without sizes by layer call full, unless `use_dsa` is off."""
+    """
+    Whether a layer has sparse attention: by its type, or else by a pattern; False if ``use_dsa`` is off.
+
+    Files without ``per_layer_config`` and ``use_dsa`` call this layer type "full_attention".
+    """
     if not _switch(part, "use_dsa", default=True):
         return False
     renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
-    said = _of_types(part, index, ["indexed_attention", *["full_attention"] * renamed])
-    if said is not None:
-        return bool(said.value)
+    given = _of_types(part, index, ["indexed_attention", *["full_attention"] * renamed])
+    if given is not None:
+        return bool(given.value)
     return not _switch(part, "use_sliding_window", default=True) or _in_pattern(index, every=4, first=1, also=[0])
 
 
 RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
 INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
 REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
-"""Models whose config may tell of an indexer that their class does not have, with the reason."""
+"""Models whose configs may have keys of an indexer although their class has none, with the reason."""
 
 
 def _indexer(part: "Part") -> Indexer | None:
-    """Return the indexer of a model, or None if its config tells of none."""
+    """Return the indexer of a model, or None if it has none; raise if it has none and its config has keys of one."""
     name = part.model_type or ""
-    if name not in INDEXERS and (said := _first_given(part, SIGNS)) is not None:
+    if name not in INDEXERS and (sign := _first_given(part, SIGNS)) is not None:
         reason = REFUSED.get(name, "transformers has none for this model, so its rotation is unknown")
-        wanted = f"not be given, since it tells of an indexer, which {name or 'a model without a type'} lacks"
-        raise ArgumentValueError(said.source, wanted, said.value, reason)
+        wanted = f"not be given: it is a key of an indexer, and {name or 'a model without a type'} has none"
+        raise ArgumentValueError(sign.source, wanted, sign.value, reason)
     return INDEXERS.get(name)
 
 
 def has_indexer(part: "Part", index: int, /) -> bool:
     """
-    Return whether a layer of the text part has an indexer of its own; raise if the config does not say.
+    Return whether a layer of the text part has its own indexer; raise if the config does not determine it.
 
-    A layer that reuses the choice of a layer before it has none. A layer without rotary may have an indexer, without
-    rotary too.
+    A layer that reuses the keys selected by an earlier layer has none. A layer without rotary embedding may have an
+    indexer, also without rotary.
     """
     layer = integer("index", index)
     if layer < 0:
@@ -193,74 +205,74 @@ def has_indexer(part: "Part", index: int, /) -> bool:
 
 
 def _layer_count(part: "Part") -> int:
-    """Return how many layers there are, as stated, as listed, or as classes assume at least."""
-    listed = part.keys.get("layer_types")
-    return _count(part, "num_hidden_layers", len(listed) if isinstance(listed, list) else ASSUMED_LAYERS, 1)
+    """Return the number of layers: as given, else that of ``layer_types``, else `ASSUMED_LAYERS`."""
+    types = part.keys.get("layer_types")
+    return _count(part, "num_hidden_layers", len(types) if isinstance(types, list) else ASSUMED_LAYERS, 1)
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
 def _head_dim(part: "Part", row: Indexer) -> Fact:
-    """Return the width of the index head, the same in all layers."""
+    """Return the width of the index head: as given, or the default; raise if it is given for single layers or null."""
     by_layer = part.keys.get("per_layer_config")
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
         if isinstance(own, Mapping) and row.head in own:
             name = part.name("per_layer_config", str(layer), row.head)
-            raise ArgumentValueError(name, "not be given: indexers must be alike")
-    given = _whole(part, (row.older, row.head), 2, LARGEST_HEAD)
+            raise ArgumentValueError(name, "not be given: all indexers must have one width")
+    given = _integer(part, (row.older, row.head), 2, LARGEST_HEAD)
     if given is None and row.head in part.keys:
         raise ArgumentValueError(part.name(row.head), "be a number of features", Text("null"))
     return given or Fact(row.size, part.default)
 
 
 def _stride(part: "Part", row: Indexer) -> Fact:
-    """Return how many tokens are pooled into one key."""
-    given = _whole(part, row.stride, 1, MOST_TOKENS)
+    """Return how many tokens are pooled into one key: as given, or the default; raise if there is neither."""
+    given = _integer(part, row.stride, 1, MOST_TOKENS)
     if given is None and row.default_stride is None:
         raise ArgumentValueError(part.name(row.stride[0]), f"be given with {part.name(row.head)}")
     return given or Fact(row.default_stride, part.default)
 
 
 def _pairing(part: "Part", row: Indexer) -> Fact:
-    """Return the pairing of the indexer's class, with which the flag must agree that engines read."""
-    said, ours = part.get("indexer_rope_interleave"), f"the indexer of {part.model_type}"
-    if said is None:
-        return Fact(row.pairing, ours)
-    flagged = "interleaved" if flag(said.source, said.value) else "half"
-    if flagged != row.pairing:
-        wanted = f"agree with {ours}, whose pairing is {row.pairing!r} in transformers"
-        got = Text(f"{said.value}, which engines read as {flagged!r}")
-        hint = "which of the two the weights follow, only their author knows: `pairing` cannot be guessed"
-        raise ArgumentValueError(said.source, wanted, got, hint)
-    return Fact(row.pairing, f"{ours}, and {said.source}")
+    """Return the pairing of the indexer's class; raise if ``indexer_rope_interleave``, a flag for engines, differs."""
+    given, name = part.get("indexer_rope_interleave"), f"the indexer of {part.model_type}"
+    if given is None:
+        return Fact(row.pairing, name)
+    by_flag = "interleaved" if flag(given.source, given.value) else "half"
+    if by_flag != row.pairing:
+        wanted = f"agree with {name}, whose pairing is {row.pairing!r} in transformers"
+        got = Text(f"{given.value}, which engines read as {by_flag!r}")
+        hint = "only the author of the weights knows which of the two is right: `pairing` cannot be guessed"
+        raise ArgumentValueError(given.source, wanted, got, hint)
+    return Fact(row.pairing, f"{name}, and {given.source}")
 
 
 def why_no_rotation(part: "Part", /) -> str | None:
-    """Return why a model has no indexer, or an indexer without rotary; None if it has one that rotates."""
+    """Return the reason why a model has no indexer with rotary embedding; None if it has one."""
     row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"
     if row.unrotated:
         _count(part, "qk_rope_head_dim", 0, 0, 0)
-        said = part.get("indexer_rope_interleave")
-        return f"{row.unrotated}, whatever {said.source} says" if said else row.unrotated
-    if not sum(has_indexer(part, i) for i in range(_layer_count(part))):  # each is looked at
+        given = part.get("indexer_rope_interleave")
+        return f"{row.unrotated}, and {given.source} has no effect" if given else row.unrotated
+    if not sum(has_indexer(part, i) for i in range(_layer_count(part))):  # sum, not any: every layer is checked
         return f"no layer of this {part.model_type} has an indexer"
     return None
 
 
 def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
     """
-    Return how the queries and keys of a model's indexers are rotated, or the fact that they are not.
+    Return the rotation of the queries and keys of a model's indexers; a `Fact`, the reason, if they do not rotate.
 
-    `main` is the rotation of the main attention, of the indexer's `layer_type` if the model tells kinds of layers
-    apart, or the fact that it has none. Raise if the config contradicts the model's class.
+    `main` is the rotation of the main attention, or the reason why it has none. If the model has kinds of layers, it is
+    that of the indexer's `layer_type`. Raise if the config contradicts the model's class.
     """
     row, reason = _indexer(part), why_no_rotation(part)
     if row is None or reason is not None:
         return Fact(None, str(reason))
-    head, pairing, ours = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
+    head, pairing, name = _head_dim(part, row), _pairing(part, row), f"the indexer of {part.model_type}"
     if isinstance(main, Fact):
         return Fact(None, f"the indexer rotates as the main attention does: {main.source}")
     rotary_dim = 2 * len(as_rows(main.frequencies)[0])
@@ -272,7 +284,7 @@ def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
         "pairing": pairing,
         "head_dim": head,
         "rotary_dim": Fact(rotary_dim, width),
-        "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {ours}"),
+        "start": Fact(start, f"the {'last' if row.last else 'first'} features, in {name}"),
         **({"key_stride": _stride(part, row)} if row.stride else {}),
     }
     return main._replace(pairing=row.pairing, start=start, facts={**main.facts, **facts})
