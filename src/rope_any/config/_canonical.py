@@ -204,7 +204,7 @@ def written_parameters(part: Part, /) -> Written:
 
 
 def _is_by_layer(content: Mapping[str, Any]) -> bool:
-    """Whether parameters are by kind of layer: some value is an object, or all are null for unknown keys."""
+    """Whether parameters are by kind of layer: a value is an object, or all are null and no key is a parameter."""
     if any(isinstance(value, Mapping) for value in content.values()):
         return True
     return bool(content) and all(value is None and key not in KEYS for key, value in content.items())
@@ -314,7 +314,7 @@ def _by_index(part: Part) -> dict[str, Fact]:
 
 
 def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
-    """Return the values that a config gives for one layer only, by key; `sizes` are those of `_sizes_by_layer`."""
+    """Return the values of layer `index` from lists by layer and from `sizes` (`_sizes_by_layer`), by key."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -408,7 +408,11 @@ def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
 
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
-    """Return the type of each layer, or None for each if layers have no types; None if their number is not known."""
+    """
+    Return the type of each layer, or None for each if layers have no types.
+
+    Return None if the number of layers is not known, or there are `labels` but no types.
+    """
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _counts_layers(part):
         return None  # the number is invalid, but no rotation needs it
@@ -431,7 +435,7 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return all values of a part and the defaults of its class, by their keys and also by common names."""
+    """Return the values of a part, and its class's defaults, for a label: by their keys and also by common names."""
     model, by_label = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):

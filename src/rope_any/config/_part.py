@@ -158,7 +158,7 @@ def part_at(
     /,
 ) -> Part:
     """
-    Return the part with these keys, which the path leads to; raise if it has unknown names about rotary embedding.
+    Return the `Part` of the object `keys` at `path`; raise if it has unknown names about rotary embedding.
 
     `pairing` is the caller's, `names` those of `Part`.
     """

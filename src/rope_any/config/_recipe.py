@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
 def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
     """
-    Return ``head_dim``, ``rotary_dim`` and, if not 0, ``start``, all checked.
+    Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
 
     `share` is the share of the head in the parameters, if given, and `kind` the rope type.
     """
