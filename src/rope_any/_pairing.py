@@ -45,7 +45,7 @@ def step_and_gap(pairing: Pairing, pairs: int) -> tuple[int, int]:
 
 
 def members(pairing: Pairing, start: int, pairs: int) -> list[int]:
-    """Return the indices of the features of pairs from `start` on: all first members, then all second members."""
+    """Return the indices of the features of `pairs` pairs from feature `start` on: first members, then second ones."""
     step, gap = step_and_gap(pairing, pairs)
     return [start + step * pair + member for member in (0, gap) for pair in range(pairs)]
 

@@ -136,7 +136,7 @@ def library(**arrays: Array) -> Library:
 
 
 def _array_hint(name: str, x: object) -> str:
-    """Return what to write instead of something that is no array, as the hint of an error; nothing if unknown."""
+    """Return what to write instead of something that is no array, as the hint of an error; "" if unknown."""
     if name == "like":
         return "give like=q, an array of the library and on the device that are wanted"
     if isinstance(x, int | float | list | tuple) and "out" not in name.split():  # nothing can be written into a copy

@@ -34,7 +34,7 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
     """
     Return `function` compiled, with `function` itself as the fallback.
 
-    If a compiled call fails and the eager one succeeds, it warns once and does not use the compiler again.
+    If a compiled call fails and the eager one succeeds, the returned function warns and from then on runs eagerly.
     """
     compiler: Any = lib.compiler
     fast = compiler.compile(function)

@@ -60,7 +60,7 @@ def reader(memory: str, other: str) -> Any:
         """Return the Numba signature of the load, and the function that generates its LLVM code."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Generate the LLVM code."""
+            """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
             del context, signature
             number = builder.load(_pointer(builder, kind, *arguments[1:]), align=_IN_MEMORY[kind][1])
             number.set_metadata("alias.scope", _alias_scope(builder, memory))
@@ -89,7 +89,7 @@ def writer(memory: str, other: str) -> Any:
         """Return the Numba signature of the store, and the function that generates its LLVM code."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Generate the LLVM code."""
+            """Generate the LLVM store: round the value to the type in memory, write it to ``address[index]``."""
             del signature
             *place, number = arguments[1:]
             if kind is FLOAT16:
@@ -122,7 +122,7 @@ def _int64_at(_: Any, address: Any, index: Any) -> Any:
     """Return the int64 at ``address[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM code."""
+        """Generate the LLVM load."""
         del context, signature
         return builder.load(_pointer(builder, types.int64, *arguments))
 
@@ -136,7 +136,7 @@ def _stack_memory(_: Any) -> Any:
     """Return the address of memory for `MOST_PAIRS` on the stack of the calling loop."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM code."""
+        """Generate the LLVM stack allocation."""
         del signature, arguments
         memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
         return builder.ptrtoint(memory, context.get_value_type(types.intp))
@@ -148,7 +148,7 @@ def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
     """Copy 32 bytes by a nontemporal store, which bypasses the caches; both addresses are multiples of 32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM code."""
+        """Generate the LLVM load and the nontemporal store."""
         del signature
         vector = ir.VectorType(_INT64, 4).as_pointer()
         to, source = (builder.inttoptr(address, vector) for address in arguments)
@@ -163,7 +163,7 @@ def _fence(_: Any) -> Any:
     """Wait until other threads can see the nontemporal stores."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM code."""
+        """Generate the LLVM fence."""
         del signature, arguments
         builder.fence("seq_cst")
         return context.get_dummy_value()

@@ -160,11 +160,12 @@ _LOOPS = {"half": _rotate_half, "interleaved": _rotate_interleaved}
 @cache
 def rotation_loop(dtype: str, pairing: str) -> Callable[..., int]:
     """
-    Return the loop for a dtype and a pairing, compiled or from the disk cache.
+    Return the loop that rotates arrays of a dtype in a pairing, compiled or from the disk cache.
 
-    It takes a zero of the type of `_NUMBA_TYPES`; the direction, 1.0 or -1.0; the address of a layout; the first unit
-    and the end; and the address of an object that packs six arrays: q, k, their results, cos, sin (a single array is
-    given twice). It returns whether all arrays are aligned in memory; if not, it has written nothing.
+    It takes a zero of the Numba type of the dtype (an int for 16-bit floats); the direction, 1.0 or -1.0; the address
+    of a layout (`_layout.encode`); the first unit (a tile of rows) and the one after the last; and the address of an
+    object that packs six arrays: q, k, their results, cos, sin (a single array is given twice). It returns whether all
+    arrays are aligned in memory; if not, it has written nothing.
     """
     number = _NUMBA_TYPES[dtype]
     real = types.float64 if number is types.float64 else types.float32

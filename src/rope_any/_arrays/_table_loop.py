@@ -39,7 +39,7 @@ def _bitcast(target: Any) -> Any:
         """Return the Numba signature of the cast, and the function that generates its LLVM code."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            """Generate the LLVM code."""
+            """Generate the LLVM bitcast."""
             del signature
             return builder.bitcast(arguments[0], context.get_value_type(target))
 
@@ -52,7 +52,7 @@ def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
     """Return x·y + z, rounded once if the processor has FMA, both in vector code and in the scalar remainder."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM code."""
+        """Generate the call of LLVM's ``fmuladd``."""
         del context, signature
         number = ir.DoubleType()
         function_type = ir.FunctionType(number, [number] * 3)
@@ -147,11 +147,11 @@ def _make_rows(
 @cache
 def table_loop() -> Callable[..., int]:
     """
-    Return the loop that computes rows of a float32 table, compiled or from the disk cache.
+    Return the loop that computes rows of a float32 table, compiled or from the disk cache. The loop returns 1.
 
-    It takes the address of packed frequencies; the attention factor; the address of the positions, 0 if they are
-    ``first + row * step``; 1 if positions are float64, 0 if int64; first and step; the numbers of axes and of pairs;
-    the first row and the end; and the addresses of cos and sin.
+    It takes the address of what `pack_frequencies` returns; the attention factor; the address of the positions, 0 if
+    they are ``first + row * step``; 1 if positions are float64, 0 if int64; first and step; the numbers of axes and of
+    pairs; the first row and the one after the last; and the addresses of row 0 of cos and of sin.
     """
     return compile_loop(_make_rows, types.int64(types.int64, types.float64, *[types.int64] * 10), _intrinsics, _layout)
 

@@ -77,7 +77,7 @@ def _as_complex(x: Array) -> Array | None:
 
 
 def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small NumPy array by (c, s), in half pairing."""
+    """Return a function that rotates small NumPy arrays, all features, in half pairing; c and s: ``(..., pairs)``."""
     pairs = c.shape[-1]
     is_row = c.size == pairs  # one table row for all: arrays of fewer axes take less time
     if not is_row:
@@ -101,7 +101,7 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small NumPy array by (c, s), in interleaved pairing."""
+    """Return a function that rotates small NumPy arrays, all features, interleaved; c and s: ``(..., pairs)``."""
     if c.shape[-1] == 1:  # for one pair both pairings are the same
         return _rotate_small_half(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))

@@ -229,7 +229,7 @@ def _empty_like(x: Array) -> Array:
 
 
 def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small tensor by (c, s), in half pairing."""
+    """Return a function that rotates small tensors, all features, in half pairing; c and s: ``(..., pairs)``."""
     c, s = torch.cat((c, c), -1), torch.cat((s, -s), -1)
 
     def rotate(x: Array) -> Array:
@@ -241,7 +241,7 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates all features of a small tensor by (c, s), in interleaved pairing."""
+    """Return a function that rotates small tensors, all features, interleaved; c and s: ``(..., pairs)``."""
     if _complex_product_is_exact(c.shape[-1]):
         factor = torch.complex(c, s)
 

@@ -26,7 +26,7 @@ class Verbs(TyperGroup):
     """The verbs, listed in groups with examples; their errors are printed on one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a verb; on an error print one line to stderr and exit with code 2."""
+        """Run a verb and exit; on a usage, import, file, type or value error with code 2 and one line on stderr."""
         try:
             sys.exit(super().main(*args, **options | {"standalone_mode": False}))
         except typer.TyperException as error:

@@ -178,7 +178,7 @@ def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
     """Draw the angles of a rotation at --position as clock hands."""
     if position is None:
         raise ArgumentValueError("--position", "be given with hands", Text("none"))
-    places = [_number(text) for text in position.split(",")]
+    places = [_position_number(text) for text in position.split(",")]
     return pictures.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
 
 
@@ -187,8 +187,8 @@ def _axes(rope: Rope) -> tuple[str, ...] | None:
     return AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
 
 
-def _number(text: str) -> float:
-    """Return the integer or finite number in a text."""
+def _position_number(text: str) -> float:
+    """Return one number of ``--position``, an int or a finite float; raise an error about that option otherwise."""
     for kind in (int, float):
         with suppress(ValueError):
             if isinstance(number := kind(text), int) or math.isfinite(number):

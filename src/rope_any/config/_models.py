@@ -222,18 +222,18 @@ def _chunked_if_flagged(config: Config, index: int, layers: int, *, key: str, in
 
 
 def _sliding(config: Config, layer_type: str, index: int) -> bool:
-    """Whether a layer has a sliding window; only those rotate."""
+    """Whether a layer rotates, in models in which only layers with a sliding window do."""
     return layer_type == "sliding_attention"
 
 
 def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
-    """Whether a layer has a sliding window; True for all layers if the model has no window."""
+    """Whether a layer rotates: it has a sliding window, or the model has no window at all."""
     # A missing key means the window of the class, null means no window.
     return config.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
-    """Whether a layer has a sliding window, or has no experts in a model where all such layers have full attention."""
+    """Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully."""
     kinds = list_or_none("mlp_layer_types", config.get("mlp_layer_types"), NAMES)
     is_dense = index < _dense_layers(config) if kinds is None else kinds[index : index + 1] == ["dense"]
     return layer_type == "sliding_attention" or (is_dense and _dense_period(config) == 1)
@@ -246,24 +246,24 @@ def _flagged(config: Config, layer_type: str, index: int, *, key: str, interval:
 
 
 def _with_base(config: Config, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer's base in the list `key` is not 0; True if it has no entry."""
+    """Whether a layer rotates: its base in the list `key` is not 0, or it has no entry."""
     bases = list_or_none(key, config.get(key), NUMBERS)
     return bases is None or index >= len(bases) or bool(bases[index])
 
 
 def _with_base_or_sliding(config: Config, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer's base in the list `key` is not 0; without a list, whether its type is not full attention."""
+    """Whether a layer rotates: its base in the list `key` is not 0; without a list, it has no full attention."""
     return layer_type != "full_attention" if config.get(key) is None else _with_base(config, "", index, key=key)
 
 
 def _self_attending(config: Config, layer_type: str, index: int) -> bool:
-    """Whether a layer has self-attention: its index is not in `cross_attention_layers`."""
+    """Whether a layer rotates: it has self-attention, since its index is not in `cross_attention_layers`."""
     key = "cross_attention_layers"
     return index not in (list_or_none(key, config.get(key, [3, 8, 13, 18, 23, 28, 33, 38])) or ())
 
 
 def _listed(config: Config, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether the index of a layer is in the list `key`."""
+    """Whether a layer rotates: its index is in the list `key`."""
     return index in (list_or_none(key, config.get(key)) or ())
 
 

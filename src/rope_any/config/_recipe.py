@@ -297,7 +297,7 @@ def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, F
 
 
 def _pairing(part: Part) -> Fact:
-    """Return the pairing by a flag of the config, else by the model, else by the caller; raise if these disagree."""
+    """Return the pairing by a flag, else by a known model, else by the caller, else half; raise if two disagree."""
     found = Fact(part.model.pairing, f"{part.name('model_type')} {part.model_type}")
     given = next((fact for name in FLAGS if (fact := part.get(name))), None)
     if given is not None:

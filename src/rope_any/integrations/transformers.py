@@ -364,9 +364,9 @@ def _probes(length: int, axes: int) -> Iterator[Tensor]:
     yield torch.stack([line.roll(shift) for shift in range(axes if axes > 1 else 3)])[:, None]
 
 
-def _agrees(embedding: nn.Module, kind: str | None, ropes: ByLength, layout: str, positions: Tensor) -> bool:
-    """Whether an embedding makes the tables of a rotation, within the error of its float32 angles."""
-    table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_own_tables(embedding, kind, positions))
+def _agrees(embedding: nn.Module, layer_type: str | None, ropes: ByLength, layout: str, positions: Tensor) -> bool:
+    """Whether an embedding makes the tables of `ropes` in a layout of `WIDE`, within the precision of its buffers."""
+    table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_own_tables(embedding, layer_type, positions))
     rope = ropes.longer if ropes.longer and positions.max() >= ropes.trained else ropes.rope
     bound = _bound(rope, positions, max(torch.finfo(buffer.dtype).eps for buffer in embedding.buffers()))
     ours, bound = _flat(WIDE[layout](*table)), _flat(WIDE[layout](bound, bound))
@@ -442,7 +442,7 @@ FORMS: dict[tuple[str, ...], Callable[..., Any]] = {
 
 
 def _rotary_functions(forward: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return the rotary functions that a ``forward`` calls, by name."""
+    """Return the functions that a ``forward`` calls by a global name that begins with ``apply_rotary``, by name."""
     own = unwrap(forward)
     if not isinstance(own, FunctionType):
         return {}
@@ -484,10 +484,10 @@ def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
     return _with_globals(forward, ours) if same else None
 
 
-def _with_globals(function: FunctionType, others: Mapping[str, Any]) -> FunctionType:
-    """Return a copy of a function in which some global names have other values."""
+def _with_globals(function: FunctionType, replacements: Mapping[str, Any]) -> FunctionType:
+    """Return a copy of a function with a copy of its globals, without ``__name__`` and updated by `replacements`."""
     # With a name, torch.compile would look up the globals of the module instead of these.
-    space = {name: value for name, value in function.__globals__.items() if name != NAME} | dict(others)
+    space = {name: value for name, value in function.__globals__.items() if name != NAME} | dict(replacements)
     same = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
     same.__kwdefaults__ = function.__kwdefaults__
     update_wrapper(same, function)
