@@ -24,7 +24,7 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
-    """Return the tokens of x, called `name` in errors; raise if `seq_axis` is no axis of x or its last."""
+    """Return x with its token axis and number of tokens; raise if `seq_axis` is no axis of x (`name`) or its last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         hints = {0: "", 1: f"write {name}[None, :] if it is one token", 2: "write -2 for (seq, head_dim)"}

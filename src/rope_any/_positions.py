@@ -54,7 +54,7 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
 def consecutive(
     start: Any, length: int, /, *, like: Array, name: str = "positions", lib: Library | None = None
 ) -> Array:
-    """Return the positions ``start, start + 1, ...``, for an int or a 0-d integer array."""
+    """Return int64 positions ``start, start + 1, ...`` (int32 without float64); `start` is an int or a 0-d array."""
     given = is_array(start)
     lib = lib or library(**({name: start} if given else {}), like=like)
     xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)

@@ -190,7 +190,11 @@ def _vjp(
 
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Rotate all arrays of a call in one loop over their memory, which reads and writes each of their elements once."""
+    """
+    Rotate all arrays of a call in one loop over their memory, which reads and writes each of their elements once.
+
+    Return the plan of that. If the arrays or Numba do not allow it, warn and return a plan without ``fused=True``.
+    """
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
     host: Any = lib.host
@@ -527,7 +531,7 @@ class Schedule(NamedTuple):
 
 
 def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is requested and the library's compiler can be used; warn if it cannot."""
+    """Whether ``fused=True`` is requested, x is not traced, and the compiler takes the arrays; warn if it refuses."""
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False

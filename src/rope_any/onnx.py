@@ -130,7 +130,7 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
 
 
 def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Rotate graph values by the standard operator, with a table of the positions below `length`."""
+    """Rotate q and k by ONNX's RotaryEmbedding, with a table below `length`; raise if it cannot express `rope`."""
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)

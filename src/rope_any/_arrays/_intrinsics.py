@@ -51,8 +51,9 @@ def _pointer(builder: Any, kind: Any, address: Any, index: Any) -> Any:
 
 def reader(memory: str, other: str) -> Any:
     """
-    Return an intrinsic ``(number, address, index)`` that loads a number of the type of `number`; 16 bits as float32.
+    Return an intrinsic ``(number, address, index)`` that loads ``address[index]`` as the type of `number`.
 
+    `number` gives the type alone. Numba's int16 and uint16 stand for float16 and bfloat16, which become float32.
     `memory` is the alias scope to read from, `other` a scope that does not overlap it.
     """
 

@@ -117,7 +117,7 @@ def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _allocator(x: Array) -> Callable[[Array], Array]:
-    """Return a function that makes an empty array of the shape of x with the dtype of its argument."""
+    """Return a fast ``empty_like`` for arrays of the shape and memory layout of x, of any dtype."""
     shape, empty = x.shape, np.empty
     if not x.flags.c_contiguous:
         return LIBRARY.empty_like

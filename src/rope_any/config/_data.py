@@ -54,7 +54,7 @@ def rows(
     file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, words: Words = dict, /
 ) -> Mapping[str, Row]:
     """
-    Return a mapping from each name in the array `kind` of a file to ``row(**fields)`` of its entry.
+    Return a mapping, read at first use, from the names in the array `kind` of a file to ``row(**fields)`` of the entry.
 
     Each table inside an entry is passed to `inner` first. `words` returns the words that a field may have, by field;
     any other word raises.

@@ -400,7 +400,7 @@ _ARRANGEMENTS = {
 
 
 def score(part: Part, layers: Layers, /) -> Fact:
-    """Return the factor by which a group of layers multiplies q·k, without the attention factor, and its formula."""
+    """Return the factor by which layers multiply q·k, without attention factor, and its formula; raise if unknown."""
     sizes = layers.sizes
     head = {} if rotary_slice(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
     return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)

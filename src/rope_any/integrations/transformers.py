@@ -301,7 +301,7 @@ def _made(embedding: nn.Module, length: int | None) -> Made:
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
         raise _unfit(embedding, "have rotary embeddings with a config, which take position_ids")
     by_kind = {kind: _by_length(embedding.config, kind, length) for kind in _kinds(embedding)}
-    layouts = {_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
+    layouts = {_table_layout(embedding, kind, ropes, length or LONG) for kind, ropes in by_kind.items()}
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
     theirs = _own_tables(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
@@ -346,13 +346,13 @@ def _own_tables(
         raise _unfit(embedding, "have rotary embeddings that work", f" that fails: {error}") from error
 
 
-def _layout(embedding: nn.Module, kind: str | None, ropes: ByLength, length: int) -> str | None:
-    """Return the layout of an embedding's tables if they agree with a rotation; else None."""
+def _table_layout(embedding: nn.Module, layer_type: str | None, ropes: ByLength, length: int) -> str | None:
+    """Return the key of `WIDE` whose layout an embedding's tables have, if they agree with `ropes`; else None."""
     lengths = (ropes.trained, ropes.trained + 1) if ropes.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(ropes.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
     for layout in WIDE:
-        if all(_agrees(embedding, kind, ropes, layout, positions) for positions in probes):
+        if all(_agrees(embedding, layer_type, ropes, layout, positions) for positions in probes):
             return layout
     return None
 

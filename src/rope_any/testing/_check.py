@@ -409,7 +409,7 @@ def _inputs(task: _Task, subject: _Subject, length: int = RUN_LENGTH) -> Data:
 
 
 def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
-    """Yield the results for one input at several positions near 0."""
+    """Yield the results for one input at runs of consecutive positions, which begin at each of `NEAR_POSITIONS`."""
     for begin in NEAR_POSITIONS:
         yield subject(_inputs(task, subject), _consecutive(task, begin))
 

@@ -79,7 +79,7 @@ def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: 
 
 
 def features(*shape: int, bits: int = 4) -> Data:
-    """Return reproducible pseudorandom numbers of magnitude 1 to 2, with `bits` binary digits after the point."""
+    """Return the same floats at each call, of magnitude 15/16 to 2, in steps of ``2**-bits``; `bits` is at least 4."""
     n = np.arange(1, math.prod(shape) + 1)
     digits = n * 40_503 % 65_537
     # an odd number of units in the last place, below 1/16 in total: any rounding changes the number

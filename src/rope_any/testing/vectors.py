@@ -114,7 +114,7 @@ def _read() -> dict[str, Case]:
 
 
 def _case(name: str, part: Any) -> Case:
-    """Return the case `name`; ``part(key)`` is an array of it."""
+    """Make the case `name` from its arrays in the file; ``part(key)`` returns the array stored under `key`."""
     rows = tuple(map(tuple, part("frequencies").tolist()))
     one = len(rows) == 1
     return Case(
