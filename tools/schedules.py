@@ -5,6 +5,8 @@ Print the schedules of the rotation, in the order in which they are tried, as a 
     python tools/schedules.py --write                      # and writes schedules_table.md
 """
 
+import inspect
+
 import making
 
 from rope_any._schedules import SCHEDULES
@@ -21,7 +23,7 @@ def table() -> str:
         "| --- | --- | --- |",
     ]
     for schedule in SCHEDULES:
-        how = (schedule.run.__doc__ or "").partition("\n")[0]
+        how = (inspect.getdoc(schedule.run) or "").partition("\n")[0]
         rows.append(f"| {schedule.arrays} | {how} | `{schedule.run.__name__}` |")
     return "\n".join(rows)
 
