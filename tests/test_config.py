@@ -2063,6 +2063,7 @@ BAD = {
     "a path to nothing": ("no/such/file.json", "there is none at no/such/file.json$"),
     "a folder without one": (Path(__file__).parent, f"there is none in {re.escape(str(Path(__file__).parent))}$"),
     "a path that is none": ("a\0b", "must be a path to a config.json"),
+    "a long path of several lines": ("ab\n" * 30, r"there is none at '(ab\\n){30}'$"),
     "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     "an architecture of GGUF": (
         {"general.architecture": "lama"},

@@ -374,7 +374,7 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
-        """Return the factors for a part of the table: of x, and of the pair members b and a."""
+        """Return the factors for a part of the table: cos for x, sin for b, −sin for a; the products are subtracted."""
         return join(rotation.lib, c, c, pairing), s, -s
 
     def rotate_tile(host: Any, out: Array, x: Array, factors: tuple[Array, ...], buffers: tuple[Array, ...]) -> None:
@@ -546,8 +546,8 @@ def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
-def _fit_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether `_supports_out`, and no array is larger than a tile."""
+def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
+    """Whether each of `xs` fits in a tile, and all arrays are in CPU memory, not traced, transformed or recorded."""
     if not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
@@ -583,7 +583,7 @@ SCHEDULES = (
         _rotate_compiled_tiles,
     ),
     Schedule("`fused`: others with a compiler", _can_compile, _rotate_compiled),
-    Schedule(f"small: NumPy and torch, {_MEMORY}", _fit_one_tile, _plan_small, together=True),
+    Schedule(f"small: NumPy and torch, {_MEMORY}", _fits_one_tile, _plan_small, together=True),
     Schedule('large, `"interleaved"`, if the bits of complex products do not vary', _is_complex_exact, _rotate_complex),
     Schedule("large, others", _supports_out, _rotate_swapped),
     Schedule("all others", lambda *_: True, _rotate_at_once),

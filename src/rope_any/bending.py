@@ -269,6 +269,6 @@ def _real(lib: Library, x: Array) -> Array:
 
 
 def _scaled(lib: Library, table: Table, scale: Array) -> BentTable:
-    """Return cos and sin of a table times `scale`."""
+    """Return a table with cos and sin times `scale`, whose last axis is for pairs: of length 1, or of all pairs."""
     scale = lib.cast(scale, table.cos.dtype)
     return BentTable(table.cos * scale, table.sin * scale)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer, shown
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, integer
 
 LONGEST_PATH = 255  # characters of a path that an error shows
 LARGEST_FILE = 64 * 2**20  # bytes
@@ -108,10 +108,8 @@ def _found(path: Path) -> tuple[Path, int]:
 
 
 def printed(path: Path) -> str:
-    """Return a path as text for an error: at most `LONGEST_PATH` characters, quoted if not all can be printed."""
-    text = str(path)
-    if not text.isprintable():
-        return shown(text)
+    """Return a path as text for an error: cut after `LONGEST_PATH` characters, quoted if not all can be printed."""
+    text = str(path) if str(path).isprintable() else repr(str(path))
     return text if len(text) <= LONGEST_PATH else f"{text[:LONGEST_PATH]}…"
 
 
