@@ -140,6 +140,110 @@ def test_from_starts_counts_from_each_start(lib, like):
     same(lib, positions.from_starts([], 3, like=like), np.zeros((0, 3), int))
 
 
+# --- what loaders have: segment ids, ragged batches ---------------------------------------------------------
+
+
+def numbered(ids):
+    """Return positions of a row of segment ids, by counting."""
+    found = []
+    for i, number in enumerate(ids):
+        same_document = i > 0 and ids[i - 1] == number > 0
+        found.append(found[-1] + 1 if same_document else 0)
+    return found
+
+
+@one_jax
+def test_segments_count_each_document_from_0(lib):
+    rows = [[1, 1, 1, 2, 2, 2, 2, 0, 0, 0], [7, 0, 0, 3, 3, 1, 1, 1, 3, 3], [-1] * 10, [5] * 10, [0, *[1] * 9]]
+    assert numbered(rows[0]) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]  # the positions of MaxText
+    for dtype in ("int32", "int8"):
+        same(lib, positions.segments(lib(rows, dtype)), [numbered(row) for row in rows])
+    same(lib, positions.segments(lib([[rows[0]]], "int32")), [[numbered(rows[0])]])
+    same(lib, positions.segments(lib([[1, 1, 2, 2, 2, 0]], "int32")), [[0, 1, 0, 1, 2, 0]])  # a mask of documents
+    for shape in ((0,), (2, 0), (1,)):
+        same(lib, positions.segments(lib(np.ones(shape), "int32")), np.zeros(shape, int))
+
+
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=13, max_size=13), min_size=1, max_size=4))
+def test_random_segments_are_counted(rows):
+    assert positions.segments(np.asarray(rows)).tolist() == [numbered(row) for row in rows]
+
+
+@one_jax
+def test_segments_of_packed_sequences_equal_packed(lib, like):
+    ids = lib(np.repeat([1, 2, 3], [3, 1, 5]), "int32")
+    np.testing.assert_array_equal(lib.get(positions.segments(ids)), lib.get(positions.packed([0, 3, 4, 9], like=like)))
+
+
+@one_jax
+def test_ragged_counts_each_sequence_from_its_offset(lib, like):
+    lengths, offsets = [3, 0, 2, 4], [100, 7, -2, 0]
+    indptr = cumulated(lengths)
+    # pos = offset[b] + i − indptr[b], as FlashInfer's apply_rope
+    wanted = [o + i - b for o, (b, e) in zip(offsets, itertools.pairwise(indptr), strict=True) for i in range(b, e)]
+    same(lib, positions.ragged(indptr, offsets, like=like), wanted)
+    same(lib, positions.ragged(lib(indptr, "int32"), lib(offsets, "int32"), 11), [*wanted, 0, 1])
+    same(lib, positions.ragged(lib(indptr, "int32"), offsets, 9), wanted)
+    same(lib, positions.ragged([0, 2], [2**31 - 2], like=like), [2**31 - 2, 2**31 - 1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), max_size=6), st.integers(0, 4))
+def test_random_ragged_batches_are_counted(sequences, more):
+    wanted = [o + i for n, o in (*sequences, (more, 0)) for i in range(n)]
+    indptr, offsets = cumulated([n for n, _ in sequences]), [o for _, o in sequences]
+    assert positions.ragged(np.asarray(indptr), np.asarray(offsets, int), len(wanted)).tolist() == wanted
+
+
+WRONG_PLACES = {
+    "floats as segments": (positions.segments, TypeError, "ids must .*integer"),
+    "numbers as segments": (lambda _: positions.segments([1, 1, 2]), TypeError, "ids must be an array"),
+    "one segment id": (lambda _: positions.segments(np.asarray(1)), ValueError, r"ids must have shape \(..., seq\)"),
+    "too few offsets": (
+        lambda like: positions.ragged([0, 2, 5], [1], like=like),
+        ValueError,
+        r"offsets must have shape \(2,\), as `indptr` says; got \(1,\)",
+    ),
+    "falling indptr": (lambda like: positions.ragged([0, 3, 2], [1, 1], like=like), ValueError, "indptr must start at"),
+    "indptr without a length": (
+        lambda _: positions.ragged(np.asarray([0, 2]), np.asarray([5])),
+        TypeError,
+        "length must be given if `indptr` is an array",
+    ),
+    "offsets beyond 32 bits": (
+        lambda like: positions.ragged([0, 9], [2**31 - 2], like=like),
+        ValueError,
+        r"offsets \+ lengths - 1 must be from",
+    ),
+    "a document that ranks cannot share": (
+        lambda like: positions.shard(18, 2, 0, zigzag=True, cumulative_lengths=[0, 6, 18], like=like),
+        ValueError,
+        "cumulative_lengths must give each document a multiple of 4, .*; got 6 tokens in document 0; pad the document",
+    ),
+    "documents of another length": (
+        lambda like: positions.gather_order(16, 2, zigzag=True, cumulative_lengths=[0, 8], like=like),
+        ValueError,
+        "cumulative_lengths must end at `length`, 16; got 8",
+    ),
+    "documents beyond the length": (
+        lambda like: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[0, 8], like=like),
+        ValueError,
+        "length must be at least the last of `cumulative_lengths`, 8",
+    ),
+    "no documents": (
+        lambda like: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[], like=like),
+        ValueError,
+        "cumulative_lengths must end at `length`, 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PLACES)
+def test_wrong_segments_and_documents_are_refused(case):
+    call, error, message = WRONG_PLACES[case]
+    with pytest.raises(error, match=message):
+        call(np.ones(1))
+
+
 # --- grid ---------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +360,45 @@ def test_random_shards_have_the_positions_of_their_rank(ranks, size, zigzag):
     assert [part.tolist() for part in parts] == sharded_list(length, ranks, zigzag=zigzag)
     back = positions.gather_order(length, ranks, zigzag=zigzag, like=x)
     assert np.concatenate(parts)[back].tolist() == list(range(length))
+
+
+def thd(n, ranks, rank):
+    """Return the positions of a rank's tokens of one document, by the formula of TransformerEngine (layout thd)."""
+    mine = n // ranks
+    return [rank * mine // 2 + i if i < mine // 2 else n - (rank + 1) * mine // 2 + i - mine // 2 for i in range(mine)]
+
+
+@one_jax
+@pytest.mark.parametrize("lengths", [[4, 4], [8, 0, 16, 4], [24]])
+def test_documents_are_sharded_one_by_one(lib, like, lengths):
+    ends, total, rows = cumulated(lengths), sum(lengths), []
+    for rank in (0, 1):
+        wanted = [p for n in lengths for p in thd(n, 2, rank)]
+        rows.append([begin + p for begin, n in zip(ends, lengths, strict=False) for p in thd(n, 2, rank)])
+        for which, options in ((rank, {"like": like}), (lib(rank, "int32"), {})):
+            sharded = {"zigzag": True, "cumulative_lengths": ends, **options}
+            same(lib, positions.shard(total, 2, which, **sharded), wanted)
+            same(lib, positions.shard(total, 2, which, **sharded, restart=False), rows[-1])
+    back = positions.gather_order(total, 2, zigzag=True, cumulative_lengths=ends, like=like)
+    same(lib, back, np.argsort(np.concatenate(rows)))
+
+
+def test_the_rows_of_packed_documents_equal_those_of_megatron():
+    """Megatron-LM's pull request 5243: cumulative lengths 0, 4, 8 on two ranks."""
+    sharded = {"zigzag": True, "cumulative_lengths": [0, 4, 8], "like": np.ones(1)}
+    assert [positions.shard(8, 2, r, **sharded, restart=False).tolist() for r in (0, 1)] == [[0, 3, 4, 7], [1, 2, 5, 6]]
+    assert [positions.shard(8, 2, r, **sharded).tolist() for r in (0, 1)] == [[0, 3, 0, 3], [1, 2, 1, 2]]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any), st.integers(1, 4), st.booleans())
+def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag):
+    lengths = [2 * ranks * n for n in sizes]
+    given = {"zigzag": zigzag, "cumulative_lengths": cumulated(lengths), "like": np.ones(1)}
+    parts = [positions.shard(sum(lengths), ranks, rank, **given, restart=False) for rank in range(ranks)]
+    within = [positions.shard(sum(lengths), ranks, rank, **given) for rank in range(ranks)]
+    back = positions.gather_order(sum(lengths), ranks, **given)
+    assert np.concatenate(parts)[back].tolist() == list(range(sum(lengths)))
+    assert np.concatenate(within)[back].tolist() == [i for n in lengths for i in range(n)]
 
 
 @one_jax
@@ -383,6 +526,9 @@ def all_positions(ends, mask, starts, row, rank):
         positions.shard(16, 4, rank, zigzag=True),
         positions.shard(16, 4, rank, zigzag=False),
         positions.gather_order(16, 4, zigzag=True, like=row),
+        positions.shard(24, 4, rank, zigzag=True, cumulative_lengths=[0, 8, 24]),
+        positions.ragged(ends, ends[1:], 9),
+        positions.segments(ends),
     )
 
 

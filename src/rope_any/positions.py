@@ -29,8 +29,10 @@ __all__ = [
     "normalised",
     "packed",
     "padded",
+    "ragged",
     "rerope",
     "scaled",
+    "segments",
     "self_extend",
     "shard",
     "unrotated",
@@ -83,29 +85,149 @@ def packed(
     >>> print(positions.packed([0, 3, 5, 9], like=x))
     [0 1 2 0 1 0 1 2 3]
     """
-    starts = _integers("cumulative_lengths", cumulative_lengths, like=like, least=0)
+    starts, n = _sequence_starts("cumulative_lengths", cumulative_lengths, length, like=like)
+    return _count_in_sequences(starts, -starts, n)
+
+
+def ragged(
+    indptr: Array | Sequence[int],
+    offsets: Array | Sequence[int],
+    length: int | None = None,
+    /,
+    *,
+    like: Array | None = None,
+) -> Array:
+    """
+    Count the tokens of packed sequences, in each from its own offset, for KV caches of different lengths.
+
+    Parameters
+    ----------
+    indptr : array or sequence of int
+        As the cumulative lengths of `packed`, ``(sequences + 1,)``.
+    offsets : array or sequence of int
+        ``(sequences,)``, the position of the first token of each sequence.
+    length : int, optional
+        As in `packed`.
+    like : array, optional
+        As in `packed`.
+
+    Returns
+    -------
+    array
+        ``(length,)``, int64, or int32 without float64: ``offsets[b] + i - indptr[b]`` for token i of sequence b.
+        Tokens after the last sequence count from 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `packed`; or if `offsets` have another shape.
+
+    Notes
+    -----
+    As ``indptr`` and ``offsets`` of FlashInfer's ``apply_rope``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> print(positions.ragged(np.array([0, 3, 5]), np.array([100, 7]), 6))
+    [100 101 102   7   8   0]
+    """
+    starts, n = _sequence_starts("indptr", indptr, length, like=like)
+    first = _integers("offsets", offsets, like=starts)
+    if tuple(first.shape) != (starts.shape[0] - 1,):
+        raise ArgumentValueError(
+            "offsets", f"have shape ({starts.shape[0] - 1},), as `indptr` says", tuple(first.shape)
+        )
+    if not is_array(offsets) and not is_array(indptr):
+        last = [o + end - begin - 1 for o, (begin, end) in zip(offsets, pairwise(indptr), strict=True)]
+        int32("offsets + lengths - 1", max([0, *last]))
+    xp = library(starts=starts).xp
+    return _count_in_sequences(starts, xp.concat([first, 0 * starts[:1]]) - starts, n)
+
+
+def _sequence_starts(
+    name: str, ends: Array | Sequence[int], length: int | None, /, *, like: Array | None
+) -> tuple[Array, int]:
+    """Return cumulative lengths, called `name` in errors, as an array, and the number of tokens; raise if wrong."""
+    starts = _integers(name, ends, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
-        raise ArgumentValueError("cumulative_lengths", "have shape (sequences + 1,)", tuple(starts.shape))
-    if not is_array(cumulative_lengths):
-        length = _total(cumulative_lengths, length)
+        raise ArgumentValueError(name, "have shape (sequences + 1,)", tuple(starts.shape))
+    if not is_array(ends):
+        length = _total(name, list(ends), length)
     elif length is None:
-        wanted = "be given if `cumulative_lengths` is an array, whose values are not read"
+        wanted = f"be given if `{name}` is an array, whose values are not read"
         raise ArgumentTypeError("length", wanted, NOTHING, "it is the number of tokens, such as q.shape[-2]")
-    lib, i = library(starts=starts), consecutive(0, int32("length", length, least=0), like=starts)
-    # position = i − the start of its sequence, the last one at or below i
-    return i - lib.xp.take(starts, lib.count_at_or_below(starts, i) - 1)
+    return starts, int32("length", length, least=0)
 
 
-def _total(cumulative_lengths: Sequence[int], length: int | None) -> int:
-    """Return the total number of tokens; raise if the cumulative lengths or `length` are wrong."""
-    ends = list(cumulative_lengths)
+def _count_in_sequences(starts: Array, first: Array, length: int) -> Array:
+    """Return i + ``first[b]`` for each token i of `length`, where b is the last sequence that starts at or below i."""
+    lib, i = library(starts=starts), consecutive(0, length, like=starts)
+    return i + lib.xp.take(first, lib.count_at_or_below(starts, i) - 1)
+
+
+def _total(name: str, ends: list[int], length: int | None) -> int:
+    """Return the total number of tokens; raise if the cumulative lengths, called `name`, or `length` are wrong."""
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
-        raise ArgumentValueError("cumulative_lengths", "start at 0 and not fall", ends)
+        raise ArgumentValueError(name, "start at 0 and not fall", ends)
     if length is None:
         return ends[-1]
     if (n := int32("length", length)) < ends[-1]:
-        raise ArgumentValueError("length", f"be at least the last of `cumulative_lengths`, {ends[-1]}", n)
+        raise ArgumentValueError("length", f"be at least the last of `{name}`, {ends[-1]}", n)
     return n
+
+
+def segments(ids: Array, /) -> Array:
+    """
+    Count the tokens of each document in rows of packed documents, given by the number of its document at each token.
+
+    Parameters
+    ----------
+    ids : array
+        ``(..., seq)`` integers: the same number for neighbouring tokens of one document, 0 (or a negative number) for
+        padding. Its values are not read. A number that comes again after another one begins a new document.
+
+    Returns
+    -------
+    array
+        Of the shape of `ids`: 0, 1, 2, ... in each document, and 0 for padding. int64, or int32 without float64.
+
+    Raises
+    ------
+    TypeError
+        If `ids` is no array of integers.
+    ValueError
+        If `ids` has no axes.
+
+    Notes
+    -----
+    The segment ids of MaxText and flax, and masks that number documents, as ``neat_packing`` of LLaMA-Factory makes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rope_any import positions
+    >>> print(positions.segments(np.array([1, 1, 1, 2, 2, 2, 2, 0, 0])))
+    [0 1 2 0 1 2 3 0 0]
+    """
+    xp = require_array("ids", ids).xp
+    if ids.ndim == 0:
+        raise ArgumentValueError("ids", "have shape (..., seq)", ())
+    numbers, length = _integers("ids", ids, like=None), ids.shape[-1]
+    if not length:
+        return numbers
+    i = consecutive(0, length, like=numbers)
+    # start of a document = the last i at or before this one at which the number changes: a running maximum
+    start = xp.concat(
+        [0 * numbers[..., :1], xp.where(numbers[..., 1:] != numbers[..., :-1], i[1:], 0 * i[1:])], axis=-1
+    )
+    step = 1
+    while step < length:
+        later, earlier = start[..., step:], start[..., :-step]
+        start = xp.concat([start[..., :step], xp.where(later > earlier, later, earlier)], axis=-1)
+        step *= 2
+    return xp.where(numbers > 0, i - start, 0 * numbers)
 
 
 def padded(mask: Array, /) -> Array:
@@ -560,7 +682,17 @@ def frames(count: int, /, *, fps: float, base_fps: float) -> tuple[float, ...]:
 # --- shards of a sequence ---------------------------------------------------------------------------------------------
 
 
-def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: Array | None = None) -> Array:
+def shard(
+    length: int,
+    ranks: int,
+    rank: int | Array,
+    /,
+    *,
+    zigzag: bool,
+    cumulative_lengths: Sequence[int] | None = None,
+    restart: bool = True,
+    like: Array | None = None,
+) -> Array:
     """
     Return the positions of one rank's tokens in context parallelism.
 
@@ -576,13 +708,19 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
         Whether a rank has chunks ``rank`` and ``2 · ranks − 1 − rank`` of ``2 · ranks``, which balances the work under
         a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It has no default and must match how the data is
         distributed.
+    cumulative_lengths : sequence of int, optional
+        Of packed documents, as for `packed`; the last is `length`. Each document is then divided by itself, and its
+        length must be a multiple of the chunks.
+    restart : bool, optional
+        Whether positions restart at 0 in each document, as `Rope` takes them. If False, they are the places of the
+        tokens in the packed row, by which to take them.
     like : array, optional
         Gives the library and the device; if `rank` is an array, it must agree with it.
 
     Returns
     -------
     array
-        ``(length / ranks,)``, int64, or int32 without float64.
+        ``(length / ranks,)``, int64, or int32 without float64; one document after the other.
 
     Raises
     ------
@@ -593,7 +731,8 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
 
     Notes
     -----
-    Zig-zag is the order of Megatron, TransformerEngine and PyTorch (there head-tail). `gather_order` is the inverse.
+    Zig-zag is the order of Megatron, TransformerEngine and PyTorch (there head-tail), which divide packed documents
+    (``thd``) one by one. `gather_order` is the inverse.
 
     Examples
     --------
@@ -604,21 +743,27 @@ def shard(length: int, ranks: int, rank: int | Array, /, *, zigzag: bool, like: 
     [ 0  1 10 11] [2 3 8 9]
     >>> print(positions.shard(12, 3, 1, zigzag=False, like=x))
     [4 5 6 7]
+    >>> print(positions.shard(12, 2, 0, zigzag=True, cumulative_lengths=[0, 8, 12], like=x))
+    [0 1 6 7 0 3]
     """
-    count, size = _chunks(length, ranks, zigzag=zigzag)
+    count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
+    keep_start = not flag("restart", restart)
+    which: Any
     if is_array(rank):
-        xp, which = library(rank=rank).xp, _integers("rank", rank, like=like)
+        which = _integers("rank", rank, like=like)
         if which.ndim:
             raise ArgumentValueError("rank", "be one number", Text(f"shape {tuple(which.shape)}"))
-        starts = xp.stack([size * chunk for chunk in _rank_chunks(which, count, zigzag=zigzag)])
-    elif 0 <= (which := int32("rank", rank)) < ranks:
-        starts = [size * chunk for chunk in _rank_chunks(which, count, zigzag=zigzag)]
-    else:
+        which = which[None]  # NumPy makes no scalars of it
+    elif not 0 <= (which := int32("rank", rank)) < ranks:
         raise ArgumentValueError("rank", f"be from 0 to {ranks - 1}", which)
-    return _tokens_of_chunks(starts, size, like=like)
+    chunks = _rank_chunks(which, count, zigzag=zigzag)
+    starts = [([keep_start * begin + size * chunk for chunk in chunks], size) for begin, size in documents]
+    return _tokens_of_chunks(starts, like=like)
 
 
-def gather_order(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Array:
+def gather_order(
+    length: int, ranks: int, /, *, zigzag: bool, cumulative_lengths: Sequence[int] | None = None, like: Array
+) -> Array:
     """
     Return the indices that put the concatenated shards of all ranks back into the order of the tokens.
 
@@ -628,7 +773,7 @@ def gather_order(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Ar
         The total number of tokens; a multiple of `ranks`, or of ``2 * ranks`` with `zigzag`.
     ranks : int
         The number of ranks that share the sequence.
-    zigzag : bool
+    zigzag, cumulative_lengths : optional
         As for `shard`.
     like : array
         Gives the library and the device.
@@ -658,17 +803,36 @@ def gather_order(length: int, ranks: int, /, *, zigzag: bool, like: Array) -> Ar
     >>> print(together[positions.gather_order(12, 3, zigzag=True, like=x)])
     [ 0  1  2  3  4  5  6  7  8  9 10 11]
     """
-    count, size = _chunks(length, ranks, zigzag=zigzag)
+    count, documents = _chunks(length, ranks, cumulative_lengths, zigzag=zigzag)
     held = [chunk for rank in range(ranks) for chunk in _rank_chunks(rank, count, zigzag=zigzag)]
-    return _tokens_of_chunks([size * i for i in sorted(range(count), key=held.__getitem__)], size, like=like)
+    order, per_rank = sorted(range(count), key=held.__getitem__), count // ranks
+    # A rank has its chunks of the first document, then those of the second, ...
+    starts = [
+        ([i // per_rank * (length // ranks) + begin // ranks + i % per_rank * size for i in order], size)
+        for begin, size in documents
+    ]
+    return _tokens_of_chunks(starts, like=like)
 
 
-def _chunks(length: int, ranks: int, *, zigzag: bool) -> tuple[int, int]:
-    """Return the number of chunks of a sequence, and the number of tokens in each."""
+def _chunks(
+    length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return the number of chunks of each document; and where it begins, with the number of tokens in a chunk."""
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
-    if (n := int32("length", length, least=1)) % count:
-        raise ArgumentValueError("length", f"be a multiple of {count}, the number of chunks for {ranks} ranks", n)
-    return count, n // count
+    n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
+    if cumulative_lengths is None:
+        if n % count:
+            raise ArgumentValueError("length", f"be {wanted}", n)
+        return count, [(0, n // count)]
+    name = "cumulative_lengths"
+    ends = _numbers(name, cumulative_lengths, least=0)
+    if not ends or _total(name, ends, n) != ends[-1]:
+        raise ArgumentValueError(name, f"end at `length`, {n}", ends[-1] if ends else ends)
+    for document, (begin, end) in enumerate(pairwise(ends)):
+        if (end - begin) % count:
+            got = Text(f"{end - begin} tokens in document {document}")
+            raise ArgumentValueError(name, f"give each document {wanted}", got, "pad the document")
+    return count, [(begin, (end - begin) // count) for begin, end in pairwise(ends) if end > begin]
 
 
 def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
@@ -676,10 +840,18 @@ def _rank_chunks(rank: Any, count: int, *, zigzag: bool) -> tuple[Any, ...]:
     return (rank, count - 1 - rank) if zigzag else (rank,)
 
 
-def _tokens_of_chunks(starts: Array | list[int], size: int, *, like: Array | None) -> Array:
-    """Return the positions of the tokens of chunks with these starts, one chunk after the other."""
-    rows = from_starts(starts, size, like=like)
-    return library(rows=rows).xp.reshape(rows, (-1,))
+def _tokens_of_chunks(documents: list[tuple[list[Any], int]], *, like: Array | None) -> Array:
+    """
+    Return the positions of the tokens of chunks, one chunk after the other.
+
+    They are given by document: the starts of its chunks, numbers or arrays ``(1,)``, and the tokens in each chunk.
+    """
+    rows = []
+    for starts, size in documents:
+        first = library(start=starts[0]).xp.concat(starts) if is_array(starts[0]) else starts
+        tokens = from_starts(first, size, like=like)
+        rows.append(library(tokens=tokens).xp.reshape(tokens, (-1,)))
+    return rows[0] if len(rows) == 1 else library(tokens=rows[0]).xp.concat(rows)
 
 
 # --- streams of text, images and videos -------------------------------------------------------------------------------
