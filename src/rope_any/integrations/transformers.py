@@ -33,8 +33,9 @@ from rope_any._rotate import rotate
 from rope_any._table import Table
 from rope_any.config import explain
 from rope_any.config._recipe import LONGEST
+from rope_any.integrations._transformers_caches import reposition
 
-__all__ = ["Undo", "replace"]
+__all__ = ["Undo", "replace", "reposition"]
 
 Path: TypeAlias = str
 """The path of a module in a model: ``model.layers.0.self_attn``."""

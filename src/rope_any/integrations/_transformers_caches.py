@@ -1,0 +1,255 @@
+"""
+Move the keys of a whole cache of transformers to other positions, each layer by its own rotation.
+
+Classes of transformers are told by their names, so that this module does not import it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace as changed
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from rope_any._align import expand_positions, query_tail, tokens_of
+from rope_any._arrays import is_array, library
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
+from rope_any._frequencies import as_rows
+from rope_any._pairing import Pairing
+from rope_any._positions import Positions, as_position_array
+from rope_any._rope import Rope
+from rope_any.config import layers
+from rope_any.config._part import Part
+from rope_any.config._parts import choose_part, part_readers
+from rope_any.config._recipe import LONGEST
+
+KINDS: dict[str, bool | None] = {
+    **dict.fromkeys(("DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer"), False),
+    **dict.fromkeys(("LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer"), False),
+    **dict.fromkeys(("StaticLayer", "StaticSlidingWindowLayer", "StaticIndexedLayer"), True),
+    "LinearAttentionAndStaticFullAttentionLayer": True,
+    "LinearAttentionAndStaticSlidingWindowAttentionLayer": True,
+    **dict.fromkeys(("LinearAttentionLayer", "DummyLayer"), None),
+}
+"""The classes of layers that are known: whether their tensors are kept and written in place; None: no keys."""
+
+LATENT: dict[str, Pairing] = {
+    **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "dots3_note_text"), "half"),
+    **dict.fromkeys(("glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3"), "half"),
+    **dict.fromkeys(("mistral4", "youtu"), "half"),
+    "deepseek_v2": "interleaved",
+}
+"""
+Models of latent attention: ``values`` hold the rotated slice of the keys, and ``keys`` the latent, which is not
+rotated. The pairing is that of the cache: most sort the features of interleaved pairs before they rotate.
+"""
+
+NORMED = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
+"""Models whose ``key_layernorm`` multiplies rotated keys by its weights."""
+
+UNMOVABLE = {"deepseek_v4": "values that rotate too, and compressed keys"}
+"""Models whose caches hold something that this module can't move."""
+
+
+Ropes: TypeAlias = tuple[Rope, Rope]
+"""The rotation at the old positions, and that at the new ones."""
+
+
+class Rotated(NamedTuple):
+    """A tensor of rotated keys in a layer of a cache, and its rotations."""
+
+    layer: Any
+    name: str
+    """The attribute of the layer."""
+    seen: int
+    """How many tokens the layer has seen; it holds the last of them."""
+    held: Tensor
+    """The keys without unused slots: ``(batch, heads, tokens, features)``, those of an indexer without heads."""
+    ropes: Ropes
+    weights: Tensor | None
+    """What the model multiplies rotated keys by."""
+
+
+def reposition(
+    cache: Any,
+    model: Any,
+    old: Positions | None,
+    new: Positions | None,
+    /,
+    *,
+    old_length: int | None = None,
+    new_length: int | None = None,
+) -> None:
+    """
+    Move all keys of a cache of transformers from positions `old` to positions `new`, in place.
+
+    Parameters
+    ----------
+    cache : transformers.Cache
+        A dynamic or static cache, of one attention or of encoder and decoder. Of the latter, the self attention moves.
+    model : torch.nn.Module or config
+        The model that filled the cache, or its config. A model that normalises rotated keys is needed itself.
+    old, new : positions
+        Present and future positions of the tokens in the cache, as for `Rope.reposition`: where the first token
+        stands, ``(seq,)`` or ``(batch, seq)``; with several axes ``(seq, axes)`` or ``(batch, seq, axes)``. A layer
+        with a sliding window, which holds only the last tokens, takes the last positions.
+    old_length, new_length : int, optional
+        In tokens: the lengths for which the rotations at `old` and at `new` were made, if they depend on it (dynamic,
+        longrope).
+
+    Raises
+    ------
+    TypeError
+        If `cache` is no cache of transformers, or as `Rope.from_config` and `Rope.reposition`.
+    ValueError
+        If a layer is of another class (quantised, compressed), the model is not known, its frequencies are learned, or
+        it has no rotary embedding; if layers have seen different numbers of tokens, or the positions don't fit them;
+        if a rotation depends on the length and that is not given; or if weights of a norm after the rotation are
+        missing or zero. The cache is then unchanged.
+
+    Notes
+    -----
+    All new keys are computed before any is written, so the keys take memory twice for that time. Dynamic layers get new
+    tensors, and what shares the old ones stays as it was. Static layers keep their tensors; unused slots keep their
+    values. Values, latents, layers without rotary, linear attention and cross attention are left alone.
+
+    Each call rounds keys as `Rope.reposition` does, and norms after the rotation don't add to that: they are undone and
+    repeated in float64.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> transformers = pytest.importorskip("transformers", minversion="5")
+    >>> import torch
+    >>> from rope_any.integrations.transformers import reposition
+    >>> sizes = {"vocab_size": 10, "hidden_size": 64, "intermediate_size": 64}
+    >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_hidden_layers=2)
+    >>> model = transformers.LlamaModel(config)
+    >>> cache = model(torch.arange(8)[None]).past_key_values
+    >>> for layer in cache.layers:  # forget tokens 2 to 4
+    ...     layer.keys, layer.values = (x[:, :, [0, 1, 5, 6, 7]] for x in (layer.keys, layer.values))
+    >>> reposition(cache, model, [0, 1, 5, 6, 7], range(5))
+    """
+    rotated = list(_rotated(cache, model, old_length, new_length))
+    if len({each.seen for each in rotated}) > 1:
+        wanted, got = "hold the same tokens in all layers", Text(f"layers that have seen {[x.seen for x in rotated]}")
+        hint = "select the same tokens in each, and set cumulative_length of those with a window"
+        raise ArgumentValueError("cache", wanted, got, hint)
+    moved = [_moved(each, old, new) for each in rotated]
+    with torch.inference_mode():  # which also writes to tensors made in it
+        for (layer, name, _, held, *_), keys in zip(rotated, moved, strict=True):
+            if KINDS[type(layer).__name__]:
+                held.copy_(keys)
+            else:
+                setattr(layer, name, keys)
+
+
+def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
+    """Yield the rotated keys of a cache that has some; raise if anything in it can't be moved."""
+    kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
+    if "Cache" not in kinds:
+        raise ArgumentTypeError("cache", "be a cache of transformers", Text(type(cache).__name__))
+    config = model.config if isinstance(model, nn.Module) else model
+    part = choose_part(part_readers(config), None).part
+    ropes = _ropes(config, part, None, lengths)
+    latent = LATENT.get(str(part.model_type))
+    weights = _weights(model, len(ropes)) if part.model_type in NORMED else {}
+    cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
+    for index, layer in {id(layer): (index, layer) for index, layer in enumerate(cached)}.values():
+        own = _of_layer(ropes, index)
+        if own is None or not _has_keys(layer):
+            continue
+        yield _held(layer, "values" if latent else "keys", own, latent, weights.get(index))
+        if getattr(layer, "indexer_keys", None) is not None:
+            indexer = _of_layer(_ropes(config, part, "indexer", lengths), index)
+            yield from [] if indexer is None else [_held(layer, "indexer_keys", indexer, "half", None)]
+
+
+def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
+    """Return the rotations of each layer of a part at the old and at the new positions; raise if they are not known."""
+    given = zip(("old_length", "new_length"), lengths, strict=True)
+    refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
+    if refused:
+        raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
+    sides = []
+    for argument, length in given:
+        sides.append(layers(config, part=name, sequence_length=length))
+        if length is None and sides[-1] != layers(config, part=name, sequence_length=LONGEST):
+            raise ArgumentValueError(argument, "be given for this model, whose rotation depends on it", None)
+    if not any(sides[0]):
+        raise ArgumentValueError("model", "have rotary embedding", Text(str(part.model_type)))
+    return [None if old is None or new is None else (old, new) for old, new in zip(*sides, strict=True)]
+
+
+def _of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
+    """Return the rotations of the keys with an index in the cache; a layer of some models has several such keys."""
+    if index < len(ropes):
+        return ropes[index]
+    if len(set(ropes)) > 1:
+        got = Text(f"keys of layer {index} beside {len(ropes)} layers that differ")
+        raise ArgumentValueError("cache", "have one layer for each layer of the config", got)
+    return ropes[0]
+
+
+def _has_keys(layer: Any) -> bool:
+    """Whether a layer of a cache holds keys; raise if its class is not known."""
+    kind = type(layer).__name__
+    if kind not in KINDS or type(layer).__module__ != "transformers.cache_utils":
+        raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind}"))
+    if getattr(layer, "indexer_position_ids", None) is not None:
+        raise ArgumentValueError("cache", "hold no positions", Text(f"a {kind} with indexer_position_ids"))
+    return KINDS[kind] is not None and layer.is_initialized and layer.keys.numel() > 0 and layer.get_seq_length() > 0
+
+
+def _weights(model: Any, count: int) -> dict[int, Tensor]:
+    """Return the weights of the norms after the rotation, by layer; raise unless all are there, and none is zero."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    found = {m.layer_idx: m.key_layernorm.weight.detach() for m in modules if hasattr(m, "key_layernorm")}
+    if len(found) != count:
+        wanted, got = "be the model itself, whose norms after the rotation have weights", Text(type(model).__name__)
+        raise ArgumentValueError("model", wanted, got)
+    if not all(bool(((w != 0) & w.isfinite()).all()) for w in found.values()):
+        wanted = "have weights of key_layernorm other than zero, by which keys are divided"
+        raise ArgumentValueError("model", wanted, Text("some that are zero or not finite"))
+    return found
+
+
+def _held(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
+    """Return rotated keys of a layer, without unused slots; raise if their shape is not that of the class's keys."""
+    keys, seen = getattr(layer, name), int(layer.get_seq_length())
+    if pairing is not None:
+        old, new = (changed(rope, pairing=pairing) for rope in ropes)
+        ropes = old, new
+    width = 2 * len(as_rows(ropes[0].frequencies)[0])
+    if name == "values" and (keys.shape[1], keys.shape[-1]) != (1, width):
+        wanted, got = f"hold the {width} rotated features of latent attention as values", tuple(keys.shape)
+        raise ArgumentValueError("cache", wanted, got)
+    if not KINDS[type(layer).__name__] and keys.shape[-2] > seen:
+        wanted, got = "have a cumulative_length of at least its keys", Text(f"{seen} for {keys.shape[-2]} keys")
+        raise ArgumentValueError("cache", wanted, got)
+    return Rotated(layer, name, seen, keys[..., :seen, :], ropes, weights)
+
+
+def _moved(rotated: Rotated, old: Positions | None, new: Positions | None) -> Tensor:
+    """Return the keys of a layer at their new positions."""
+    keys, weights = rotated.held, rotated.weights
+    source, rope = rotated.ropes
+    places = _last_positions("old", old, rotated, source), _last_positions("new", new, rotated, rope)
+    if weights is None:
+        return rope.reposition(keys, *places, source=source)
+    wide = torch.float64 if library(keys=keys).has_float64(keys) else torch.float32
+    weights = weights.to(keys.device, wide)
+    return (rope.reposition(keys.to(wide) / weights, *places, source=source) * weights).to(keys.dtype)
+
+
+def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
+    """Return the positions of the keys in a layer, the last of all; raise unless they are as many as all tokens."""
+    keys, seen = rotated.held, rotated.seen
+    lib = library(keys=keys, **({name: at} if is_array(at) else {}))
+    axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None
+    whole = expand_positions(tokens_of(lib, "keys", keys, -2)._replace(count=seen), at, axes, name=name)
+    along, axis = as_position_array(whole, like=keys, name=name, lib=lib).to(keys.device), -1 if axes is None else -2
+    if along.ndim >= -axis and along.shape[axis] not in (1, seen):
+        wanted = f"have a position for each of {seen} tokens" + (f", on {axes} axes each" if axes else "")
+        raise ArgumentValueError(name, wanted, Text(f"shape {tuple(along.shape)}"))
+    return query_tail(along, keys.shape[-2], seen, axis=axis)
