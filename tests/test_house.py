@@ -337,9 +337,10 @@ def test_docstrings_are_numpydoc(name):
     assert faults == []
 
 
-def test_docstrings_of_integrations_are_numpydoc():
+@pytest.mark.parametrize("name", ["replace", "reposition"])
+def test_docstrings_of_integrations_are_numpydoc(name):
     pytest.importorskip("torch", reason="torch is not installed")
-    faults = validate("rope_any.integrations.transformers.replace")["errors"]
+    faults = validate(f"rope_any.integrations.transformers.{name}")["errors"]
     assert [fault for fault in faults if fault[0] not in UNCHECKED] == []
 
 

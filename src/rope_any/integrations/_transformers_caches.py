@@ -4,7 +4,7 @@ Move the keys of a whole cache of transformers to other positions, each layer by
 Classes of transformers are told by their names, so that this module does not import it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as changed
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from rope_any._align import expand_positions, query_tail, tokens_of
 from rope_any._arrays import is_array, library
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32
 from rope_any._frequencies import as_rows
 from rope_any._pairing import Pairing
-from rope_any._positions import Positions, as_position_array
+from rope_any._positions import Positions, as_position_array, by_axis
 from rope_any._rope import Rope
 from rope_any.config import layers
 from rope_any.config._part import Part
@@ -130,7 +130,9 @@ def reposition(
     ...     layer.keys, layer.values = (x[:, :, [0, 1, 5, 6, 7]] for x in (layer.keys, layer.values))
     >>> reposition(cache, model, [0, 1, 5, 6, 7], range(5))
     """
-    rotated = list(_rotated(cache, model, old_length, new_length))
+    given = {"old_length": old_length, "new_length": new_length}
+    lengths = [None if length is None else int32(name, length, least=1) for name, length in given.items()]
+    rotated = list(_rotated(cache, model, *lengths))
     if len({each.seen for each in rotated}) > 1:
         wanted, got = "hold the same tokens in all layers", Text(f"layers that have seen {[x.seen for x in rotated]}")
         hint = "select the same tokens in each, and set cumulative_length of those with a window"
@@ -147,8 +149,8 @@ def reposition(
 def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
     """Yield the rotated keys of a cache that has some; raise if anything in it can't be moved."""
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
-    if "Cache" not in kinds:
-        raise ArgumentTypeError("cache", "be a cache of transformers", Text(type(cache).__name__))
+    if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
+        raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
     config = model.config if isinstance(model, nn.Module) else model
     part = choose_part(part_readers(config), None).part
     ropes = _ropes(config, part, None, lengths)
@@ -167,18 +169,17 @@ def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
     """Return the rotations of each layer of a part at the old and at the new positions; raise if they are not known."""
-    given = zip(("old_length", "new_length"), lengths, strict=True)
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
-    sides = []
-    for argument, length in given:
-        sides.append(layers(config, part=name, sequence_length=length))
-        if length is None and sides[-1] != layers(config, part=name, sequence_length=LONGEST):
+    by_length = {length: layers(config, part=name, sequence_length=length) for length in {*lengths, LONGEST}}
+    for argument, length in zip(("old_length", "new_length"), lengths, strict=True):
+        if length is None and by_length[None] != by_length[LONGEST]:
             raise ArgumentValueError(argument, "be given for this model, whose rotation depends on it", None)
-    if not any(sides[0]):
+    if not any(by_length[LONGEST]):
         raise ArgumentValueError("model", "have rotary embedding", Text(str(part.model_type)))
-    return [None if old is None or new is None else (old, new) for old, new in zip(*sides, strict=True)]
+    both = zip(*(by_length[length] for length in lengths), strict=True)
+    return [None if old is None or new is None else (old, new) for old, new in both]
 
 
 def _of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
@@ -203,8 +204,9 @@ def _has_keys(layer: Any) -> bool:
 
 def _weights(model: Any, count: int) -> dict[int, Tensor]:
     """Return the weights of the norms after the rotation, by layer; raise unless all are there, and none is zero."""
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    found = {m.layer_idx: m.key_layernorm.weight.detach() for m in modules if hasattr(m, "key_layernorm")}
+    modules: Iterable[Any] = model.modules() if isinstance(model, nn.Module) else ()
+    norms = {m.layer_idx: m.key_layernorm for m in modules if hasattr(m, "key_layernorm")}
+    found: dict[Any, Tensor] = {index: norm.weight.detach() for index, norm in norms.items()}
     if len(found) != count:
         wanted, got = "be the model itself, whose norms after the rotation have weights", Text(type(model).__name__)
         raise ArgumentValueError("model", wanted, got)
@@ -222,8 +224,8 @@ def _held(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights:
         ropes = old, new
     width = 2 * len(as_rows(ropes[0].frequencies)[0])
     if name == "values" and (keys.shape[1], keys.shape[-1]) != (1, width):
-        wanted, got = f"hold the {width} rotated features of latent attention as values", tuple(keys.shape)
-        raise ArgumentValueError("cache", wanted, got)
+        wanted = f"hold the {width} rotated features of latent attention as values"
+        raise ArgumentValueError("cache", wanted, Text(f"shape {tuple(keys.shape)}"))
     if not KINDS[type(layer).__name__] and keys.shape[-2] > seen:
         wanted, got = "have a cumulative_length of at least its keys", Text(f"{seen} for {keys.shape[-2]} keys")
         raise ArgumentValueError("cache", wanted, got)
@@ -247,9 +249,10 @@ def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rop
     keys, seen = rotated.held, rotated.seen
     lib = library(keys=keys, **({name: at} if is_array(at) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None
-    whole = expand_positions(tokens_of(lib, "keys", keys, -2)._replace(count=seen), at, axes, name=name)
-    along, axis = as_position_array(whole, like=keys, name=name, lib=lib).to(keys.device), -1 if axes is None else -2
-    if along.ndim >= -axis and along.shape[axis] not in (1, seen):
-        wanted = f"have a position for each of {seen} tokens" + (f", on {axes} axes each" if axes else "")
-        raise ArgumentValueError(name, wanted, Text(f"shape {tuple(along.shape)}"))
-    return query_tail(along, keys.shape[-2], seen, axis=axis)
+    tokens = tokens_of(lib, "keys", keys, -2)._replace(count=seen)
+    along = as_position_array(expand_positions(tokens, at, axes, name=name), like=keys, name=name, lib=lib)
+    shape = tuple(by_axis(along, axes, name=name)[0].shape)
+    if shape[-1:] not in ((1,), (seen,)):
+        raise ArgumentValueError(name, f"have a position for each of the {seen} tokens", Text(f"shape {shape}"))
+    last: Tensor = query_tail(along.to(keys.device), keys.shape[-2], seen, axis=-1 if axes is None else -2)
+    return last

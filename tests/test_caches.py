@@ -1,0 +1,496 @@
+"""
+`rope_any.integrations.transformers.reposition` on caches of small random models of transformers.
+
+The truth is the model's own code: a prefill of the same tokens at the new positions.
+"""
+
+import copy
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REASON = "the caches are those of transformers (5.23 or later), which run on torch"
+torch = pytest.importorskip("torch", reason=REASON)
+transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
+
+from test_replace import IDS, MLA, MROPE, built, config_of  # noqa: E402  # it imports torch
+
+from rope_any.config import layers  # noqa: E402
+from rope_any.config._models import MODELS  # noqa: E402
+from rope_any.integrations import _transformers_caches as ours  # noqa: E402
+from rope_any.integrations.transformers import reposition  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TOKENS = IDS.shape[1]
+INDEX = {"index_head_dim": 32, "index_n_heads": 2, "index_topk": 64}
+LATENT = {"num_key_value_heads": 4}
+PHI3 = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+# With those of the issue some of each other way to cache keys: indexers, M-RoPE by sections, fused heads.
+CASES = {
+    "cohere": {},
+    "deepseek_v2": MLA,
+    "deepseek_v3": MLA,
+    "deepseek_v32": LATENT | INDEX,
+    "ernie4_5": {},
+    "gemma3_text": {"sliding_window": 10},
+    "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 4, "sliding_window": 10},
+    "glm_moe_dsa": LATENT | INDEX,
+    "gpt_neox": {},
+    "gptj": {},
+    "hunyuan_v1_dense": {},
+    "hy_v4": LATENT | INDEX,
+    "llama": {},
+    "llama4_text": {"attention_chunk_size": 10},
+    "minicpm3": MLA,
+    "mistral": {"sliding_window": 10},
+    "nanochat": {},
+    "phi": {},
+    "qwen2_vl_text": {"rope_parameters": MROPE},
+    "qwen3_next": {"num_hidden_layers": 4},
+    "smollm3": {},
+    "youtu": MLA,
+}
+NORMED = ("hunyuan_v1_dense",)
+"""Their scores depend on absolute positions, because weights multiply rotated keys."""
+
+
+def model_of(name, **changes):
+    """Return a random model, with norms whose weights are random too."""
+    options = CASES.get(name, {}) | changes
+    whole = config_of(name, **{key: value for key, value in options.items() if value is not None})
+    model = built(whole)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 1:
+                weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def filled(model, positions, ids=IDS, cache=None):
+    """Return the cache of a prefill at positions ``(batch, seq)``, or ``(batch, seq, axes)``."""
+    if cache is None:
+        cache = transformers.DynamicCache(config=model.config)
+    positions = torch.as_tensor(positions)
+    positions = positions.movedim(-1, 0) if positions.ndim == 3 else positions.expand(ids.shape)
+    with torch.no_grad():
+        model(input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids), past_key_values=cache)
+    return cache
+
+
+def static(model, size=40):
+    return transformers.StaticCache(config=model.config, max_cache_len=size)
+
+
+def held(layer):
+    """Return the tensors of a layer that hold keys, values and keys of an indexer, by name."""
+    found = {name: getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")}
+    return {name: x for name, x in found.items() if torch.is_tensor(x) and x.numel()}
+
+
+def bits(cache):
+    """Return copies of all that a cache holds."""
+    return [{name: x.clone() for name, x in held(layer).items()} for layer in cache.layers]
+
+
+def same(a, b):
+    return all(x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x) for x, y in zip(a, b, strict=True))
+
+
+def error(got, want):
+    """Return the largest difference of two layers, in units of the spread."""
+    got, want = held(got), held(want)
+    assert got.keys() == want.keys()
+    return max(float((got[n] - want[n]).abs().max() / want[n].std()) for n in want)
+
+
+ROWS = np.stack([np.arange(TOKENS) * 2 + 9, np.arange(TOKENS)[::-1] * 3])
+"""Other positions for each row, with gaps and in reverse."""
+
+
+def by_axis(model, positions):
+    """Return positions ``(batch, seq)``; with several axes, others on each."""
+    positions = torch.as_tensor(np.ascontiguousarray(positions)).expand(IDS.shape)
+    (rope, *_) = filter(None, layers(model.config))
+    if not isinstance(rope.frequencies[0], tuple):
+        return positions
+    return torch.stack([positions * (axis + 1) + axis for axis in range(len(rope.frequencies))], dim=-1)
+
+
+# --- moved keys are those of a prefill --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_first_keys_equal_those_of_a_prefill_at_the_new_positions(name):
+    model = model_of(name)
+    old, new = by_axis(model, np.arange(5, 5 + TOKENS)), by_axis(model, ROWS)
+    cache, right = filled(model, old), filled(model, new)
+    index = next(i for i, layer in enumerate(cache.layers) if held(layer))
+    assert error(cache.layers[index], right.layers[index]) > 0.1
+    assert reposition(cache, model, old, new) is None
+    assert error(cache.layers[index], right.layers[index]) < 1e-5
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NORMED])
+def test_all_keys_equal_those_of_a_prefill_after_a_shift(name):
+    model = model_of(name, num_hidden_layers=4)
+    cache, right = filled(model, range_of(5)), filled(model, range_of(42))
+    reposition(cache, model.config, 5, 42)
+    for got, want in zip(cache.layers, right.layers, strict=True):
+        assert not held(want) or error(got, want) < 3e-4
+
+
+def range_of(first):
+    return torch.arange(first, first + TOKENS)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "mistral", "deepseek_v3", "glm_moe_dsa", "qwen3_next"])
+@pytest.mark.parametrize("size", [8, 40])
+def test_static_layers_move_in_place_and_keep_unused_slots(name, size):
+    model = model_of(name)
+    ids = IDS[:, : min(size, TOKENS)]
+    count = ids.shape[1]
+    new = torch.as_tensor(ROWS[:, :count].copy())
+    cache, right = (filled(model, at, ids, static(model, size)) for at in (torch.arange(count), new))
+    index = next(i for i, layer in enumerate(cache.layers) if held(layer))
+    layer = cache.layers[index]
+    for x in held(layer).values():
+        x[..., count:, :] = 7.0
+    before = {kind: x.data_ptr() for kind, x in held(layer).items()}
+    reposition(cache, model, 0, new)
+    assert {kind: x.data_ptr() for kind, x in held(layer).items()} == before
+    for kind, x in held(layer).items():
+        want = held(right.layers[index])[kind]
+        last = min(count, x.shape[-2])
+        assert float((x - want)[..., :last, :].abs().max()) < 1e-5 * float(want.std())
+        assert bool((x[..., last:, :] == 7).all())
+
+
+def test_static_layers_with_a_window_move_the_last_tokens():
+    model = model_of("mistral")
+    cache, right = (
+        filled(model, at, cache=static(model)) for at in (torch.arange(TOKENS), torch.as_tensor(ROWS.copy()))
+    )
+    reposition(cache, model, range(TOKENS), ROWS.tolist())
+    assert cache.layers[0].keys.shape[-2] == 10
+    assert error(cache.layers[0], right.layers[0]) < 1e-5
+
+
+def test_caches_made_in_inference_mode_move():
+    model = model_of("llama")
+    with torch.inference_mode():
+        caches = [filled(model, range_of(3), cache=cache) for cache in (None, static(model))]
+    right = filled(model, range_of(0))
+    for cache in caches:
+        reposition(cache, model, 3, 0)
+        assert float((cache.layers[0].keys[..., :TOKENS, :] - right.layers[0].keys).abs().max()) < 1e-5
+
+
+def test_what_does_not_rotate_keeps_its_bits():
+    model = model_of("smollm3", num_hidden_layers=4)
+    cache = filled(model, range_of(0))
+    before = bits(cache)
+    reposition(cache, model, 0, 100)
+    ropes = layers(model.config)
+    assert {rope is None for rope in ropes} == {True, False}
+    for rope, layer, old in zip(ropes, cache.layers, before, strict=True):
+        assert torch.equal(layer.values, old["values"])
+        assert torch.equal(layer.keys, old["keys"]) is (rope is None)
+
+
+def test_cross_attention_keeps_its_bits_and_self_attention_moves():
+    config = transformers.T5GemmaConfig(vocab_size=64, pad_token_id=0)
+    for part in (config.encoder, config.decoder):
+        for key, value in config_of("gemma2").to_dict().items():
+            if key in (
+                "hidden_size",
+                "intermediate_size",
+                "head_dim",
+                "num_hidden_layers",
+                "layer_types",
+                "vocab_size",
+            ):
+                setattr(part, key, value)
+        part.num_attention_heads, part.num_key_value_heads = 4, 2
+    config.decoder.cross_attention_hidden_size = config.encoder.hidden_size
+    model = transformers.T5GemmaModel(config).eval()
+
+    def run(first):
+        at = range_of(first).expand(IDS.shape)
+        with torch.no_grad():
+            out = model(
+                input_ids=IDS, decoder_input_ids=IDS, position_ids=at * 0 + range_of(0), decoder_position_ids=at
+            )
+        return out.past_key_values
+
+    cache, right = run(7), run(0)
+    cross = bits(cache.cross_attention_cache)
+    reposition(cache, model, 7, 0)
+    assert same(bits(cache.cross_attention_cache), cross)
+    assert error(cache.self_attention_cache.layers[0], right.self_attention_cache.layers[0]) < 1e-5
+
+
+def test_a_shared_layer_moves_once_and_shared_tensors_stay():
+    model = model_of("llama")
+    cache, right = filled(model, range_of(9)), filled(model, range_of(0))
+    cache.layers[1] = cache.layers[0]
+    prefix = copy.copy(cache.layers[0])
+    reposition(cache, model, 9, 0)
+    assert cache.layers[1] is cache.layers[0]
+    assert error(cache.layers[0], right.layers[0]) < 1e-5
+    assert error(prefix, filled(model, range_of(9)).layers[0]) == 0
+
+
+def test_two_attentions_in_a_layer_have_a_cache_each():
+    model = model_of("llama")
+    two = transformers.DynamicCache()
+    for layer in [*filled(model, range_of(4)).layers, *filled(model, range_of(4)).layers]:
+        two.update(layer.keys, layer.values, len(two.layers))
+    reposition(two, model, 4, 0)
+    assert all(error(layer, filled(model, range_of(0)).layers[i % 2]) < 3e-4 for i, layer in enumerate(two.layers))
+
+
+def test_layers_that_were_not_filled_are_left():
+    model = model_of("llama")
+    cache = transformers.DynamicCache(config=model.config)
+    reposition(cache, model, 0, 5)
+    assert not any(held(layer) for layer in cache.layers)
+
+
+# --- generation goes on -----------------------------------------------------------------------------------------------
+
+KEPT = [0, 1, 2, *range(9, TOKENS)]
+
+
+def step(model, cache, at):
+    """Return the logits of one more token."""
+    one = {"input_ids": IDS[:, :1], "position_ids": torch.full((len(IDS), 1), at)}
+    with torch.no_grad():
+        return model(**one, past_key_values=cache).logits
+
+
+@pytest.mark.parametrize(
+    "name", ["cohere", "deepseek_v2", "deepseek_v3", "gemma3_text", "hunyuan_v1_dense", "llama", "phi"]
+)
+def test_tokens_evicted_from_one_layer_were_never_there(name):
+    model = model_of(name, num_hidden_layers=1, **({"sliding_window": 64} if name == "gemma3_text" else {}))
+    cache = filled(model, range_of(0))
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys[..., KEPT, :], layer.values[..., KEPT, :]
+        if hasattr(layer, "cumulative_length"):
+            layer.cumulative_length = len(KEPT)
+    reposition(cache, model, KEPT, range(len(KEPT)))
+    right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
+    got, want = (step(model, each, len(KEPT)) for each in (cache, right))
+    assert float((got - want).abs().max() / want.std()) < 1e-5
+
+
+def test_tokens_before_a_window_are_evicted_from_one_layer():
+    model = model_of("mistral", num_hidden_layers=1)
+    cache = filled(model, range_of(0))
+    cache.layers[0].cumulative_length = TOKENS - 12  # the layer holds 9
+    reposition(cache, model, 12, 0)
+    right = filled(model, torch.arange(TOKENS - 12), IDS[:, 12:])
+    got, want = (step(model, each, TOKENS - 12) for each in (cache, right))
+    assert float((got - want).abs().max() / want.std()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
+def test_a_passage_goes_behind_another_prompt(name):
+    """For one layer that is exact: keys and values depend on a token and its position alone."""
+    model = model_of(name, num_hidden_layers=1)
+    whole = filled(model, range_of(0))
+    cache, passage = (filled(model, torch.arange(12), ids) for ids in (IDS[:, :12], IDS[:, 12:]))
+    reposition(passage, model, 0, 12)
+    for index, layer in enumerate(passage.layers):
+        seen = cache.layers[index].get_seq_length()
+        cache.update(layer.keys, layer.values, index)
+        if getattr(cache.layers[index], "is_sliding", False):
+            cache.layers[index].cumulative_length = seen + 12
+    got, want = (step(model, each, TOKENS) for each in (cache, whole))
+    assert float((got - want).abs().max() / want.std()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["llama", "hunyuan_v1_dense"])
+def test_a_thousand_moves_keep_the_bound(name):
+    model = model_of(name, num_hidden_layers=1, max_position_embeddings=4096)
+    cache = filled(model, range_of(1000))
+    (rope,), (layer,) = layers(model.config), cache.layers
+    weights = model.model.layers[0].self_attn.key_layernorm.weight.detach().double() if name in NORMED else 1.0
+    want = rope.reposition(layer.keys.double() / weights, 1000, 0)
+    for p in range(1000, 0, -1):
+        reposition(cache, model, p, p - 1)
+    got = layer.keys.double() / weights
+    (away, length) = (torch.hypot(*x.chunk(2, dim=-1)) for x in (got - want, want))
+    assert float((away / length).max()) < 1000 * 2**-24 * (1 if name == "llama" else 4)
+
+
+# --- rotations that depend on the length ------------------------------------------------------------------------------
+
+
+def test_keys_go_over_to_the_rotation_of_a_longer_sequence():
+    options = {"rope_parameters": PHI3 | {"original_max_position_embeddings": 64}, "max_position_embeddings": 256}
+    model = model_of("phi3", **options)
+    cache, right = filled(model, range_of(0)), filled(model, range_of(80))
+    reposition(cache, model, 0, 80, old_length=64, new_length=128)
+    assert error(cache.layers[0], right.layers[0]) < 1e-5
+    before = bits(cache)
+    for lengths in ({}, {"old_length": 64}, {"new_length": 64}):
+        with pytest.raises(ValueError, match=r"^(old|new)_length must be given for this model"):
+            reposition(cache, model, 80, 0, **lengths)
+    assert same(before, bits(cache))
+
+
+# --- refusals come before anything is written -------------------------------------------------------------------------
+
+
+def refused(cache, model, match, old=0, *, new=5, kind=ValueError):
+    before = bits(cache)
+    with pytest.raises(kind, match=match):
+        reposition(cache, model, old, new)
+    assert same(before, bits(cache))
+
+
+WRONG_POSITIONS = {
+    "too few": (range(TOKENS - 1), 0, r"^old must have a position for each of the 24 tokens; got shape \(23,\)"),
+    "too many": (0, range(TOKENS + 1), r"^new must have a position for each of the 24 tokens; got shape \(25,\)"),
+    "of the keys held": (range(9), 0, r"^old must have a position for each of the 24 tokens"),
+    "rows": (0, [list(range(TOKENS))] * 3, r"^new must be \(seq,\) or \(batch, ..., seq\)"),
+    "words": ("0", 0, r"^old must be an array"),
+    "not a number": (0, [float("nan")] * TOKENS, r"^new must be"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_POSITIONS)
+def test_positions_that_do_not_fit(case):
+    old, new, match = WRONG_POSITIONS[case]
+    model = model_of("mistral")
+    refused(filled(model, range_of(0)), model, match, old, new=new, kind=(TypeError, ValueError))
+
+
+def test_positions_without_their_axes():
+    model = model_of("qwen2_vl_text")
+    rows = range_of(0).expand(IDS.shape)
+    cache = filled(model, rows)
+    refused(cache, model, r"^old must end in an axis of length 3, .*moveaxis\(p, 0, -1\)", rows.expand(3, -1, -1))
+    refused(cache, model, r"^old must end in an axis of length 3, .*stack\(\[p\] \* 3", rows)
+
+
+def test_layers_with_other_tokens():
+    model = model_of("gemma3_text", num_hidden_layers=6)
+    cache = filled(model, range_of(0))
+    for layer in cache.layers:
+        layer.keys = layer.keys[..., 1:, :]
+    refused(cache, model, r"^cache must hold the same tokens in all layers; .*cumulative_length")
+    for layer in cache.layers:
+        if layer.is_sliding:
+            layer.cumulative_length = 3
+    refused(cache, model, r"^cache must have a cumulative_length of at least its keys")
+
+
+def test_quantised_layers():
+    model = model_of("llama")
+    cache = transformers.QuantizedCache("fp8", model.config)
+    refused(filled(model, range_of(0), cache=cache), model, r"^cache must have layers that hold plain keys; got .*Fp8")
+
+
+def test_layers_of_a_class_that_is_not_known():
+    class DynamicLayer(transformers.cache_utils.DynamicLayer):
+        """A layer of another library, which may cache something else."""
+
+    model = model_of("llama")
+    cache = filled(model, range_of(0))
+    cache.layers[1].__class__ = DynamicLayer
+    refused(cache, model, r"^cache must have layers that hold plain keys")
+
+
+def test_indexers_with_positions():
+    model = model_of("deepseek_v32")
+    cache = filled(model, range_of(0))
+    cache.layers[-1].indexer_position_ids = range_of(0)[None, None]
+    refused(cache, model, r"^cache must hold no positions")
+
+
+def test_weights_of_norms_that_are_zero_or_missing():
+    model = model_of("hunyuan_v1_dense")
+    cache = filled(model, range_of(0))
+    refused(cache, model.config, r"^model must be the model itself, whose norms after the rotation have weights")
+    with torch.no_grad():
+        model.model.layers[1].self_attn.key_layernorm.weight[3] = 0
+    refused(cache, model, r"^model must have weights of key_layernorm other than zero")
+
+
+def test_keys_of_latent_attention_in_an_older_form():
+    model = model_of("deepseek_v3")
+    cache = filled(model, range_of(0))
+    cache.layers[1].values = torch.zeros(2, 4, TOKENS, 16)  # the values themselves, which transformers 4 cached
+    refused(cache, model, r"^cache must hold the 16 rotated features of latent attention as values; got shape")
+
+
+def test_models_that_can_not_move():
+    model = model_of("deepseek_v4")
+    refused(transformers.DynamicCache(config=model.config), model, r"values that rotate too, and compressed keys")
+    cache = filled(model_of("llama"), range_of(0))
+    refused(cache, transformers.GPT2Config(), r"^model must have rotary embedding; got gpt2")
+    refused(cache, {"model_type": "unheard_of", "head_dim": 16, "num_hidden_layers": 2}, r"unheard_of")
+    learned = transformers.AutoConfig.for_model("mistral_large4_text")
+    refused(cache, learned, r"^model must have keys that rotate by its config alone; .*alpha of the weights")
+
+
+def test_what_is_no_cache_of_a_model():
+    model = model_of("llama")
+    (layer, _) = filled(model, range_of(0)).layers
+    for cache in (None, ((layer.keys, layer.values),), transformers.cache_utils.MtpCache()):
+        with pytest.raises(TypeError, match=r"^cache must be the cache of a model of transformers"):
+            reposition(cache, model, 0, 5)
+
+
+def test_a_layer_beyond_those_of_the_config():
+    model = model_of("smollm3", num_hidden_layers=4)
+    cache = filled(model, range_of(0))
+    cache.layers.append(type(cache.layers[0])())
+    cache.update(cache.layers[0].keys, cache.layers[0].values, 4)
+    refused(cache, model, r"^cache must have one layer for each layer of the config")
+
+
+# --- the tables of models, against the source of transformers ---------------------------------------------------------
+
+
+def sources():
+    """Yield the names of models and their source."""
+    for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
+        yield path.stem.removeprefix("modeling_"), path.read_text(encoding="utf-8")
+
+
+def test_models_of_latent_attention_are_those_of_transformers():
+    cached = re.compile(r"past_key_values\.update\(\s*(?:k_pass|kv_nope|k_nope), (?:k_rot|k_pe)\b")
+    theirs = {name for name, text in sources() if cached.search(text)}
+    unrotated = {"kimi_linear", "glm5_next"}  # no rotary
+    unmovable = {"mistral_large4"}  # learned
+    assert theirs - unrotated - unmovable == {name.removesuffix("_text") for name in ours.LATENT}
+    assert set(ours.LATENT) | set(ours.NORMED) | set(ours.UNMOVABLE) <= set(MODELS)
+
+
+def test_pairings_of_latent_attention_are_those_of_transformers():
+    sorts = {name for name, text in sources() if "apply_rotary_pos_emb_interleave" in text}
+    for name, pairing in ours.LATENT.items():
+        sorted_or_half = name.removesuffix("_text") in sorts or MODELS[name].pairing == "half"
+        assert pairing == ("half" if sorted_or_half else "interleaved"), name
+
+
+def test_models_with_a_norm_after_the_rotation_are_those_of_transformers():
+    rotates = re.compile(r"\bk\w* = apply_rotary\w*\((?:(?!\bdef ).)*?past_key_values\.update", re.DOTALL)
+    norm = re.compile(r"self\.(\w*norm\w*)\(k\w*\)")
+    theirs = {name for name, text in sources() for part in rotates.findall(text) if norm.search(part)}
+    others = {"llama4", "nanochat", "timesfm2_5"}  # two without weights, and one that makes no cache
+    assert theirs - others == {name.removesuffix("_text") for name in ours.NORMED}
+
+
+def test_classes_of_layers_are_those_of_transformers():
+    kinds = {name for name, kind in vars(transformers.cache_utils).items() if isinstance(kind, type)}
+    assert set(ours.KINDS) <= kinds
+    left = {name for name in kinds - set(ours.KINDS) if name.endswith("Layer")}
+    assert all("Quant" in name for name in left)
