@@ -39,6 +39,7 @@ CASES = {
     "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 4, "sliding_window": 10},
     "glm_moe_dsa": LATENT | INDEX,
     "gpt_neox": {},
+    "gemma4_text": {"num_kv_shared_layers": 6, "num_hidden_layers": 12, "sliding_window": 10},
     "gptj": {},
     "hunyuan_v1_dense": {},
     "hy_v4": LATENT | INDEX,
@@ -136,7 +137,7 @@ def test_first_keys_equal_those_of_a_prefill_at_the_new_positions(name):
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in NORMED])
 def test_all_keys_equal_those_of_a_prefill_after_a_shift(name):
-    model = model_of(name, num_hidden_layers=4)
+    model = model_of(name, num_hidden_layers=CASES[name].get("num_hidden_layers", 4))
     cache, right = filled(model, range_of(5)), filled(model, range_of(42))
     reposition(cache, model.config, 5, 42)
     for got, want in zip(cache.layers, right.layers, strict=True):
@@ -177,6 +178,15 @@ def test_static_layers_with_a_window_move_the_last_tokens():
     reposition(cache, model, range(TOKENS), ROWS.tolist())
     assert cache.layers[0].keys.shape[-2] == 10
     assert error(cache.layers[0], right.layers[0]) < 1e-5
+
+
+def test_each_head_can_have_positions():
+    model = model_of("llama")
+    cache, *right = (filled(model, at) for at in (range_of(0), *torch.as_tensor(ROWS.copy())))
+    reposition(cache, model, 0, np.broadcast_to(ROWS, (2, *ROWS.shape)).tolist())
+    for head, each in enumerate(right):
+        away = (cache.layers[0].keys - each.layers[0].keys)[:, head]
+        assert float(away.abs().max()) < 1e-5 * float(each.layers[0].keys.std())
 
 
 def test_caches_made_in_inference_mode_move():
@@ -286,6 +296,21 @@ def test_tokens_evicted_from_one_layer_were_never_there(name):
     right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
     got, want = (step(model, each, len(KEPT)) for each in (cache, right))
     assert float((got - want).abs().max() / want.std()) < 1e-5
+
+
+def test_generation_goes_on_with_windows_of_which_no_token_was_evicted():
+    model = model_of("gemma3_text", num_hidden_layers=6)
+    cache = filled(model, range_of(0))
+    for layer in cache.layers:
+        if layer.is_sliding:
+            layer.cumulative_length = len(KEPT)  # the layer holds the last 9
+        else:
+            layer.keys, layer.values = layer.keys[..., KEPT, :], layer.values[..., KEPT, :]
+    reposition(cache, model, KEPT, range(len(KEPT)))
+    right = filled(model, torch.arange(len(KEPT)), IDS[:, KEPT])
+    assert error(cache.layers[0], right.layers[0]) < 1e-5
+    assert bool(step(model, cache, len(KEPT)).isfinite().all())
+    assert {layer.get_seq_length() for layer in cache.layers} == {len(KEPT) + 1}
 
 
 def test_tokens_before_a_window_are_evicted_from_one_layer():

@@ -23,20 +23,19 @@ from rope_any.config._part import Part
 from rope_any.config._parts import choose_part, part_readers
 from rope_any.config._recipe import LONGEST
 
-KINDS: dict[str, bool | None] = {
-    **dict.fromkeys(("DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer"), False),
-    **dict.fromkeys(("LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer"), False),
-    **dict.fromkeys(("StaticLayer", "StaticSlidingWindowLayer", "StaticIndexedLayer"), True),
-    "LinearAttentionAndStaticFullAttentionLayer": True,
-    "LinearAttentionAndStaticSlidingWindowAttentionLayer": True,
-    **dict.fromkeys(("LinearAttentionLayer", "DummyLayer"), None),
-}
-"""The classes of layers that are known: whether their tensors are kept and written in place; None: no keys."""
+_HYBRID = "LinearAttentionAnd"
+KINDS = dict.fromkeys(("DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer"), False)
+KINDS |= dict.fromkeys((f"{_HYBRID}FullAttentionLayer", f"{_HYBRID}SlidingWindowAttentionLayer"), False)
+KINDS |= dict.fromkeys(("LinearAttentionLayer", "DummyLayer"), False)  # without keys
+KINDS |= dict.fromkeys(("StaticLayer", "StaticSlidingWindowLayer", "StaticIndexedLayer"), True)
+KINDS |= dict.fromkeys((f"{_HYBRID}StaticFullAttentionLayer", f"{_HYBRID}StaticSlidingWindowAttentionLayer"), True)
+"""The classes of layers that are known, and whether they are static: their tensors stay, and are written in place."""
 
 LATENT: dict[str, Pairing] = {
     **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "dots3_note_text"), "half"),
-    **dict.fromkeys(("glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3"), "half"),
-    **dict.fromkeys(("mistral4", "youtu"), "half"),
+    **dict.fromkeys(
+        ("glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3", "mistral4", "youtu"), "half"
+    ),
     "deepseek_v2": "interleaved",
 }
 """
@@ -44,12 +43,13 @@ Models of latent attention: ``values`` hold the rotated slice of the keys, and `
 rotated. The pairing is that of the cache: most sort the features of interleaved pairs before they rotate.
 """
 
+_INDEXER = "indexer_keys"
+
 NORMED = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
 """Models whose ``key_layernorm`` multiplies rotated keys by its weights."""
 
 UNMOVABLE = {"deepseek_v4": "values that rotate too, and compressed keys"}
 """Models whose caches hold something that this module can't move."""
-
 
 Ropes: TypeAlias = tuple[Rope, Rope]
 """The rotation at the old positions, and that at the new ones."""
@@ -151,20 +151,19 @@ def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
-    config = model.config if isinstance(model, nn.Module) else model
+    config = getattr(model, "config", None) if isinstance(model, nn.Module) else model
     part = choose_part(part_readers(config), None).part
-    ropes = _ropes(config, part, None, lengths)
-    latent = LATENT.get(str(part.model_type))
+    ropes, latent = _ropes(config, part, None, lengths), LATENT.get(str(part.model_type))
     weights = _weights(model, len(ropes)) if part.model_type in NORMED else {}
+    rotated = [("values" if latent else "keys", ropes, latent, weights)]
     cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
+    if any(getattr(layer, _INDEXER, None) is not None for layer in cached):
+        rotated.append((_INDEXER, _ropes(config, part, "indexer", lengths), "half", {}))  # so in all models
     for index, layer in {id(layer): (index, layer) for index, layer in enumerate(cached)}.values():
-        own = _of_layer(ropes, index)
-        if own is None or not _has_keys(layer):
-            continue
-        yield _held(layer, "values" if latent else "keys", own, latent, weights.get(index))
-        if getattr(layer, "indexer_keys", None) is not None:
-            indexer = _of_layer(_ropes(config, part, "indexer", lengths), index)
-            yield from [] if indexer is None else [_held(layer, "indexer_keys", indexer, "half", None)]
+        for name, by_layer, pairing, factors in rotated:
+            own = _of_layer(by_layer, index)
+            if own is not None and _has_keys(layer, name):
+                yield _held(layer, name, own, pairing, factors.get(index))
 
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
@@ -192,14 +191,14 @@ def _of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
     return ropes[0]
 
 
-def _has_keys(layer: Any) -> bool:
-    """Whether a layer of a cache holds keys; raise if its class is not known."""
-    kind = type(layer).__name__
-    if kind not in KINDS or type(layer).__module__ != "transformers.cache_utils":
-        raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind}"))
+def _has_keys(layer: Any, name: str) -> bool:
+    """Whether a layer of a cache holds keys under a name; raise if its class is not known."""
+    kind, keys = type(layer), getattr(layer, name, None)
+    if kind.__name__ not in KINDS or kind.__module__ != "transformers.cache_utils":
+        raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind.__name__}"))
     if getattr(layer, "indexer_position_ids", None) is not None:
-        raise ArgumentValueError("cache", "hold no positions", Text(f"a {kind} with indexer_position_ids"))
-    return KINDS[kind] is not None and layer.is_initialized and layer.keys.numel() > 0 and layer.get_seq_length() > 0
+        raise ArgumentValueError("cache", "hold no positions", Text("a layer with indexer_position_ids"))
+    return keys is not None and keys.numel() > 0 and layer.get_seq_length() > 0
 
 
 def _weights(model: Any, count: int) -> dict[int, Tensor]:
@@ -239,9 +238,8 @@ def _moved(rotated: Rotated, old: Positions | None, new: Positions | None) -> Te
     places = _last_positions("old", old, rotated, source), _last_positions("new", new, rotated, rope)
     if weights is None:
         return rope.reposition(keys, *places, source=source)
-    wide = torch.float64 if library(keys=keys).has_float64(keys) else torch.float32
-    weights = weights.to(keys.device, wide)
-    return (rope.reposition(keys.to(wide) / weights, *places, source=source) * weights).to(keys.dtype)
+    weights = weights.to(keys.device, torch.float64 if library(keys=keys).has_float64(keys) else torch.float32)
+    return (rope.reposition(keys / weights, *places, source=source) * weights).to(keys.dtype)
 
 
 def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
@@ -254,5 +252,5 @@ def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rop
     shape = tuple(by_axis(along, axes, name=name)[0].shape)
     if shape[-1:] not in ((1,), (seen,)):
         raise ArgumentValueError(name, f"have a position for each of the {seen} tokens", Text(f"shape {shape}"))
-    last: Tensor = query_tail(along.to(keys.device), keys.shape[-2], seen, axis=-1 if axes is None else -2)
-    return last
+    axis = -1 if axes is None else -2
+    return query_tail(along.to(keys.device), keys.shape[-2], seen, axis=axis)  # type: ignore[no-any-return]
