@@ -478,7 +478,7 @@ def test_a_layer_beyond_those_of_the_config():
     cache = filled(model, range_of(0))
     cache.layers.append(type(cache.layers[0])())
     cache.update(cache.layers[0].keys, cache.layers[0].values, 4)
-    refused(cache, model, r"^cache must have one layer for each layer of the config")
+    refused(cache, model, r"^cache must have one layer for each of the 4 layers of the config, which differ; got 5")
 
 
 # --- the tables of models, against the source of transformers ---------------------------------------------------------

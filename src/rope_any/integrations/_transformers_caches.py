@@ -32,18 +32,14 @@ KINDS |= dict.fromkeys((f"{_HYBRID}StaticFullAttentionLayer", f"{_HYBRID}StaticS
 """The classes of layers that are known, and whether they are static: their tensors stay, and are written in place."""
 
 LATENT: dict[str, Pairing] = {
-    **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "dots3_note_text"), "half"),
-    **dict.fromkeys(
-        ("glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3", "mistral4", "youtu"), "half"
-    ),
+    **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "mistral4", "youtu"), "half"),
+    **dict.fromkeys(("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3"), "half"),
     "deepseek_v2": "interleaved",
 }
 """
 Models of latent attention: ``values`` hold the rotated slice of the keys, and ``keys`` the latent, which is not
 rotated. The pairing is that of the cache: most sort the features of interleaved pairs before they rotate.
 """
-
-_INDEXER = "indexer_keys"
 
 NORMED = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
 """Models whose ``key_layernorm`` multiplies rotated keys by its weights."""
@@ -126,9 +122,10 @@ def reposition(
     >>> config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_hidden_layers=2)
     >>> model = transformers.LlamaModel(config)
     >>> cache = model(torch.arange(8)[None]).past_key_values
-    >>> for layer in cache.layers:  # forget tokens 2 to 4
-    ...     layer.keys, layer.values = (x[:, :, [0, 1, 5, 6, 7]] for x in (layer.keys, layer.values))
-    >>> reposition(cache, model, [0, 1, 5, 6, 7], range(5))
+    >>> kept = [0, 1, 5, 6, 7]
+    >>> for layer in cache.layers:
+    ...     layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
+    >>> reposition(cache, model, kept, range(5))
     """
     given = {"old_length": old_length, "new_length": new_length}
     lengths = [None if length is None else int32(name, length, least=1) for name, length in given.items()]
@@ -157,8 +154,8 @@ def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
     weights = _weights(model, len(ropes)) if part.model_type in NORMED else {}
     rotated = [("values" if latent else "keys", ropes, latent, weights)]
     cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
-    if any(getattr(layer, _INDEXER, None) is not None for layer in cached):
-        rotated.append((_INDEXER, _ropes(config, part, "indexer", lengths), "half", {}))  # so in all models
+    if any(getattr(layer, "indexer_keys", None) is not None for layer in cached):
+        rotated.append(("indexer_keys", _ropes(config, part, "indexer", lengths), "half", {}))  # so in all models
     for index, layer in {id(layer): (index, layer) for index, layer in enumerate(cached)}.values():
         for name, by_layer, pairing, factors in rotated:
             own = _of_layer(by_layer, index)
@@ -186,8 +183,8 @@ def _of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
     if index < len(ropes):
         return ropes[index]
     if len(set(ropes)) > 1:
-        got = Text(f"keys of layer {index} beside {len(ropes)} layers that differ")
-        raise ArgumentValueError("cache", "have one layer for each layer of the config", got)
+        wanted = f"have one layer for each of the {len(ropes)} layers of the config, which differ"
+        raise ArgumentValueError("cache", wanted, index + 1)
     return ropes[0]
 
 
