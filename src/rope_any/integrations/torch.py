@@ -1,0 +1,623 @@
+"""
+Compare the rotary state of a torch model (buffers, fixed parameters, plain tensors) with its config; write lost values.
+
+`audit` says which tensors are right; `refill` writes the others.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+from rope_any._checks import ArgumentTypeError, Text, missing_package
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    raise missing_package("rope_any.integrations.torch", error, "torch") from None
+
+from rope_any import config as configs
+from rope_any._arrays._sharding import is_sharded, local, replicated
+from rope_any._frequencies import Row, as_rows, frequencies
+from rope_any._pairing import Pairing
+from rope_any._rope import Rope
+from rope_any._table import cos_sin
+from rope_any.config._recipe import LONGEST
+from rope_any.config._towers import TOWERS
+
+__all__ = ["Finding", "Report", "Undo", "audit", "refill"]
+
+RIGHT = 1e-6
+"""The largest relative error of a right frequency; that of a table's entry is this, times its angle if that is more."""
+HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+ANY_DTYPE = ("vllm", "sglang")
+"""Packages whose tables have the dtype of the model."""
+SIGNS = {"vision": r"[Vv]is(ion|ual)|ViT", "audio": r"[Aa]udio|[Ss]peech", "indexer": r"[Ii]ndexer"}
+"""Patterns of the paths and classes of parts that are not the text."""
+ROTARY = re.compile(r"[Rr]otary|R[oO]PE|[Rr]ope(?![a-z])")
+OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$")
+"""Tensors of rotary classes that hold no angles: of xPos, of a temperature."""
+KINDS = {
+    "frequencies": r"inv_freq|freqs|theta",
+    "angles": r"cached_freqs|args(_\d)?",
+    "cos": r"cos(_cached?)?",
+    "sin": r"sin(_cached?)?",
+    "both": r"cos_sin_cached?|rope_cache|cache",
+    "complex": r"freqs_cis?|(pos|neg)_freqs",
+    "sines first": r"embed_positions(\.weight)?",
+}
+"""What a tensor holds, by the end of its path."""
+COMMON = re.compile(r"(^|[._])(freqs|theta|args(_\d)?|cos|sin|cache)$")
+"""Names that say so in rotary classes alone."""
+
+
+class Layout(NamedTuple):
+    """How the rows of a table hold their values."""
+
+    kind: str
+    """A key of `KINDS`."""
+    pairing: Pairing | None
+    """If each value is there twice, the pairing of the rotations that multiply by such rows."""
+    make: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """Return a table from cosines, sines and angles, each (rows, pairs)."""
+
+
+def _of_one(kind: str, i: int) -> tuple[Layout, ...]:
+    """Return the layouts of a table of cosines, sines or angles alone."""
+    return (
+        Layout(kind, "half", lambda *t: torch.cat((t[i], t[i]), dim=-1)),
+        Layout(kind, "interleaved", lambda *t: t[i].repeat_interleave(2, dim=-1)),
+        Layout(kind, None, lambda *t: t[i]),
+    )
+
+
+LAYOUTS = (
+    *_of_one("cos", 0),
+    *_of_one("sin", 1),
+    *_of_one("angles", 2),
+    Layout("both", None, lambda c, s, _: torch.cat((c, s), dim=-1)),  # vLLM, SGLang
+    Layout("both", None, lambda c, s, _: torch.stack((c, s), dim=-1)),  # torchtune
+    Layout("both", "half", lambda c, s, _: torch.cat((c, c, s, s), dim=-1)),  # torchtitan, torchtune's Qwen 2
+    Layout("complex", None, lambda c, s, _: torch.complex(c, s)),  # Meta, diffusers, the tower of Llama 4
+    Layout("complex", None, lambda c, s, _: torch.stack((c, s), dim=-1)),
+    Layout("sines first", None, lambda c, s, _: torch.cat((s, c), dim=-1)),  # GPT-J, CodeGen, RoFormer
+)
+
+
+class Finding(NamedTuple):
+    """One tensor of a model that holds rotary state, and whether it is right."""
+
+    name: str
+    """Its path: ``model.rotary_emb.inv_freq``."""
+    verdict: str
+    """``right``, ``exempt``, ``rounded``, ``garbage``, ``other``, ``meta``, ``short`` or ``unknown``."""
+    text: str
+    """What else is known: the dtype it was rounded to, its base, how many values are wrong."""
+    error: float
+    """The largest relative error of a frequency, or error of a table's entry by its angle; nan if it is not known."""
+
+    def __str__(self) -> str:
+        """Return one line."""
+        error = f", error {self.error:.1e}" if math.isfinite(self.error) else ""
+        return f"{self.name}: {self.verdict}{self.text and f' ({self.text})'}{error}"
+
+
+class Report(tuple[Finding, ...]):
+    """The findings of `audit`; true if there are any and all are right or exempt, printed line by line."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        """Whether rotary state was found, and all of it is right or exempt."""
+        return len(self) > 0 and all(found.verdict in ("right", "exempt") for found in self)
+
+    def __str__(self) -> str:
+        """Return a line for each finding."""
+        return "\n".join(map(str, self)) or "no rotary state was found"
+
+
+@dataclass(frozen=True)
+class Undo:
+    """What `refill` did to a model; a call undoes it."""
+
+    written: tuple[str, ...]
+    """The paths of tensors with new values."""
+    left: tuple[Finding, ...]
+    """The findings that are not right and were left."""
+    _changes: list[Callable[[], None]] = field(repr=False, compare=False)
+
+    def __call__(self) -> None:
+        """Give the model its old values back, to the last bit. Call it before the model moves; twice does nothing."""
+        while self._changes:
+            self._changes.pop()()
+
+
+def audit(model: nn.Module, /, config: object = None) -> Report:
+    """
+    Compare the rotary state of a model, its frequencies and tables, with a config.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Any model or part of one, on any device. Its buffers, parameters and plain tensor attributes are looked at; of
+        a DTensor, the shard of this process.
+    config : Rope, dict, path or object with ``to_dict()``, optional
+        The rotation, or a config as for `Rope.from_config`. By default ``model.config``. Without one, or if that can't
+        be read, values are right if they are those of any base without scaling.
+
+    Returns
+    -------
+    Report
+        A `Finding` for each tensor; true if there are any and all are right. ``print(report)`` shows it.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no module, or as `Rope.from_config`.
+    ValueError
+        If a `config` is given and can't be read.
+
+    Notes
+    -----
+    Right is what float32 allows: frequencies to 1e-6 of their value, entries of a table to 1e-6 of their angle. The
+    path of a module names its part of the config (text, vision) and its type of layers. Frequencies that a forward
+    changes (longrope, dynamic) are right in each of their states. A table with fewer rows than the config has tokens
+    is *short*. Exempt are learned parameters, caches that are still empty, and timm, which fills its buffers itself.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rope_any import Rope, frequencies
+    >>> from rope_any.integrations.torch import audit, refill
+    >>> model = torch.nn.Module()
+    >>> model.register_buffer("inv_freq", torch.tensor(frequencies(64)), persistent=False)
+    >>> rope = Rope(frequencies(64), pairing="half")
+    >>> print(audit(model.bfloat16(), rope))
+    inv_freq: rounded (to bfloat16), error 2.6e-03
+    >>> undo = refill(model, rope)
+    >>> undo.written, bool(audit(model, rope))
+    (('inv_freq',), True)
+    """
+    return Report(state.finding for state in _states(model, config))
+
+
+def refill(model: nn.Module, /, config: object = None) -> Undo:
+    """
+    Write the rotary state that a model has lost, in place.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        As for `audit`.
+    config : Rope, dict, path or object with ``to_dict()``, optional
+        As for `audit`. Nothing is written without one.
+
+    Returns
+    -------
+    Undo
+        Names what was written and what was left; a call undoes it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `audit`. The model is then unchanged.
+
+    Notes
+    -----
+    What is rounded, garbage or of another rotation gets the values of the config, if they and the layout are certain.
+    Tensors get the dtype that their class makes: float32 or complex64; wider ones stay so. A tensor of that dtype is
+    written in place. Otherwise a new one on the same device takes its place in the module: refill before a compiler, a
+    CUDA graph or FSDP takes the old one. Each process writes its own shard, without communication.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rope_any.integrations.torch import refill
+    >>> model = torch.nn.Module()
+    >>> model.register_buffer("inv_freq", torch.full((32,), torch.nan))
+    >>> print(*refill(model).left)  # there is no config to fill it from
+    inv_freq: garbage (32 of 32 values are not finite)
+    """
+    changes: list[Callable[[], None]] = []
+    written: dict[int, Tensor] = {}
+    lost = [state for state in _states(model, config) if state.finding.verdict not in ("right", "exempt")]
+    for place, _, truth in lost:
+        changes += [] if truth is None else _write(place, truth, written)
+    left = tuple(state.finding for state in lost if state.truth is None)
+    return Undo(tuple(state.place.path for state in lost if state.truth is not None), left, changes)
+
+
+# --- the tensors of a model -------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """A tensor of a module, and where the module keeps it."""
+
+    path: str
+    owner: nn.Module
+    holder: dict[str, Any]
+    """The buffers, the parameters or the namespace of the owner."""
+    name: str
+    tensor: Tensor
+    kind: str | None
+    """What it holds by its name, a key of `KINDS`."""
+
+    @property
+    def words(self) -> str:
+        """Its path and the class of its owner, which say what it belongs to."""
+        return f"{self.path} {type(self.owner).__name__}"
+
+    @property
+    def shape(self) -> list[int]:
+        """Its axes that are longer than one."""
+        return [n for n in self.tensor.shape if n != 1]
+
+    def is_from(self, packages: Iterable[str]) -> bool:
+        """Whether the class of its owner is from one of some packages."""
+        return type(self.owner).__module__.partition(".")[0] in packages
+
+
+class State(NamedTuple):
+    """A tensor with rotary state, what is found of it, and the values to write if it is lost and they are known."""
+
+    place: Place
+    finding: Finding
+    truth: Tensor | None
+
+
+def _states(model: nn.Module, config: object) -> list[State]:
+    """Return the rotary state of a model."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
+    own: Any = getattr(model, "config", None)
+    if isinstance(own, Mapping) and type(model).__module__.startswith("diffusers."):
+        own = {"_class_name": type(model).__name__, **own}
+    why, read = "there is no config", cache(partial(_truths, own if config is None else config))
+    try:
+        read(None)
+    except (TypeError, ValueError) as error:
+        if config is not None:
+            raise
+        why, read = str(error), cache(lambda _: [])
+    with torch.no_grad(), torch.device("cpu"):
+        found = [_state(place, _by_state(place, read), why) for place in _places(model)]
+    return [state for state in found if state is not None]
+
+
+def _places(model: nn.Module) -> Iterator[Place]:
+    """Yield the tensors of all modules that may hold rotary state."""
+    for path, module in model.named_modules():
+        space = vars(module)
+        tensors = (
+            (holder, name, x)
+            for holder in (space["_buffers"], space["_parameters"], space)
+            for name, x in holder.items()
+            if isinstance(x, Tensor) and x.ndim and (x.is_floating_point() or x.is_complex())
+        )
+        for holder, name, x in tensors:
+            full = f"{path}.{name}".lstrip(".")
+            place = Place(full, module, holder, name, x, None)
+            says = ROTARY.search(place.words) or not COMMON.search(full)
+            kinds = (kind for kind, end in KINDS.items() if says and re.search(rf"(^|[._])({end})$", full))
+            place = place._replace(kind=next(kinds, None))
+            if not OTHERS.search(full) and (place.kind or holder is not space["_parameters"]):
+                yield place
+
+
+def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
+    """Return what is found of a tensor; None if it holds no rotary state."""
+    x, options = place.tensor, list(_options(place, truths))
+    if not options and not place.path.endswith("inv_freq") and not (place.kind and ROTARY.search(place.words)):
+        return None
+    exempt = _why_exempt(place)
+    verdict, text, error = ("exempt", exempt, math.nan) if exempt else _verdict(place, options, why)
+    if place.kind is None and verdict not in ("right", "rounded"):
+        return None
+    need = _length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
+    if verdict == "right" and len(place.shape) > 1 and place.shape[0] < need:
+        verdict, text = "short", f"{place.shape[0]} rows for {need} tokens"
+    writable = [option.values for option in options if option.is_current]
+    truth = writable[0] if writable and verdict in ("rounded", "garbage", "other") else None
+    if truth is not None and not all(values.equal(truth) for values in writable):
+        truth, text = None, f"{text}; the config has several rotations for it"
+    elif truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _dtype(place, truth) != x.dtype:
+        truth, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
+    return State(place, Finding(place.path, verdict, text, error), truth)
+
+
+def _why_exempt(place: Place) -> str:
+    """Return why a tensor need not have the values of the config; empty if it must."""
+    if place.tensor.requires_grad or getattr(place.owner, "learned_freq", False):
+        return "learned"
+    if place.is_from({"timm"}):
+        return "timm fills it itself"
+    return "still empty" if getattr(place.owner, f"{place.name}_seq_len", None) == 0 else ""
+
+
+# --- what the config says ---------------------------------------------------------------------------------------------
+
+
+class Truth(NamedTuple):
+    """One rotation of a config, for one length of sequences."""
+
+    part: str
+    """The part of the model; empty for a Rope that the caller gives."""
+    told: configs.Explanation
+    config: object
+
+
+def _of_rope(rope: Rope) -> Truth:
+    """Return a rotation that is from no config."""
+    return Truth("", configs.Explanation(None, rope, {}, None), None)
+
+
+def _truths(config: object, length: int | None) -> list[Truth]:
+    """Return the rotations of all parts of a config that can be read; raise if none can be."""
+    if config is None or isinstance(config, Rope):
+        return [_of_rope(config)] if config else []
+    found: list[Truth] = []
+    errors: list[Exception] = []
+    for part in configs.parts(config):
+        try:
+            told = configs.explain(config, part=part, sequence_length=length)
+        except (TypeError, ValueError) as error:
+            errors.append(error)
+        else:
+            found += [Truth(part, each, config) for each in told if each.rope]
+    if errors and not found:
+        raise errors[0]
+    return found
+
+
+def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
+    """Return the rotations of a tensor's path in each state of a forward that changes them; that of now is first."""
+    usual = _by_path(place, read(None))
+    scheme = str(usual[0].told.facts["rope_type"].value) if usual and usual[0].part else ""
+    if "original" in place.name:
+        return [usual]
+    if scheme == "longrope":
+        long = _by_path(place, read(LONGEST))
+        return [long] if "long_" in place.name else [usual, long]
+    own = vars(place.owner)
+    seen = own.get(place.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
+    if scheme.startswith("dynamic") and seen is not None:
+        return [_by_path(place, read(int(seen))), usual]
+    return [usual]
+
+
+def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
+    """Return the rotations of the part, and of the type of layers, that the path of a tensor names."""
+    signs = {truth.part: _signs(truth.part) for truth in truths}
+    fitting = [part for part, needed in signs.items() if all(re.search(sign, place.words) for sign in needed)]
+    if not fitting and len(signs) == 1:
+        fitting = [*signs]  # the model is that part
+    part = max(fitting, key=lambda part: len(signs[part]), default=None)
+    if part == "text" and any(re.search(sign, place.words) for sign in SIGNS.values()):
+        return []  # of a tower without rotary, by the config
+    own = [truth for truth in truths if truth.part == part]
+    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
+    return (
+        [truth for truth in own if place.name.startswith(f"{truth.told.layer_type}_")]
+        or [truth for truth in own if index and int(index[1]) in (truth.told.layers or ())]
+        or own
+    )
+
+
+def _signs(part: str) -> list[str]:
+    """Return patterns that are all in the path of a tensor if it belongs to a part."""
+    names = [name.removesuffix("_config") for name in part.split(".")]
+    return [SIGNS.get(name, name) for name in names if name not in ("", "text", "transformer", "thinker")]
+
+
+def _length(truths: Iterable[Truth]) -> int:
+    """Return the number of tokens that a config allows; 0 if it does not say."""
+    names = ("trained_length", "extended_length", "stated_length")
+    return max((int(t.told.facts[name].value) for t in truths for name in names if name in t.told.facts), default=0)
+
+
+# --- right values -----------------------------------------------------------------------------------------------------
+
+
+class Option(NamedTuple):
+    """Values that are right for a tensor, in the shape of its axes that are longer than one."""
+
+    values: Tensor
+    """In float64 or complex128."""
+    scale: Tensor
+    """What errors are divided by, likewise."""
+    is_current: bool
+    """Whether to write these if the tensor has lost its own."""
+
+
+def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
+    """Yield the values of a tensor's shape by some rotations, in all layouts that its name allows."""
+    if getattr(place.owner, "freqs_for", "lang") != "lang":
+        return  # rotary-embedding-torch: frequencies of pixels
+    for i, truth in ((i, truth) for i, truths in enumerate(states) for truth in truths):
+        rope: Any = truth.told.rope
+        rows = as_rows(rope.frequencies)
+        parts = [tuple(filter(None, row)) for row in rows]
+        for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *parts, tuple(chain(*parts))]):
+            if place.shape == [len(form)] and place.kind in (None, "frequencies"):
+                values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(place, truth)
+                yield Option(values, values.where(values > 0, 1.0), i == 0)
+            for layout in _layouts(place, len(form)):
+                # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
+                sure = layout.pairing != "interleaved" or truth.part.startswith("transformer") or not truth.part
+                current = i == 0 and sure and layout.pairing in (None, rope.pairing)
+                values, scale = map(layout.make, *_table(place, truth, form))
+                yield Option(values, scale, current)
+
+
+def _multiple(place: Place, truth: Truth) -> float:
+    """Return what a class multiplies the frequencies of a rotation by, because its forward divides angles by it."""
+    fact = truth.told.facts.get("model_type")
+    tower = TOWERS.get(fact.value) if fact else None
+    return float(getattr(place.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
+
+
+def _layouts(place: Place, pairs: int) -> list[Layout]:
+    """Return the layouts of a tensor's kind in which rows of so many pairs have its shape."""
+    blank, kind = torch.zeros(1, pairs), place.kind
+    few = [layout for layout in LAYOUTS if kind in (None, layout.kind)] if len(place.shape) > 1 else []
+    return [layout for layout in few if list(layout.make(blank, blank, blank).shape[1:]) == place.shape[1:]]
+
+
+def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Return the cosines, sines and angles of a table's rows, each with the scale of its errors."""
+    rope: Any = truth.told.rope
+    count, rows = place.shape[0], as_rows(rope.frequencies)
+    used: tuple[Row, ...] = (form,)
+    side = math.isqrt(count)
+    filled = getattr(place.owner, f"{place.name}_seq_len", count)  # the other rows of a cache are zeros
+    p = torch.arange(-count, 0) if place.name.startswith("neg_") else torch.arange(count)
+    p = p.where(p < filled, 0)[:, None].double()
+    if place.name == "freqs_ci" and len(rows) == 2 and len(form) == len(rows[0]) and count - side**2 in (0, 1):
+        grid = configs.positions(truth.config, (side, side), part=truth.part, like=p)
+        p, used = torch.cat((grid.double(), torch.zeros(count - side**2, 2))), rows  # a class token does not rotate
+    angle = p @ torch.tensor(used, dtype=torch.float64)
+    one = len(used) == 1
+    table = cos_sin(p[:, 0] if one else p, used[0] if one else used, attention_factor=rope.attention_factor)
+    scale = angle.abs().clamp(min=1)
+    return (table.cos, scale), (table.sin, scale), (angle, scale)
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, float]:
+    """Return the verdict on a tensor, what else is known, and its error."""
+    x, known = place.tensor, bool(options)
+    if x.is_meta:
+        return "meta", "", math.nan
+    if not known and (rope := _rope_of_values(place)):
+        options = list(_options(place, [[_of_rope(rope)]]))
+    own = _real(x)
+    fit = [option for option in options if option.values.is_complex() == x.is_complex()]
+    right = [(_real(_shard(option.values, x)), _real(_shard(option.scale, x))) for option in fit]
+    errors = [torch.cat((((own - values) / scale).abs().flatten(), torch.zeros(1))) for values, scale in right]
+    best = min(errors, key=lambda each: float(each.max()), default=torch.tensor([math.nan]))
+    lost, error = int((~own.isfinite()).sum()), float(best.max())
+    if lost:
+        found = "garbage", f"{lost} of {own.numel()} values are not finite"
+    elif options and not fit:
+        found = "garbage", "it is real, its sines are lost"
+    elif error <= RIGHT:
+        found = "right", "" if known else f"by its own values; {why}"
+    elif dtype := next((name for name in HALF if any(_is_rounded(own, *each, HALF[name]) for each in right)), ""):
+        by_design = place.is_from(ANY_DTYPE) and x.dtype == HALF[dtype]
+        found = "right" if by_design else "rounded", f"to {dtype}"
+    else:
+        found = _scheme(place, own, right, why if not known else "", int((best > RIGHT).sum()))
+    return *found, error
+
+
+def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: str, wrong: int) -> tuple[str, str]:
+    """Return the verdict on values that are not right, and what they are if that is known."""
+    x = place.tensor
+    name = next(filter(None, (_named(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")
+    ordered = own.sort(dim=-1).values
+    if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
+        name = "the right values in another order"
+    if why:
+        verdict = "rounded" if x.dtype in HALF.values() else "unknown" if own.any() else "garbage"
+        return verdict, "; ".join(filter(None, (name, why)))
+    return ("other", name) if name else ("garbage", f"{wrong} of {own.numel()} values are wrong")
+
+
+def _is_rounded(own: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a tensor has these values, rounded to a dtype."""
+    info = torch.finfo(dtype)
+    bound = 0.51 * info.eps * values.abs() + RIGHT * scale + info.smallest_normal * info.eps
+    return bool((own.to(dtype).double() == own).all() and ((own - values).abs() <= bound).all())
+
+
+def _frequencies_in(place: Place) -> Iterator[list[float]]:
+    """Yield the frequencies that a whole tensor may hold: its values, or the angles in the second row of a table."""
+    x, shape = place.tensor, place.shape
+    if place.kind == "cos":  # small angles are lost in cosines
+        x, place = place.holder.get(place.name.replace("cos", "sin"), x), place._replace(kind="sin")
+    if is_sharded(x) or x.is_meta or x.shape != place.tensor.shape:
+        return
+    if len(shape) < 2:
+        yield _real(x).flatten().tolist()
+        return
+    row = _real(x).reshape(shape[0], -1)[1].tolist()
+    for n in (shape[1], shape[1] // 2, shape[1] // 4):
+        marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
+        for layout in _layouts(place, n):
+            at = {mark: i for i, mark in enumerate(_real(layout.make(*marks)).flatten().tolist())}
+            c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
+            c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
+            yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
+
+
+def _rope_of_values(place: Place) -> Rope | None:
+    """Return the rotation of some base, without scaling, with the frequencies of a tensor; None if there is none."""
+    for f in _frequencies_in(place) if place.kind else ():
+        n = len(f)
+        if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
+            base = f[-1] ** (n / (1 - n))
+            for ramp in (frequencies(2 * n, base=float(f"{base:.6g}")), frequencies(2 * n, base=base)):
+                if all(abs(a / b - 1) <= 2 * RIGHT for a, b in zip(f, ramp, strict=True)):
+                    return Rope(ramp, pairing="half")
+    return None
+
+
+def _named(f: Sequence[float], eps: float) -> str:
+    """Return the base and the scaling of frequencies; empty if they are of no known scheme."""
+    n, near = len(f), max(1e-4, eps)
+    if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
+        return ""
+    for base in ((f[0] / f[-1]) ** (n / (n - 1)), (f[0] / f[1]) ** n):
+        shares = [x * base ** (i / n) for i, x in enumerate(f)]
+        if all(abs(share / f[0] - 1) <= near for share in shares):
+            return f"base {base:.4g}" + (f", times {f[0]:.4g}" if abs(f[0] - 1) > near else "")
+    falls = all(b <= a * (1 + near) for a, b in pairwise(shares))
+    if falls and abs(f[0] - 1) <= near and abs(shares[-2] / shares[-1] - 1) <= near:
+        return f"base {base:.4g}, slow frequencies divided by {1 / shares[-1]:.4g}, as by llama3 and yarn"
+    return ""
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _shard(values: Tensor, x: Tensor) -> Tensor:
+    """Return values in the shape of a tensor, sharded as it is, without communication."""
+    values = values.reshape(x.shape)
+    return replicated(values, like=x).redistribute(placements=x.placements) if is_sharded(x) else values  # type: ignore[attr-defined]  # of a DTensor
+
+
+def _real(x: Tensor) -> Tensor:
+    """Return this process's part of a tensor in float64, with an axis for the two parts of complex numbers."""
+    own = local(x.detach())
+    return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
+
+
+def _dtype(place: Place, truth: Tensor) -> torch.dtype:
+    """Return the dtype in which a class keeps a tensor: float32 or complex64, or its own if that is wider."""
+    narrow, wide = (torch.complex64, torch.complex128) if truth.is_complex() else (torch.float32, torch.float64)
+    return place.tensor.dtype if place.is_from(ANY_DTYPE) or place.tensor.dtype == wide else narrow
+
+
+def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
+    """Write the right values of a tensor; return what undoes it. `written` has new values by the id of old tensors."""
+    x, is_first = place.tensor, id(place.tensor) not in written
+    new = written.setdefault(id(x), _shard(truth, x).to(dtype=_dtype(place, truth), device=x.device))
+    in_place = new.dtype == x.dtype and 0 not in x.stride()
+    if not in_place and not isinstance(x, nn.Parameter):
+        place.holder[place.name] = new
+        return [partial(place.holder.__setitem__, place.name, x)]
+    if not is_first:  # modules share it
+        return []
+    if in_place:
+        own = local(x.detach())
+        old = own.clone()
+        own.copy_(local(new))
+        return [partial(own.copy_, old)]
+    old, x.data = x.data, new
+    return [partial(setattr, x, "data", old)]
