@@ -42,16 +42,16 @@ ROTARY = re.compile(r"[Rr]otary|R[oO]PE|[Rr]ope(?![a-z])")
 OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$")
 """Tensors of rotary classes that hold no angles: of xPos, of a temperature."""
 KINDS = {
-    "frequencies": r"inv_freq|freqs|theta",
-    "angles": r"cached_freqs|args(_\d)?",
-    "cos": r"cos(_cached?)?",
-    "sin": r"sin(_cached?)?",
     "both": r"cos_sin_cached?|rope_cache|cache",
     "complex": r"freqs_cis?|(pos|neg)_freqs",
     "sines first": r"embed_positions(\.weight)?",
+    "angles": r"cached_freqs|args(_\d)?",
+    "cos": r"cos(_cached?)?",
+    "sin": r"sin(_cached?)?",
+    "frequencies": r"inv_freq|freqs|theta",
 }
-"""What a tensor holds, by the end of its path."""
-COMMON = re.compile(r"(^|[._])(freqs|theta|args(_\d)?|cos|sin|cache)$")
+"""What a tensor holds, by the end of its path; the first that matches."""
+COMMON = re.compile(r"(^|[.])(freqs|theta|args(_\d)?|cos|sin|cache)$")
 """Names that say so in rotary classes alone."""
 
 
@@ -314,17 +314,18 @@ def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
     if not options and not place.path.endswith("inv_freq") and not (place.kind and ROTARY.search(place.words)):
         return None
     exempt = _why_exempt(place)
-    verdict, text, error = ("exempt", exempt, math.nan) if exempt else _verdict(place, options, why)
+    verdict, text, error, truth = ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why)
     if place.kind is None and verdict not in ("right", "rounded"):
         return None
     need = _length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
     if verdict == "right" and len(place.shape) > 1 and place.shape[0] < need:
         verdict, text = "short", f"{place.shape[0]} rows for {need} tokens"
-    writable = [option.values for option in options if option.is_current]
-    truth = writable[0] if writable and verdict in ("rounded", "garbage", "other") else None
-    if truth is not None and not all(values.equal(truth) for values in writable):
-        truth, text = None, f"{text}; the config has several rotations for it"
-    elif truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _dtype(place, truth) != x.dtype:
+    writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
+    if writable and all(values.equal(writable[0]) for values in writable):
+        truth = writable[0]
+    elif writable:
+        text += "; the config has several rotations for it"
+    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _dtype(place, truth) != x.dtype:
         truth, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
     return State(place, Finding(place.path, verdict, text, error), truth)
 
@@ -489,11 +490,11 @@ def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor]
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, float]:
-    """Return the verdict on a tensor, what else is known, and its error."""
+def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, float, Tensor | None]:
+    """Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it."""
     x, known = place.tensor, bool(options)
     if x.is_meta:
-        return "meta", "", math.nan
+        return "meta", "", math.nan, None
     if not known and (rope := _rope_of_values(place)):
         options = list(_options(place, [[_of_rope(rope)]]))
     own = _real(x)
@@ -502,18 +503,18 @@ def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, f
     errors = [torch.cat((((own - values) / scale).abs().flatten(), torch.zeros(1))) for values, scale in right]
     best = min(errors, key=lambda each: float(each.max()), default=torch.tensor([math.nan]))
     lost, error = int((~own.isfinite()).sum()), float(best.max())
+    rounded = [(name, i) for name in HALF for i, each in enumerate(right) if _is_rounded(own, *each, HALF[name])]
     if lost:
-        found = "garbage", f"{lost} of {own.numel()} values are not finite"
-    elif options and not fit:
-        found = "garbage", "it is real, its sines are lost"
-    elif error <= RIGHT:
-        found = "right", "" if known else f"by its own values; {why}"
-    elif dtype := next((name for name in HALF if any(_is_rounded(own, *each, HALF[name]) for each in right)), ""):
+        return "garbage", f"{lost} of {own.numel()} values are not finite", math.nan, None
+    if options and not fit:
+        return "garbage", "it is real, its sines are lost", error, None
+    if error <= RIGHT:
+        return "right", "" if known else f"by its own values; {why}", error, None
+    if rounded:
+        dtype, i = rounded[0]
         by_design = place.is_from(ANY_DTYPE) and x.dtype == HALF[dtype]
-        found = "right" if by_design else "rounded", f"to {dtype}"
-    else:
-        found = _scheme(place, own, right, why if not known else "", int((best > RIGHT).sum()))
-    return *found, error
+        return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
+    return *_scheme(place, own, right, why if not known else "", int((best > RIGHT).sum())), error, None
 
 
 def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: str, wrong: int) -> tuple[str, str]:
@@ -541,7 +542,7 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
     x, shape = place.tensor, place.shape
     if place.kind == "cos":  # small angles are lost in cosines
         x, place = place.holder.get(place.name.replace("cos", "sin"), x), place._replace(kind="sin")
-    if is_sharded(x) or x.is_meta or x.shape != place.tensor.shape:
+    if place.kind is None or is_sharded(x) or x.is_meta or x.shape != place.tensor.shape:
         return
     if len(shape) < 2:
         yield _real(x).flatten().tolist()
@@ -558,12 +559,12 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
 
 def _rope_of_values(place: Place) -> Rope | None:
     """Return the rotation of some base, without scaling, with the frequencies of a tensor; None if there is none."""
-    for f in _frequencies_in(place) if place.kind else ():
+    for f in _frequencies_in(place):
         n = len(f)
         if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
             base = f[-1] ** (n / (1 - n))
             for ramp in (frequencies(2 * n, base=float(f"{base:.6g}")), frequencies(2 * n, base=base)):
-                if all(abs(a / b - 1) <= 2 * RIGHT for a, b in zip(f, ramp, strict=True)):
+                if all(abs(a / b - 1) <= RIGHT for a, b in zip(f, ramp, strict=True)):
                     return Rope(ramp, pairing="half")
     return None
 

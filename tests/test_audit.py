@@ -1,0 +1,614 @@
+"""
+`rope_any.integrations.torch`: rotary state of models of several libraries, broken in known ways, found and refilled.
+
+The truth is what each class makes by itself: a fresh model before it is broken.
+"""
+
+import copy
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import rope_any as ra
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from rope_any.integrations.torch import audit, refill  # noqa: E402  # it imports torch
+
+nn = torch.nn
+ROPE = ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")
+FREQUENCIES = torch.tensor(ROPE.frequencies, dtype=torch.float32)
+COS, SIN = ROPE.table(range(64), like=torch.empty(0))
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "original_max_position_embeddings": 2048}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 8,
+    "long_factor": [1 + 0.5 * i for i in range(8)],
+    "original_max_position_embeddings": 64,
+}
+SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+TOWER = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "num_attention_heads": 4}
+GPTJ = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 0}
+IMAGE = {"image_size": 56, "patch_size": 14, "num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64}
+
+
+def of_transformers(name, **keys):
+    transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    model = getattr(transformers, f"{name}Model")
+    return model(model.config_class(**keys)).eval()
+
+
+MODELS = {
+    "llama": lambda: of_transformers("Llama", **SIZES),
+    "llama3": lambda: of_transformers("Llama", **SIZES, rope_parameters=LLAMA3, max_position_embeddings=512),
+    "yarn": lambda: of_transformers("Llama", **SIZES, rope_parameters=YARN, max_position_embeddings=8192),
+    "dynamic": lambda: of_transformers("Llama", **SIZES, rope_parameters=DYNAMIC, max_position_embeddings=16),
+    "longrope": lambda: of_transformers(
+        "Phi3", **SIZES, rope_parameters=LONGROPE, max_position_embeddings=256, pad_token_id=0
+    ),
+    "gemma3": lambda: of_transformers("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
+    "gptj": lambda: of_transformers("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
+    "codegen": lambda: of_transformers("CodeGen", **GPTJ, rotary_dim=8, eos_token_id=0),
+    "roformer": lambda: of_transformers("RoFormer", **SIZES, embedding_size=64, max_position_embeddings=64),
+    "esm": lambda: of_transformers("Esm", **SIZES, position_embedding_type="rotary", pad_token_id=0, mask_token_id=1),
+    "qwen2_vl": lambda: of_transformers(
+        "Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER
+    ),
+    "llama4_vision": lambda: of_transformers(
+        "Llama4Vision", **IMAGE, **dict.fromkeys(["vision_output_dim", "intermediate_size"], 64)
+    ),
+    "pixtral": lambda: of_transformers("PixtralVision", **IMAGE | {"image_size": 64}, intermediate_size=64),
+    "dinov3": lambda: of_transformers("DINOv3ViT", **IMAGE, intermediate_size=64),
+}
+"""Models of transformers whose config says what is right."""
+
+
+def torchtune(file, name, **options):
+    """Return a rotary module of torchtune, loaded from its file: the package imports much more than this."""
+    spec = importlib.util.find_spec("torchtune")
+    if spec is None:
+        pytest.skip("torchtune is not installed")
+    path = Path(spec.origin).parent / f"{file}.py"
+    found = importlib.util.spec_from_file_location(f"torchtune_{path.stem}", path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return getattr(module, name)(**options)
+
+
+def lucidrains(**options):
+    module = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
+    made = module.RotaryEmbedding(64, theta=500_000, **options)
+    vars(made).pop("apply_rotary_emb", None)  # of xPos: it can't be copied
+    return made
+
+
+def used(module):
+    """Return a module of rotary-embedding-torch that has filled the first rows of its cache."""
+    module.rotate_queries_or_keys(torch.ones(1, 1, 20, 64))
+    return module
+
+
+class Holder(nn.Module):
+    """What vLLM, Megatron, flash-attn and others have, by their names."""
+
+    def __init__(self, buffers, attributes):
+        super().__init__()
+        for name, x in buffers.items():
+            self.register_buffer(name, x.clone(), persistent=False)
+        for name, x in attributes.items():
+            setattr(self, name, x.clone())
+
+
+def holder(attributes=(), /, **buffers):
+    return nn.Sequential(nn.Linear(4, 4), Holder(buffers, dict(attributes)))
+
+
+DOUBLED = {"cos_cached": torch.cat((COS, COS), -1), "sin_cached": torch.cat((SIN, SIN), -1)}
+COMPLEX = torch.polar(torch.ones(64, 32), torch.outer(torch.arange(64.0), FREQUENCIES))
+LLAMA31 = {"model_type": "llama", "head_dim": 64, "rope_parameters": LLAMA3}
+MODULES = {
+    "torchtune": (
+        lambda: torchtune(
+            "modules/position_embeddings", "RotaryPositionalEmbeddings", dim=64, max_seq_len=96, base=500_000
+        ),
+        ROPE,
+    ),
+    "torchtune, llama3": (
+        lambda: torchtune(
+            "models/llama3_1/_position_embeddings",
+            "Llama3ScaledRoPE",
+            dim=64,
+            max_seq_len=96,
+            base=500_000,
+            old_context_len=64,
+        ),
+        ra.Rope.from_config(LLAMA31),
+    ),
+    "torchtune, qwen2": (
+        lambda: torchtune(
+            "models/qwen2/_positional_embeddings", "Qwen2RotaryPositionalEmbeddings", dim=64, max_seq_len=96, base=5e5
+        ),
+        ROPE,
+    ),
+    "rotary-embedding-torch": (lucidrains, ROPE),
+    "rotary-embedding-torch, used": (lambda: used(lucidrains()), ra.Rope(ROPE.frequencies, pairing="interleaved")),
+    "rotary-embedding-torch, xpos": (lambda: lucidrains(use_xpos=True), ROPE),
+    "Megatron": (lambda: holder({"inv_freq": FREQUENCIES}), ROPE),
+    "vLLM": (lambda: holder(cos_sin_cache=torch.cat((COS, SIN), -1)), ROPE),
+    "transformers 4": (lambda: holder(**{name: x[None, None] for name, x in DOUBLED.items()}), ROPE),
+    "flash-attn": (lambda: holder({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES), ROPE),
+    "Meta": (lambda: holder({"freqs_cis": COMPLEX}), ROPE),
+    "torchtitan": (lambda: holder(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)), ROPE),
+}
+"""Rotary modules without a config, and their rotation."""
+
+
+def built(name):
+    """Return a fresh model by its name, and the config or Rope to audit it by; None for its own config."""
+    torch.manual_seed(0)
+    return (MODELS[name](), None) if name in MODELS else (MODULES[name][0](), MODULES[name][1])
+
+
+def tensors(model):
+    """Return buffers, parameters and plain tensors by name."""
+    found = dict(model.named_buffers()) | dict(model.named_parameters())
+    for path, module in model.named_modules():
+        found |= {f"{path}.{name}".lstrip("."): x for name, x in vars(module).items() if isinstance(x, torch.Tensor)}
+    return found
+
+
+def bits(x):
+    x = x.detach().cpu().contiguous()
+    return x.dtype, tuple(x.shape), bytes(x.reshape(-1).view(torch.uint8).tolist()) if x.numel() else b""
+
+
+def snapshot(model):
+    return {name: bits(x) for name, x in tensors(model).items()}
+
+
+def state_of(model, config):
+    return {found.name for found in audit(model, config)}
+
+
+ALL = [*MODELS, *MODULES]
+
+
+# --- ways to lose it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_fresh_models_are_right_and_stay_as_they_are(name):
+    model, config = built(name)
+    before, objects = snapshot(model), tensors(model)
+    report = audit(model, config)
+    assert report, str(report)
+    assert all(found.verdict == "exempt" or found.error <= 1e-6 for found in report)
+    undo = refill(model, config)
+    assert (undo.written, undo.left) == ((), ())
+    assert snapshot(model) == before
+    assert all(x is objects[path] for path, x in tensors(model).items())
+
+
+def emptied(model):
+    """Return a model as `to_empty` leaves one: memory of anything in place of all that was computed."""
+    model = copy.deepcopy(model)
+    for x in tensors(model).values():
+        if x.is_floating_point() or x.is_complex():
+            nn.init.uniform_(x.detach()) if not x.is_complex() else x.copy_(x.flip(-1) + 1)
+    return model
+
+
+LOST = {
+    "bfloat16": lambda model: copy.deepcopy(model).bfloat16(),
+    "half": lambda model: copy.deepcopy(model).half(),
+    "half and back": lambda model: copy.deepcopy(model).half().float(),
+    "to_empty": emptied,
+}
+
+
+@pytest.mark.parametrize("way", LOST)
+@pytest.mark.parametrize("name", ALL)
+def test_lost_state_is_found_refilled_and_given_back(name, way):
+    model, config = built(name)
+    lost = LOST[way](model)
+    fresh, before = snapshot(model), snapshot(lost)
+    names = {path for path in state_of(model, config) if fresh[path] != before[path]}
+    exempt = {found.name for found in audit(model, config) if found.verdict == "exempt"}
+    report = {found.name: found.verdict for found in audit(lost, config)}
+    wrong = {path for path, verdict in report.items() if verdict not in ("right", "exempt")}
+    assert wrong == names - exempt
+    assert {report[path] for path in wrong} <= ({"garbage", "other"} if way == "to_empty" else {"rounded"})
+    undo = refill(lost, config)
+    assert set(undo.written) == wrong and undo.left == ()
+    now, original = tensors(lost), tensors(model)
+    for path in wrong:
+        assert now[path].dtype == original[path].dtype and now[path].shape == original[path].shape
+        scale = original[path].abs().clamp(max=1) if now[path].ndim == 1 else 1e2  # float32 angles of their tables
+        assert bool(((now[path] - original[path]).abs() <= 1e-6 * scale).all()), path
+    assert {path: bits(x) for path, x in now.items() if path not in wrong} == {
+        path: each for path, each in before.items() if path not in wrong
+    }
+    assert bool(audit(lost, config)) == bool(report)
+    undo()
+    assert snapshot(lost) == before
+    undo()
+    assert snapshot(lost) == before
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("roformer", "esm")])
+def test_a_model_from_the_meta_device_is_refilled_after_its_weights(name):
+    """The whole way of a training script: build on the meta device, `to_empty`, load the state dict, refill."""
+    model, _ = built(name)
+    with torch.device("meta"):
+        lost = type(model)(model.config)
+    assert {found.verdict for found in audit(lost)} == {"meta"}
+    assert refill(lost).written == ()
+    assert {found.verdict for found in refill(lost).left} == {"meta"}
+    lost = lost.to_empty(device="cpu")
+    for x in lost.buffers():
+        x.zero_()  # memory of any content
+    lost.load_state_dict(model.state_dict(), strict=False)
+    assert {found.verdict for found in audit(lost)} == {"garbage"}
+    refill(lost)
+    assert audit(lost)
+    assert {found.name for found in audit(lost)} == {found.name for found in audit(model)}
+
+
+def test_a_refilled_model_answers_as_before():
+    model, _ = built("llama3")
+    ids = torch.arange(48)[None]
+    with torch.no_grad():
+        before = model(ids).last_hidden_state
+        lost = emptied_buffers(model)
+        assert (lost(ids).last_hidden_state - before).abs().max() > 1e-2
+        refill(lost)
+        assert (lost(ids).last_hidden_state - before).abs().max() < 1e-5
+
+
+def emptied_buffers(model):
+    model = copy.deepcopy(model)
+    for x in model.buffers():
+        x.zero_()
+    return model
+
+
+# --- values that are wrong in other ways ------------------------------------------------------------------------------
+
+
+def replaced(i, value):
+    def change(x):
+        x.view(-1)[-i] = value
+
+    return change
+
+
+def written(function):
+    return lambda x: x.copy_(function(x))
+
+
+def with_base(base):
+    return lambda x: x.copy_(torch.tensor(ra.frequencies(2 * len(x), base=base)))
+
+
+BROKEN = {
+    "one element": (replaced(5, 0.1), "garbage", "1 of 32 values are wrong"),
+    "one element by 1e-5": (written(lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1)), None, None),
+    "one NaN": (replaced(3, torch.nan), "garbage", "1 of 32 values are not finite"),
+    "one infinity": (replaced(0, torch.inf), "garbage", "1 of 32 values are not finite"),
+    "zeros": (torch.Tensor.zero_, "garbage", "32 of 32 values are wrong"),
+    "transposed halves": (written(lambda x: x.roll(16)), "other", "the right values in another order"),
+    "reversed": (written(lambda x: x.flip(0)), "other", "the right values in another order"),
+    "doubled rows": (written(lambda x: x[: len(x) // 2].repeat_interleave(2)), "garbage", "31 of 32 values are wrong"),
+    "base": (with_base(10_000.0), "other", "base 1e+04"),
+    "linear": (written(lambda x: x / 4), "other", "base 5e+05, times 0.25"),
+    "ntk": (with_base(1_234_567.0), "other", "base 1.235e+06"),
+    "llama3": (
+        written(lambda _: torch.tensor(ra.Rope.from_config(LLAMA31).frequencies)),
+        "other",
+        "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn",
+    ),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu"])
+@pytest.mark.parametrize("way", BROKEN)
+def test_wrong_frequencies_are_found_and_named(way, device):
+    model = holder(inv_freq=FREQUENCIES.to(device))
+    x, (change, verdict, text) = model[1].inv_freq, BROKEN[way]
+    change(x)
+    before = bits(x)
+    (found,) = report = audit(model, ROPE)
+    assert not report
+    assert verdict is None or (found.verdict, found.text) == (verdict, text)
+    undo = refill(model, ROPE)
+    assert undo.written == ("1.inv_freq",) and undo.left == ()
+    assert model[1].inv_freq is x and torch.equal(x, FREQUENCIES)  # in place
+    undo()
+    assert bits(x) == before
+
+
+TABLES = {
+    "one element": replaced(5, 0.1),
+    "one NaN": replaced(9, torch.nan),
+    "transposed halves": written(lambda x: x.roll(x.shape[1] // 2, dims=1)),
+    "doubled rows": written(lambda x: x[: len(x) // 2].repeat_interleave(2, dim=0)),
+    "later by a row": written(lambda x: x.roll(1, dims=0)),
+    "transposed": written(lambda x: x.mT.clone() if x.shape[0] == x.shape[1] else x.flip(0)),
+}
+CACHES = {
+    "cos_sin_cache": torch.cat((COS, SIN), -1),
+    "cache": torch.stack((COS, SIN), -1),
+    "rope_cache": torch.cat((COS, COS, SIN, SIN), -1),
+    "embed_positions": torch.cat((SIN, COS), -1),
+    "freqs_cis": COMPLEX,
+    "sin_cached": torch.cat((SIN, SIN), -1),
+    "freqs_cos": COS,
+}
+
+
+class RotaryTable(Holder):
+    """A class whose name says what its tensors are."""
+
+
+@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("way", TABLES)
+def test_wrong_tables_are_found(name, way):
+    model = RotaryTable({name: CACHES[name]}, {})
+    x = model.get_buffer(name)
+    assert audit(model, ROPE)
+    TABLES[way](x)
+    before = bits(x)
+    report = audit(model, ROPE)
+    if torch.equal(x, CACHES[name]):  # halves of the same values
+        assert report
+        return
+    assert not report and report[0].verdict in ("garbage", "other")
+    undo = refill(model, ROPE)
+    assert audit(model, ROPE)
+    torch.testing.assert_close(x, CACHES[name], rtol=0, atol=1e-5)
+    undo()
+    assert bits(x) == before
+
+
+def test_another_base_of_a_table_is_named():
+    cos, sin = ra.cos_sin(range(64), ra.frequencies(64, base=10_000.0), like=COS)
+    (found,) = audit(RotaryTable({"cache": torch.stack((cos, sin), -1)}, {}), ROPE)
+    assert (found.verdict, found.text) == ("other", "base 1e+04")
+
+
+def test_a_complex_table_that_became_real_is_refilled():
+    model = holder(freqs_cis=COMPLEX)
+    with pytest.warns(UserWarning, match="discards the imaginary part"):
+        model.to(torch.bfloat16)
+    (found,) = audit(model, ROPE)
+    assert (found.verdict, found.text) == ("garbage", "it is real, its sines are lost")
+    undo = refill(model, ROPE)
+    assert model[1].freqs_cis.dtype == torch.complex64 and audit(model, ROPE)
+    undo()
+    assert model[1].freqs_cis.dtype == torch.bfloat16
+
+
+# --- what the values alone say ----------------------------------------------------------------------------------------
+
+
+def verdicts(model, config=None):
+    return [found.verdict for found in audit(model, config)]
+
+
+def test_without_a_config_frequencies_of_any_base_are_right():
+    for base in (100.0, 10_000.0, 12_345.678, 500_000.0, 1e6):
+        f = ra.frequencies(64, base=base)
+        cos, sin = ra.cos_sin(range(64), f, like=COS)
+        tables = {"cos_cached": cos, "sin_cached": sin, "cos_sin_cache": torch.cat((cos, sin), -1)}
+        assert verdicts(RotaryTable({"inv_freq": torch.tensor(f)} | tables, {})) == ["right"] * 4
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_without_a_config_other_frequencies_are_not_right_and_left(way):
+    model = holder(inv_freq=FREQUENCIES)
+    BROKEN[way][0](model[1].inv_freq)
+    before = snapshot(model)
+    assert verdicts(model) == [{"base": "right", "ntk": "right"}.get(way, verdicts(model)[0])]
+    assert bool(audit(model)) == (way in ("base", "ntk"))
+    assert refill(model).written == ()
+    assert snapshot(model) == before
+
+
+def test_without_a_config_half_precision_is_rounded():
+    assert verdicts(holder(inv_freq=FREQUENCIES.bfloat16())) == ["rounded"]
+
+
+def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
+    model, _ = built("llama")
+    model.config = {"model_type": "unheard_of"}
+    report = audit(model)
+    assert report and all("unheard_of" in found.text for found in report)
+    with pytest.raises(ra.ArgumentValueError, match="unheard_of"):
+        audit(model, model.config)
+    with pytest.raises(ra.ArgumentTypeError, match="model must be a torch module"):
+        audit(model.config)
+
+
+# --- what belongs to what ---------------------------------------------------------------------------------------------
+
+
+def test_a_buffer_of_another_layer_type_is_other():
+    model, _ = built("gemma3")
+    tables = model.rotary_emb
+    full, sliding = tables.full_attention_inv_freq, tables.sliding_attention_inv_freq
+    with torch.no_grad():
+        full.copy_(sliding.clone())
+    assert {found.name for found in audit(model) if found.verdict == "other"} == {"rotary_emb.full_attention_inv_freq"}
+    refill(model)
+    assert audit(model)
+
+
+def test_values_are_found_under_any_name():
+    model = Holder({"mine": FREQUENCIES, "own": torch.cat((COS, SIN), -1), "other": torch.rand(32)}, {})
+    assert [found.name for found in audit(model, ROPE)] == ["mine", "own"]
+    assert verdicts(model.bfloat16(), ROPE) == ["rounded", "rounded"]
+    refill(model, ROPE)
+    assert audit(model, ROPE)
+
+
+def test_tensors_that_only_have_the_name_are_left():
+    model = Holder({"theta": torch.rand(32), "cache": torch.rand(64, 64), "freqs": torch.rand(32)}, {})
+    assert list(audit(model, ROPE)) == []
+    assert not audit(model, ROPE)
+    assert str(audit(model, ROPE)) == "no rotary state was found"
+
+
+def test_a_model_without_rotary_has_none():
+    assert list(audit(nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32)), ROPE)) == []
+
+
+@pytest.mark.parametrize("shape", [(16,), (33,), (2, 32)])
+def test_frequencies_of_another_shape_are_unknown_and_left(shape):
+    model = holder(inv_freq=torch.rand(shape))
+    assert verdicts(model, ROPE) == ["unknown"]
+    undo = refill(model, ROPE)
+    assert undo.written == () and [found.name for found in undo.left] == ["1.inv_freq"]
+
+
+def test_ambiguous_values_are_left():
+    """In a model of several axes a row of frequencies may be that of any."""
+    rope = ra.Rope(((1.0, 0.5, 0.0, 0.0), (0.0, 0.0, 1.0, 0.25)), pairing="half")
+    assert audit(holder(inv_freq=torch.tensor([1.0, 0.5])), rope)
+    assert audit(holder(inv_freq=torch.tensor([1.0, 0.25])), rope)
+    model = holder(inv_freq=torch.zeros(2))
+    assert verdicts(model, rope) == ["garbage"]
+    assert "several" in refill(model, rope).left[0].text
+
+
+def test_doubled_tables_of_interleaved_pairs_are_left_if_the_pairing_is_only_that_of_a_config():
+    """Some classes sort neighbours into halves first, so both layouts occur."""
+    glm = {"model_type": "glm", "head_dim": 64, "partial_rotary_factor": 1.0, "rope_theta": 500_000.0}
+    for rows in (torch.cat((COS, COS), -1), COS.repeat_interleave(2, -1)):
+        assert audit(holder(cos_cached=rows), glm)
+    model = holder(cos_cached=torch.zeros(64, 64))
+    assert refill(model, glm).written == ()
+    assert refill(model, ra.Rope.from_config(glm)).written == ("1.cos_cached",)
+    torch.testing.assert_close(model[1].cos_cached, COS.repeat_interleave(2, -1), rtol=0, atol=1e-5)
+
+
+def test_short_tables_are_named():
+    config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500_000.0, "max_position_embeddings": 65}
+    model = holder(cos_sin_cache=torch.cat((COS, SIN), -1))
+    (found,) = report = audit(model, config)
+    assert (found.verdict, found.text, bool(report)) == ("short", "64 rows for 65 tokens", False)
+    assert audit(model, config | {"max_position_embeddings": 64})
+    assert refill(model, config).written == ()
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("longrope", (8, 100, 8)), ("dynamic", (8, 24, 8))])
+def test_frequencies_that_forward_changes_are_right_in_each_state(name, tokens):
+    model, _ = built(name)
+    for count in tokens:
+        with torch.no_grad():
+            model(torch.zeros(1, count, dtype=torch.int64))
+        assert audit(model), str(audit(model))
+        lost = LOST["to_empty"](model)
+        refill(lost)
+        assert audit(lost)
+        with torch.no_grad():
+            for last in (count, 8):  # it goes on from there as the model does
+                answers = [one.rotary_emb(torch.zeros(1), torch.arange(last)[None])[0] for one in (model, lost)]
+                torch.testing.assert_close(*answers, rtol=0, atol=1e-4)
+
+
+def test_learned_frequencies_are_exempt():
+    model = lucidrains(learned_freq=True)
+    with torch.no_grad():
+        model.freqs.mul_(1.5)
+    assert audit(model, ROPE)
+    assert "exempt" in verdicts(model, ROPE)
+    model.freqs.requires_grad_(False)
+    assert audit(model, ROPE)
+
+
+def test_frequencies_of_pixels_are_left():
+    model = lucidrains(freqs_for="pixel")
+    assert verdicts(model, ROPE) == ["exempt", "unknown"]
+    assert refill(model, ROPE).written == ()
+
+
+def test_a_class_that_divides_positions_keeps_its_frequencies():
+    model = lucidrains(interpolate_factor=4.0)
+    rope = ra.Rope(tuple(f / 4 for f in ROPE.frequencies), pairing="interleaved")
+    assert audit(model, rope)
+    assert audit(used(model), rope)
+
+
+def test_timm_and_vllm_have_their_own_dtypes(monkeypatch):
+    monkeypatch.setattr(Holder, "__module__", "timm.layers.pos_embed_sincos")
+    assert verdicts(holder(inv_freq=FREQUENCIES.bfloat16()), ROPE) == ["exempt"]
+    monkeypatch.setattr(Holder, "__module__", "vllm.model_executor.layers.rotary_embedding")
+    model = holder(cos_sin_cache=torch.cat((COS, SIN), -1).bfloat16())
+    assert audit(model, ROPE)
+    model[1].cos_sin_cache.zero_()
+    refill(model, ROPE)
+    assert model[1].cos_sin_cache.dtype == torch.bfloat16 and audit(model, ROPE)
+
+
+def test_float64_stays_so():
+    model = holder(inv_freq=torch.tensor(ROPE.frequencies, dtype=torch.float64) * 2)
+    refill(model, ROPE)
+    assert model[1].inv_freq.dtype == torch.float64
+    assert model[1].inv_freq.tolist() == list(ROPE.frequencies)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_shared_and_expanded_buffers_stay_shared(dtype):
+    shared = (FREQUENCIES * 2).to(dtype)
+    model = nn.Sequential(Holder({}, {}), Holder({}, {}), Holder({}, {}))
+    for module in model[:2]:
+        module.register_buffer("inv_freq", shared)
+    model[2].register_buffer("inv_freq", torch.tensor(0.5, dtype=dtype).expand(32))
+    before = snapshot(model)
+    undo = refill(model, ROPE)
+    assert model[0].inv_freq is model[1].inv_freq and audit(model, ROPE)
+    assert (model[0].inv_freq is shared) == (dtype == torch.float32)
+    undo()
+    assert model[0].inv_freq is model[1].inv_freq is shared
+    assert snapshot(model) == before
+
+
+def test_parameters_stay_themselves():
+    model = lucidrains().bfloat16()
+    parameter, old = model.freqs, bits(model.freqs)
+    undo = refill(model, ROPE)
+    assert model.freqs is parameter and parameter.dtype == torch.float32
+    undo()
+    assert model.freqs is parameter and bits(parameter) == old
+
+
+def test_the_report_prints_a_line_for_each_tensor():
+    model = holder(inv_freq=FREQUENCIES.bfloat16(), original_inv_freq=FREQUENCIES, cos_cached=torch.zeros(64, 32))
+    assert str(audit(model, ROPE)).splitlines() == [
+        "1.inv_freq: rounded (to bfloat16), error 2.9e-03",
+        "1.original_inv_freq: right, error 5.1e-08",
+        "1.cos_cached: garbage (2048 of 2048 values are wrong), error 1.0e+00",
+    ]
