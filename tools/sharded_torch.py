@@ -19,10 +19,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 
 import rope_any as ra
+from rope_any.integrations.torch import audit, refill
 
 CASES = {}
 F = ra.frequencies(24)
@@ -388,6 +390,71 @@ def fused():
     whole = random(*EVEN)
     got = ROPES["interleaved"].apply(put(whole, SEQ), 5, fused=True)  # under a counter torch compiles nothing
     agree(got, ROPES["interleaved"].apply(whole, 5), (SEQ,))
+
+
+@case()
+def lost_buffers_are_refilled_shard_by_shard():
+    rope = ROPES["half"]
+    cos, sin = rope.table(range(9), like=torch.empty(0))
+    whole = {
+        "inv_freq": torch.tensor(F),
+        "cos_sin_cache": torch.cat((cos, sin), -1),
+        "freqs_cis": torch.complex(cos, sin),
+    }
+    for placements in ((Shard(0),), (Replicate(),), (Shard(0), Shard(0)), (Replicate(), Shard(0))):
+        model = torch.nn.Module()
+        for name, x in whole.items():
+            model.register_buffer(name, put(x.clone(), *placements), persistent=False)
+        shards = [x.to_local() for x in model.buffers()]
+        with silence():
+            assert audit(model, rope)
+        for shard in shards:
+            shard.mul_(3)
+        before = [shard.clone() for shard in shards]
+        with silence():
+            own = audit(model, rope)  # a rank may have no rows, or none that changed
+            undo = refill(model, rope)
+            assert all(found.verdict == "right" for found in own) or undo.written
+            assert audit(model, rope)
+        for name, x in whole.items():
+            agree(model.get_buffer(name), x, placements)
+        assert all(
+            x.to_local().data_ptr() == shard.data_ptr() for x, shard in zip(model.buffers(), shards, strict=True)
+        )
+        undo()
+        assert all(map(torch.equal, shards, before))
+        model.inv_freq = model.inv_freq.bfloat16()
+        with silence():
+            refill(model, rope)
+        agree(model.inv_freq, whole["inv_freq"], placements)
+
+
+class Rotary(torch.nn.Module):
+    """A class whose name says what its tensors are."""
+
+
+@case()
+def lost_parameters_are_refilled_under_fsdp():
+    rope, mesh = ROPES["half"], MESHES[1]
+    for dtype in (torch.float32, torch.bfloat16):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), Rotary())
+        model[1].register_buffer("inv_freq", torch.tensor(F))
+        model[1].freqs = torch.nn.Parameter(torch.tensor(F), requires_grad=False)
+        model = model.to(dtype)
+        fully_shard(model, mesh=mesh)
+        parameter = model[1].freqs
+        assert type(parameter) is DTensor or isinstance(parameter.data, DTensor)
+        if dtype == torch.float32:
+            parameter.to_local().mul_(3)
+            model[1].inv_freq.zero_()
+        undo = refill(model, rope)
+        assert "1.inv_freq" in undo.written
+        assert torch.equal(model[1].inv_freq, torch.tensor(F))
+        if dtype == torch.float32:
+            assert audit(model, rope)
+            agree(parameter.data, torch.tensor(F), (Shard(0),))
+        else:
+            assert [found.name for found in undo.left] == ["1.freqs"] * bool(parameter.to_local().numel())
 
 
 X = (3, 4, 8, 24)
