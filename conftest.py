@@ -31,7 +31,7 @@ pytest_collect_file = (_markdown + _docstrings).pytest()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the docstrings of modules that import a library which is not there."""
-    needed = {"transformers.py": "torch", "onnx.py": "ndonnx"}
+    needed = {"torch.py": "torch", "transformers.py": "torch", "onnx.py": "ndonnx"}
     for item in items:
         name = needed.get(item.path.name)
         if name is not None and "src" in item.path.parts and missing(name):

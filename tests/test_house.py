@@ -337,10 +337,10 @@ def test_docstrings_are_numpydoc(name):
     assert faults == []
 
 
-@pytest.mark.parametrize("name", ["replace", "reposition"])
+@pytest.mark.parametrize("name", ["transformers.replace", "transformers.reposition", "torch.audit", "torch.refill"])
 def test_docstrings_of_integrations_are_numpydoc(name):
     pytest.importorskip("torch", reason="torch is not installed")
-    faults = validate(f"rope_any.integrations.transformers.{name}")["errors"]
+    faults = validate(f"rope_any.integrations.{name}")["errors"]
     assert [fault for fault in faults if fault[0] not in UNCHECKED] == []
 
 

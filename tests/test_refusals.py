@@ -525,6 +525,7 @@ def test_a_graph_capture_without_constants_has_a_hint(monkeypatch):
             "mpmath",
             "testing",
         ),
+        ("import rope_any.integrations.torch", "rope_any.integrations.torch", "torch", "torch"),
         (
             "import rope_any.integrations.transformers",
             "rope_any.integrations.transformers",
