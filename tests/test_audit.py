@@ -52,6 +52,7 @@ LONGROPE = {
 SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 TOWER = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "num_attention_heads": 4}
 GPTJ = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 0}
+NARROW = ("vision_output_dim", "intermediate_size", "projector_input_dim", "projector_output_dim")
 IMAGE = {"image_size": 56, "patch_size": 14, "num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64}
 
 
@@ -77,9 +78,7 @@ MODELS = {
     "qwen2_vl": lambda: of_transformers(
         "Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER
     ),
-    "llama4_vision": lambda: of_transformers(
-        "Llama4Vision", **IMAGE, **dict.fromkeys(["vision_output_dim", "intermediate_size"], 64)
-    ),
+    "llama4_vision": lambda: of_transformers("Llama4Vision", **IMAGE, **dict.fromkeys(NARROW, 64)),
     "pixtral": lambda: of_transformers("PixtralVision", **IMAGE | {"image_size": 64}, intermediate_size=64),
     "dinov3": lambda: of_transformers("DINOv3ViT", **IMAGE, intermediate_size=64),
 }
@@ -182,7 +181,7 @@ def tensors(model):
 
 def bits(x):
     x = x.detach().cpu().contiguous()
-    return x.dtype, tuple(x.shape), bytes(x.reshape(-1).view(torch.uint8).tolist()) if x.numel() else b""
+    return x.dtype, tuple(x.shape), x.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def snapshot(model):
@@ -275,6 +274,44 @@ def test_a_model_from_the_meta_device_is_refilled_after_its_weights(name):
     refill(lost)
     assert audit(lost)
     assert {found.name for found in audit(lost)} == {found.name for found in audit(model)}
+
+
+def test_models_of_many_architectures_are_right_and_refilled():
+    """The models that `replace` is tested with: frequencies of every architecture are those of its config."""
+    pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
+    from test_replace import ALL as ARCHITECTURES
+    from test_replace import model_of
+
+    for name in ARCHITECTURES:
+        model = model_of(name)
+        assert audit(model), f"{name}: {audit(model)}"
+        lost = emptied_buffers(model)
+        assert {found.verdict for found in audit(lost)} == {"garbage"}, name
+        assert refill(lost).left == () and audit(lost), f"{name}: {audit(lost)}"
+
+
+WIDTHS = {"attention_head_dim": 24, "num_attention_heads": 2, "num_layers": 1}
+TRANSFORMERS = {
+    "WanTransformer3DModel": {"text_dim": 16, "freq_dim": 16, "ffn_dim": 16, "in_channels": 4, "out_channels": 4},
+    "QwenImageTransformer2DModel": {"joint_attention_dim": 16, "axes_dims_rope": (4, 8, 12)},
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_tables_of_diffusers_are_right_and_refilled(name):
+    """Wan has two real tables, every value twice; QwenImage complex ones as attributes, one of negative positions."""
+    diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed")
+    model = getattr(diffusers, name)(**WIDTHS, **TRANSFORMERS[name])
+    assert len(audit(model)) == 2 and audit(model), str(audit(model))
+    state = {found.name: tensors(model)[found.name] for found in audit(model)}
+    fresh = {path: x.clone() for path, x in state.items()}
+    for x in state.values():
+        x.zero_()
+    assert verdicts(model) == ["garbage", "garbage"]
+    refill(model)
+    for path, x in state.items():
+        torch.testing.assert_close(x, fresh[path], rtol=0, atol=1e-3)  # float32 angles of thousands
+    assert audit(model)
 
 
 def test_a_refilled_model_answers_as_before():
@@ -453,6 +490,31 @@ def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
 
 
 # --- what belongs to what ---------------------------------------------------------------------------------------------
+
+
+def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
+    model = nn.Module()
+    model.vision_tower = Holder({"inv_freq": torch.zeros(32)}, {})
+    model.language_model = Holder({"inv_freq": torch.zeros(32)}, {})
+    undo = refill(model, {"model_type": "llama", "head_dim": 64})
+    assert undo.written == ("language_model.inv_freq",)
+    assert [found.name for found in undo.left] == ["vision_tower.inv_freq"]
+
+
+def test_layers_are_told_apart_by_their_index():
+    model, _ = built("gemma3")
+    old = nn.Module()
+    old.config = model.config
+    old.layers = nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6))
+    assert len(refill(old).written) == 6
+    truth = ra.config.layers(model.config)
+    assert all(
+        layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
+        for layer, rope in zip(old.layers, truth, strict=True)
+    )
+    one = nn.Module()
+    one.config, one.rotary = model.config, Holder({"inv_freq": torch.zeros(8)}, {})
+    assert "several" in refill(one).left[0].text
 
 
 def test_a_buffer_of_another_layer_type_is_other():

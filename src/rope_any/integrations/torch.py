@@ -36,8 +36,10 @@ RIGHT = 1e-6
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 ANY_DTYPE = ("vllm", "sglang")
 """Packages whose tables have the dtype of the model."""
-SIGNS = {"vision": r"[Vv]is(ion|ual)|ViT", "audio": r"[Aa]udio|[Ss]peech", "indexer": r"[Ii]ndexer"}
+SIGNS = {"vision": r"[Vv]is(ion|ual)|ViT|\bvit|[Ii]mage", "audio": r"[Aa]udio|[Ss]peech", "indexer": r"[Ii]ndexer"}
 """Patterns of the paths and classes of parts that are not the text."""
+UNNAMED = ("transformer", "text_config", "thinker_config")
+"""Names of parts that are not in paths."""
 ROTARY = re.compile(r"[Rr]otary|R[oO]PE|[Rr]ope(?![a-z])")
 OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$")
 """Tensors of rotary classes that hold no angles: of xPos, of a temperature."""
@@ -256,9 +258,10 @@ class Place(NamedTuple):
         """Its axes that are longer than one."""
         return [n for n in self.tensor.shape if n != 1]
 
-    def is_from(self, packages: Iterable[str]) -> bool:
-        """Whether the class of its owner is from one of some packages."""
-        return type(self.owner).__module__.partition(".")[0] in packages
+    @property
+    def package(self) -> str:
+        """The package of its owner's class."""
+        return type(self.owner).__module__.partition(".")[0]
 
 
 class State(NamedTuple):
@@ -276,7 +279,9 @@ def _states(model: nn.Module, config: object) -> list[State]:
     own: Any = getattr(model, "config", None)
     if isinstance(own, Mapping) and type(model).__module__.startswith("diffusers."):
         own = {"_class_name": type(model).__name__, **own}
-    why, read = "there is no config", cache(partial(_truths, own if config is None else config))
+    given = own if config is None else config
+    why = "there is no config" if given is None else "the config tells of no rotation of its path and shape"
+    read = cache(partial(_truths, given))
     try:
         read(None)
     except (TypeError, ValueError) as error:
@@ -334,7 +339,7 @@ def _why_exempt(place: Place) -> str:
     """Return why a tensor need not have the values of the config; empty if it must."""
     if place.tensor.requires_grad or getattr(place.owner, "learned_freq", False):
         return "learned"
-    if place.is_from({"timm"}):
+    if place.package == "timm":
         return "timm fills it itself"
     return "still empty" if getattr(place.owner, f"{place.name}_seq_len", None) == 0 else ""
 
@@ -347,29 +352,28 @@ class Truth(NamedTuple):
 
     part: str
     """The part of the model; empty for a Rope that the caller gives."""
-    told: configs.Explanation
+    rope: Rope | None
+    """None if the part can't be read."""
+    facts: Mapping[str, configs.Fact]
     config: object
-
-
-def _of_rope(rope: Rope) -> Truth:
-    """Return a rotation that is from no config."""
-    return Truth("", configs.Explanation(None, rope, {}, None), None)
+    layer_type: str | None = None
+    layers: tuple[int, ...] | None = None
 
 
 def _truths(config: object, length: int | None) -> list[Truth]:
-    """Return the rotations of all parts of a config that can be read; raise if none can be."""
+    """Return the rotations of all parts of a config; raise if no part can be read."""
     if config is None or isinstance(config, Rope):
-        return [_of_rope(config)] if config else []
+        return [Truth("", config, {}, None)] if config else []
     found: list[Truth] = []
     errors: list[Exception] = []
     for part in configs.parts(config):
         try:
             told = configs.explain(config, part=part, sequence_length=length)
+            found += [Truth(part, one.rope, one.facts, config, one.layer_type, one.layers) for one in told if one.rope]
         except (TypeError, ValueError) as error:
             errors.append(error)
-        else:
-            found += [Truth(part, each, config) for each in told if each.rope]
-    if errors and not found:
+            found.append(Truth(part, None, {}, config))
+    if errors and len(errors) == len(found):
         raise errors[0]
     return found
 
@@ -377,17 +381,15 @@ def _truths(config: object, length: int | None) -> list[Truth]:
 def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
     """Return the rotations of a tensor's path in each state of a forward that changes them; that of now is first."""
     usual = _by_path(place, read(None))
-    scheme = str(usual[0].told.facts["rope_type"].value) if usual and usual[0].part else ""
-    if "original" in place.name:
+    scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
+    own = vars(place.owner)
+    seen: Any = own.get(place.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
+    if "original" in place.name or (scheme != "longrope" and (seen is None or not scheme.startswith("dynamic"))):
         return [usual]
     if scheme == "longrope":
-        long = _by_path(place, read(LONGEST))
-        return [long] if "long_" in place.name else [usual, long]
-    own = vars(place.owner)
-    seen = own.get(place.name.replace("inv_freq", "max_seq_len_cached"), own.get("max_seq_len_cached"))
-    if scheme.startswith("dynamic") and seen is not None:
-        return [_by_path(place, read(int(seen))), usual]
-    return [usual]
+        other = _by_path(place, read(LONGEST))
+        return [other] if "long_" in place.name else [usual, other]
+    return [_by_path(place, read(int(seen))), usual]
 
 
 def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
@@ -399,25 +401,25 @@ def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
     if part == "text" and any(re.search(sign, place.words) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
-    own = [truth for truth in truths if truth.part == part]
+    own = [truth for truth in truths if truth.part == part and truth.rope]
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
     return (
-        [truth for truth in own if place.name.startswith(f"{truth.told.layer_type}_")]
-        or [truth for truth in own if index and int(index[1]) in (truth.told.layers or ())]
+        [truth for truth in own if place.name.startswith(f"{truth.layer_type}_")]
+        or [truth for truth in own if index and int(index[1]) in (truth.layers or ())]
         or own
     )
 
 
 def _signs(part: str) -> list[str]:
     """Return patterns that are all in the path of a tensor if it belongs to a part."""
-    names = [name.removesuffix("_config") for name in part.split(".")]
-    return [SIGNS.get(name, name) for name in names if name not in ("", "text", "transformer", "thinker")]
+    names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
+    return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
 
 def _length(truths: Iterable[Truth]) -> int:
     """Return the number of tokens that a config allows; 0 if it does not say."""
     names = ("trained_length", "extended_length", "stated_length")
-    return max((int(t.told.facts[name].value) for t in truths for name in names if name in t.told.facts), default=0)
+    return max((int(truth.facts[name].value) for truth in truths for name in names if name in truth.facts), default=0)
 
 
 # --- right values -----------------------------------------------------------------------------------------------------
@@ -439,7 +441,7 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
     if getattr(place.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
     for i, truth in ((i, truth) for i, truths in enumerate(states) for truth in truths):
-        rope: Any = truth.told.rope
+        rope: Any = truth.rope
         rows = as_rows(rope.frequencies)
         parts = [tuple(filter(None, row)) for row in rows]
         for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *parts, tuple(chain(*parts))]):
@@ -456,7 +458,7 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
 
 def _multiple(place: Place, truth: Truth) -> float:
     """Return what a class multiplies the frequencies of a rotation by, because its forward divides angles by it."""
-    fact = truth.told.facts.get("model_type")
+    fact = truth.facts.get("model_type")
     tower = TOWERS.get(fact.value) if fact else None
     return float(getattr(place.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
 
@@ -470,7 +472,7 @@ def _layouts(place: Place, pairs: int) -> list[Layout]:
 
 def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """Return the cosines, sines and angles of a table's rows, each with the scale of its errors."""
-    rope: Any = truth.told.rope
+    rope: Any = truth.rope
     count, rows = place.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (form,)
     side = math.isqrt(count)
@@ -481,8 +483,7 @@ def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor]
         grid = configs.positions(truth.config, (side, side), part=truth.part, like=p)
         p, used = torch.cat((grid.double(), torch.zeros(count - side**2, 2))), rows  # a class token does not rotate
     angle = p @ torch.tensor(used, dtype=torch.float64)
-    one = len(used) == 1
-    table = cos_sin(p[:, 0] if one else p, used[0] if one else used, attention_factor=rope.attention_factor)
+    table = cos_sin(p, used, attention_factor=rope.attention_factor)
     scale = angle.abs().clamp(min=1)
     return (table.cos, scale), (table.sin, scale), (angle, scale)
 
@@ -496,7 +497,7 @@ def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, f
     if x.is_meta:
         return "meta", "", math.nan, None
     if not known and (rope := _rope_of_values(place)):
-        options = list(_options(place, [[_of_rope(rope)]]))
+        options = list(_options(place, [[Truth("", rope, {}, None)]]))
     own = _real(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
     right = [(_real(_shard(option.values, x)), _real(_shard(option.scale, x))) for option in fit]
@@ -511,8 +512,8 @@ def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, f
     if error <= RIGHT:
         return "right", "" if known else f"by its own values; {why}", error, None
     if rounded:
-        dtype, i = rounded[0]
-        by_design = place.is_from(ANY_DTYPE) and x.dtype == HALF[dtype]
+        (dtype, i), *_ = rounded
+        by_design = place.package in ANY_DTYPE and x.dtype == HALF[dtype]
         return "right" if by_design else "rounded", f"to {dtype}", error, fit[i].values if known else None
     return *_scheme(place, own, right, why if not known else "", int((best > RIGHT).sum())), error, None
 
@@ -584,9 +585,6 @@ def _named(f: Sequence[float], eps: float) -> str:
     return ""
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def _shard(values: Tensor, x: Tensor) -> Tensor:
     """Return values in the shape of a tensor, sharded as it is, without communication."""
     values = values.reshape(x.shape)
@@ -602,13 +600,13 @@ def _real(x: Tensor) -> Tensor:
 def _dtype(place: Place, truth: Tensor) -> torch.dtype:
     """Return the dtype in which a class keeps a tensor: float32 or complex64, or its own if that is wider."""
     narrow, wide = (torch.complex64, torch.complex128) if truth.is_complex() else (torch.float32, torch.float64)
-    return place.tensor.dtype if place.is_from(ANY_DTYPE) or place.tensor.dtype == wide else narrow
+    return place.tensor.dtype if place.package in ANY_DTYPE or place.tensor.dtype == wide else narrow
 
 
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """Write the right values of a tensor; return what undoes it. `written` has new values by the id of old tensors."""
     x, is_first = place.tensor, id(place.tensor) not in written
-    new = written.setdefault(id(x), _shard(truth, x).to(dtype=_dtype(place, truth), device=x.device))
+    new = written.setdefault(id(x), _shard(truth.to(_dtype(place, truth)), x).to(x.device))
     in_place = new.dtype == x.dtype and 0 not in x.stride()
     if not in_place and not isinstance(x, nn.Parameter):
         place.holder[place.name] = new
