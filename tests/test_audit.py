@@ -463,6 +463,17 @@ def test_without_a_config_frequencies_of_any_base_are_right():
         assert verdicts(RotaryTable({"inv_freq": torch.tensor(f)} | tables, {})) == ["right"] * 4
 
 
+@pytest.mark.parametrize("name", [name for name in MODULES if "llama3" not in name])
+def test_without_a_config_fresh_modules_are_right(name):
+    model, _ = built(name)
+    assert audit(model), str(audit(model))
+    assert {found.verdict for found in audit(LOST["bfloat16"](model)) if found.verdict != "exempt"} <= {
+        "rounded",
+        "right",  # complex tables
+    }
+    assert not audit(LOST["to_empty"](model))
+
+
 @pytest.mark.parametrize("way", BROKEN)
 def test_without_a_config_other_frequencies_are_not_right_and_left(way):
     model = holder(inv_freq=FREQUENCIES)
@@ -553,6 +564,7 @@ def test_frequencies_of_another_shape_are_unknown_and_left(shape):
     assert verdicts(model, ROPE) == ["unknown"]
     undo = refill(model, ROPE)
     assert undo.written == () and [found.name for found in undo.left] == ["1.inv_freq"]
+    assert verdicts(holder(inv_freq=torch.tensor(ra.frequencies(2 * shape[0]))), ROPE) == ["unknown"]
 
 
 def test_ambiguous_values_are_left():

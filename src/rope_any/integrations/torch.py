@@ -316,10 +316,12 @@ def _places(model: nn.Module) -> Iterator[Place]:
 def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
     """Return what is found of a tensor; None if it holds no rotary state."""
     x, options = place.tensor, list(_options(place, truths))
-    if not options and not place.path.endswith("inv_freq") and not (place.kind and ROTARY.search(place.words)):
-        return None
+    if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.words))):
+        return None  # embed_positions are learned in other models
     exempt = _why_exempt(place)
-    verdict, text, error, truth = ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why)
+    verdict, text, error, truth = (
+        ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why, alone=not any(truths))
+    )
     if place.kind is None and verdict not in ("right", "rounded"):
         return None
     need = _length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
@@ -491,12 +493,16 @@ def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor]
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _verdict(place: Place, options: list[Option], why: str) -> tuple[str, str, float, Tensor | None]:
-    """Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it."""
+def _verdict(place: Place, options: list[Option], why: str, *, alone: bool) -> tuple[str, str, float, Tensor | None]:
+    """
+    Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it.
+
+    `alone` is whether no config tells of it, so that its own values are asked.
+    """
     x, known = place.tensor, bool(options)
     if x.is_meta:
         return "meta", "", math.nan, None
-    if not known and (rope := _rope_of_values(place)):
+    if alone and (rope := _rope_of_values(place)):
         options = list(_options(place, [[Truth("", rope, {}, None)]]))
     own = _real(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
