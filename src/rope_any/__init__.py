@@ -33,6 +33,7 @@ __all__ = [
     "config",
     "cos_sin",
     "frequencies",
+    "layouts",
     "onnx",
     "plot",
     "positions",
@@ -44,7 +45,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rope_any import axes, bending, config, onnx, plot, positions, scaling, testing, weights
+    from rope_any import axes, bending, config, layouts, onnx, plot, positions, scaling, testing, weights
 else:
 
     def __getattr__(name: str) -> object:

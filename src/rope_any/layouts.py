@@ -1,0 +1,466 @@
+"""
+Pack tables and frequencies in the layouts of other engines' rotary caches, and unpack them.
+
+An engine reads cosines and sines, angles, divisors or reciprocals in an order and a shape of its own. A row of
+`LAYOUTS` says which: `pack` makes such a cache, `unpack` reads it. They only reorder, so numbers keep their bits if
+they keep their dtype. Caches of cosines and sines come from a `Table`, the others from the frequencies of a `Rope`.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from rope_any._arrays import Array, Library, host, library, require_array
+from rope_any._checks import (
+    MAX_FEATURES,
+    NOTHING,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Text,
+    choice,
+    int32,
+    integer_between,
+    require_known,
+)
+from rope_any._frequencies import Row, frequencies
+from rope_any._pairing import Pairing, as_pairing
+from rope_any._positions import consecutive
+from rope_any._rope import Rope
+from rope_any._table import Table, check_table
+
+__all__ = ["LAYOUTS", "Layout", "pack", "unpack"]
+
+Kind: TypeAlias = Literal["cos and sin", "angles", "divisors", "reciprocals"]
+
+_DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "complex64": 24, "float64": 53}  # bits of a number's digits
+_ANY = ("float32", "bfloat16", "float16")
+
+
+class Layout(NamedTuple):
+    """
+    How an engine stores its rotary cache.
+
+    Attributes
+    ----------
+    axes : str
+        The axes of an array. ``*`` joins those that share one axis, the slowest first: in ``"seq part*pair"`` a row
+        has the first parts of all pairs, then the second. A `part` is a cosine or a sine; a `copy` is one of two equal
+        numbers; an axis ``1`` has length 1.
+    rows : str
+        How positions choose a row.
+    source : str
+        The file of the engine that makes or reads the cache.
+    dtypes : tuple of str
+        The dtypes that the engine takes; the first one is used for numbers of another dtype.
+    holds : str
+        What the numbers are: "cos and sin", "angles" (radians), "divisors" of the frequencies of a base, or
+        "reciprocals" of the frequencies.
+    parts : tuple of str
+        The order of cosine and sine.
+    arrays : int
+        How many arrays the cache has; each of two arrays holds one part.
+    pairing : {"half", "interleaved"}, optional
+        The pairing of a cache of frequencies; None if the engine is told it in each call.
+    """
+
+    axes: str
+    rows: str
+    source: str
+    dtypes: tuple[str, ...] = _ANY
+    holds: Kind = "cos and sin"
+    parts: tuple[str, str] = ("cos", "sin")
+    arrays: int = 1
+    pairing: Pairing | None = None
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether a number holds a cosine and a sine as its real and imaginary part."""
+        return self.dtypes == _COMPLEX
+
+    @property
+    def names(self) -> list[str]:
+        """The axes one by one."""
+        return self.axes.replace("*", " ").split()
+
+
+_FLOAT32, _COMPLEX = ("float32",), ("complex64",)
+_BY_POSITION, _GATHERED = "position", "token: the rows of its positions"
+_BY_PAIR = "none: one number for each pair, at all positions"
+_TRT = "tensorrt_llm/functional.py, tensorrt_llm/_torch/attention_backend/interface.py"
+_TE = "transformer_engine/pytorch/attention/rope.py"
+_MEGATRON = "megatron/core/models/common/embeddings/rotary_pos_embedding.py"
+
+LAYOUTS: dict[str, Layout] = {
+    "vllm": Layout("seq part*pair", _BY_POSITION, "vllm/model_executor/layers/rotary_embedding/base.py"),
+    "sglang": Layout("seq part*pair", _BY_POSITION, "sglang/srt/layers/rotary_embedding/base.py"),
+    "flashinfer": Layout("seq part*pair", _BY_POSITION, "flashinfer/rope.py", _FLOAT32),
+    "tensorrt-llm": Layout("1 seq*pair*part", _BY_POSITION, _TRT, _FLOAT32),
+    "tensorrt-llm-halves": Layout("1 seq*part*pair", _BY_POSITION, f"{_TRT}: interleave=False", _FLOAT32),
+    "tensorrt-llm-duplicated": Layout("1 seq*copy*pair*part", _BY_POSITION, f"{_TRT}: duplicate_data=True", _FLOAT32),
+    "onnxruntime": Layout("seq pair", _BY_POSITION, "docs/ContribOperators.md: RotaryEmbedding", arrays=2),
+    "onnxruntime-gqa": Layout("seq pair", _BY_POSITION, "docs/ContribOperators.md: GroupQueryAttention", arrays=2),
+    "flash-attention": Layout("seq pair", _BY_POSITION, "flash_attn/ops/triton/rotary.py", arrays=2),
+    "transformers": Layout(
+        "batch seq copy*pair", _GATHERED, "models/llama/modeling_llama.py", (*_ANY, "float64"), arrays=2
+    ),
+    "transformers-interleaved": Layout(
+        "batch seq pair*copy", _GATHERED, "models/cohere/modeling_cohere.py", (*_ANY, "float64"), arrays=2
+    ),
+    "gptj": Layout("seq part*pair", _BY_POSITION, "models/gptj/modeling_gptj.py", _ANY, parts=("sin", "cos")),
+    "diffusers": Layout("seq pair*copy", _GATHERED, "models/embeddings.py: get_1d_rotary_pos_embed", arrays=2),
+    "meta": Layout("seq pair", _BY_POSITION, "llama/model.py: precompute_freqs_cis", _COMPLEX),
+    "torchtune": Layout("seq pair part", _BY_POSITION, "torchtune/modules/position_embeddings.py"),
+    "torchtitan": Layout("seq part*copy*pair", _BY_POSITION, "torchtitan/models/common/rope.py"),
+    "transformer-engine": Layout("seq 1 1 copy*pair", _BY_POSITION, _TE, _FLOAT32, "angles", pairing="half"),
+    "transformer-engine-interleaved": Layout(
+        "seq 1 1 pair*copy", _BY_POSITION, _TE, _FLOAT32, "angles", pairing="interleaved"
+    ),
+    "megatron": Layout("seq 1 1 copy*pair", _BY_POSITION, _MEGATRON, _FLOAT32, "angles", pairing="half"),
+    "megatron-interleaved": Layout(
+        "seq 1 1 pair*copy", _BY_POSITION, _MEGATRON, _FLOAT32, "angles", pairing="interleaved"
+    ),
+    "llama.cpp": Layout("pair", _BY_PAIR, "ggml.h: freq_factors of ggml_rope_ext", _FLOAT32, "divisors"),
+    "mlx": Layout("pair", _BY_PAIR, "mlx/fast.cpp: freqs of fast.rope", _FLOAT32, "reciprocals"),
+}
+"""The layouts by name."""
+
+# the options of `pack` and of `unpack`, by what a cache holds
+_TO_PACK = {
+    "cos and sin": {"dtype"},
+    "angles": {"like", "length"},
+    "divisors": {"like", "base"},
+    "reciprocals": {"like"},
+}
+_TO_UNPACK = {
+    "cos and sin": {"rotary_dim"},
+    "angles": {"rotary_dim", "pairing"},
+    "divisors": {"rotary_dim", "pairing", "base"},
+    "reciprocals": {"rotary_dim", "pairing"},
+}
+
+
+def pack(
+    source: Table | Rope,
+    /,
+    layout: str,
+    *,
+    dtype: Any = None,
+    like: Array | None = None,
+    length: int | None = None,
+    base: float | None = None,
+) -> Any:
+    """
+    Return the rotary cache of an engine, made from a table or from frequencies.
+
+    Parameters
+    ----------
+    source : Table or Rope
+        For a layout of cosines and sines a `Table`, ``(seq, pairs)``; for "transformers" and "transformers-interleaved"
+        also ``(batch, seq, pairs)``. Its row p must belong to position p if the engine chooses rows by position. For a
+        layout of angles, divisors or reciprocals a `Rope` of one axis, without an attention factor.
+    layout : str
+        A name in `LAYOUTS`.
+    dtype : dtype, optional
+        Of a cache of cosines and sines: one that the layout has, and no wider than that of the table. By default that
+        of the table if the layout has it, else the first of the layout.
+    like : array, optional
+        For a `Rope`: gives the library and the device.
+    length : int, optional
+        For angles: the number of rows; row p has the angles of position p.
+    base : float, optional
+        For divisors: the base of the frequencies that the engine divides.
+
+    Returns
+    -------
+    array or tuple of array
+        The cache; the arrays of cosines and of sines for a layout of two arrays.
+
+    Raises
+    ------
+    TypeError
+        If `source` is of another kind than the layout is made from, or an argument has another type.
+    ValueError
+        If the layout is unknown or cannot hold `source` (its shape, attention factor, axes, pairing, start or blocks),
+        or an option is missing or of no use for the layout.
+
+    Notes
+    -----
+    The table is rounded if the dtype is narrower. It is never widened: a float32 cache of numbers that were rounded to
+    bfloat16 looks exact and is not. Angles are products in float64, or float32 if the library has no float64, rounded
+    to float32: as the engines' own, they are off by up to 1.2e-7 of an angle. Frequencies of 0 have the divisor and the
+    reciprocal infinity. Complex layouts need a library with complex numbers.
+
+    The sources of the layouts are in `LAYOUTS`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rope_any as ra
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
+    >>> table = rope.table(range(4096), like=np.ones(1, dtype=np.float32))
+    >>> ra.layouts.pack(table, "vllm").shape
+    (4096, 64)
+    >>> ra.layouts.pack(rope, "mlx", like=table.cos).shape
+    (32,)
+    """
+    row = _layout(layout)
+    options = {"dtype": dtype, "like": like, "length": length, "base": base}
+    _require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
+    if row.holds == "cos and sin":
+        if not isinstance(source, Table):
+            hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
+            raise ArgumentTypeError("source", f"be a Table for the layout {layout}", source, hint)
+        return _pack_table(layout, row, source, dtype)
+    if not isinstance(source, Rope):
+        raise ArgumentTypeError("source", f"be a Rope for the layout {layout}, which holds {row.holds}", source)
+    lib, f = require_array("like", like), _plain_frequencies(layout, row, source)
+    place = lib.device_kwargs(like)
+    if row.holds == "angles":
+        work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
+        at = lib.cast(consecutive(0, int32("length", length, least=0), like=like), work)
+        angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
+        return _arrange(lib, lib.cast(angles, lib.xp.float32), ["seq", "pair"], row)
+    of = _divided(row, len(f), base)
+    numbers = [a / b if b else math.inf for a, b in zip(of, f, strict=True)]
+    return lib.xp.asarray(numbers, dtype=lib.xp.float32, **place)
+
+
+def unpack(
+    cache: Any,
+    /,
+    layout: str,
+    *,
+    rotary_dim: int | None = None,
+    pairing: Pairing | None = None,
+    base: float | None = None,
+) -> Table | Rope:
+    """
+    Return the table or the frequencies in the rotary cache of an engine.
+
+    Parameters
+    ----------
+    cache : array or pair of array
+        The cache; for a layout of two arrays cosines and sines.
+    layout : str
+        A name in `LAYOUTS`.
+    rotary_dim : int, optional
+        The number of rotated features. The layouts of TensorRT-LLM need it, because their shape does not say it; for
+        others it must agree with the shape.
+    pairing : {"half", "interleaved"}, optional
+        For divisors and reciprocals, which do not say it; for angles it must agree with the layout.
+    base : float, optional
+        For divisors: the base of the frequencies that the engine divides.
+
+    Returns
+    -------
+    Table or Rope
+        A `Table` ``(seq, pairs)``, or ``(batch, seq, pairs)`` if the cache has more rows of a batch than one, with the
+        numbers of the cache; a `Rope` for angles, divisors and reciprocals.
+
+    Raises
+    ------
+    TypeError
+        If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type.
+    ValueError
+        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, or
+        angles are not those of the positions 0, 1, 2, ...
+
+    Notes
+    -----
+    Of two copies of a number the first is taken; `rope_any.testing.check_cache` compares both. Values of cosines and
+    sines are not read. The frequencies of angles are those of row 1.
+
+    The sources of the layouts are in `LAYOUTS`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rope_any as ra
+    >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
+    >>> table = rope.table(range(4096), like=np.ones(1, dtype=np.float32))
+    >>> cache = ra.layouts.pack(table, "tensorrt-llm")
+    >>> again = ra.layouts.unpack(cache, "tensorrt-llm", rotary_dim=64)
+    >>> bool((again.cos == table.cos).all() and (again.sin == table.sin).all())
+    True
+    """
+    row = _layout(layout)
+    options = {"rotary_dim": rotary_dim, "pairing": pairing, "base": base}
+    optional = {"rotary_dim"} | ({"pairing"} if row.pairing else set())
+    _require_options(layout, options, _TO_UNPACK[row.holds], optional)
+    first = [part[0, ...] for part in named_parts(cache, layout, rotary_dim=rotary_dim)]  # of the copies
+    if row.holds == "cos and sin":
+        made = [x[0, ...] if x.shape[0] == 1 else x for x in first]
+        return Table(*(made[row.parts.index(part)] for part in Table._fields))
+    if pairing is not None and as_pairing(pairing) != (row.pairing or pairing):
+        raise ArgumentValueError("pairing", f'be "{row.pairing}" for the layout {layout}', pairing)
+    numbers = first[0][0, ...]
+    if row.holds == "angles":
+        f = _row_of_angles(numbers)
+    else:
+        given = host(numbers[0, ...]).tolist()
+        if 0 in given:
+            raise ArgumentValueError("cache", f"hold {row.holds} other than 0", NOTHING)
+        f = tuple(a / b for a, b in zip(_divided(row, len(given), base), given, strict=True))
+    return Rope(f, pairing=row.pairing or as_pairing(pairing))
+
+
+def named_parts(cache: Any, layout: str, *, rotary_dim: int | None = None) -> list[Array]:
+    """
+    Return the parts of a cache, each ``(copies, batch, seq, pairs)``; raise unless it fits the layout.
+
+    A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
+    have length 1.
+    """
+    row = _layout(layout)
+    names = ("cache",) if row.arrays == 1 else tuple(f"the {part} of cache" for part in row.parts)
+    given = (cache,) if row.arrays == 1 else cache
+    if row.arrays == 2 and (not isinstance(cache, tuple | list) or len(cache) != 2):
+        raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(row.parts)}", Text(type(cache).__name__))
+    arrays = dict(zip(names, given, strict=True))
+    lib = library(**arrays)
+    for name, x in arrays.items():
+        require_known(name, x.shape)
+        if (dtype := lib.dtype_name(x.dtype)) not in row.dtypes:
+            raise ArgumentTypeError(name, f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
+        if x.shape != given[0].shape:
+            got = Text(f"{tuple(given[0].shape)} and {tuple(x.shape)}")
+            raise ArgumentValueError("cache", "have two arrays of one shape", got)
+    if row.is_complex:
+        given = [lib.xp.real(cache), lib.xp.imag(cache)]
+    named = [_spread(lib, x, layout, row, rotary_dim) for x in given]
+    if "part" in row.names:
+        named = [named[0][i, ...] for i in range(2)]
+    return named
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
+    """Return the cache of a table."""
+    lib = library(cos=source.cos, sin=source.sin)
+    check_table(lib, *source)
+    shape = tuple(source.cos.shape)
+    require_known("source", shape)
+    names = ["batch", "seq", "pair"][-len(shape) :] if "batch" in row.names else ["seq", "pair"]
+    if len(shape) != len(names) or len(shape) < 2:
+        wanted = f"have tables of shape (seq, pairs){' or (batch, seq, pairs)' if 'batch' in row.names else ''}"
+        raise ArgumentValueError("source", f"{wanted} for the layout {layout}", shape)
+    own = lib.dtype_name(source.cos.dtype)
+    name = row.dtypes[0] if dtype is None else dtype if isinstance(dtype, str) else lib.dtype_name(dtype)
+    name = own if dtype is None and own in row.dtypes else name
+    if name not in row.dtypes:
+        raise ArgumentTypeError("dtype", f"be {' or '.join(row.dtypes)} for the layout {layout}", Text(name))
+    if _DIGITS[name] > _DIGITS[own]:
+        hint = f"make the table in {name.replace('complex64', 'float32')}"
+        raise ArgumentTypeError("source", f"be no narrower than the {name} of the cache", Text(own), hint)
+    parts = [getattr(source, part) for part in row.parts]
+    if row.is_complex:
+        if not hasattr(lib.xp, name):
+            raise ArgumentValueError("layout", f"be one of real numbers on {lib.name}", layout)
+        real, imaginary = (lib.xp.astype(lib.cast(x, lib.xp.float32), lib.xp.complex64) for x in parts)
+        return _arrange(lib, real + imaginary * 1j, names, row)
+    parts = [x if name == own else lib.cast(x, lib.floating_dtype(dtype or name)) for x in parts]
+    if row.arrays == 2:
+        return tuple(_arrange(lib, x, names, row) for x in parts)
+    return _arrange(lib, lib.xp.stack(parts), ["part", *names], row)
+
+
+# --- frequencies ------------------------------------------------------------------------------------------
+
+
+def _plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
+    """Return the frequencies of a Rope; raise if it has anything that a layout of frequencies cannot hold."""
+    if isinstance(rope.frequencies[0], tuple):
+        got = Text(f"{len(rope.frequencies)} axes")
+        raise ArgumentValueError("source", f"have one axis for the layout {layout}", got)
+    held: dict[str, Any] = {"attention_factor": 1.0, "start": 0, "blocks": 1, "pairing": row.pairing or rope.pairing}
+    for name, value in held.items():
+        if (own := getattr(rope, name)) != value:
+            hint = "multiply the queries by its square" if name == "attention_factor" else ""
+            wanted = f"have {name} {value!r}: the layout {layout} holds no other"
+            raise ArgumentValueError("source", wanted, Text(f"{name} {own!r}"), hint)
+    return rope.frequencies
+
+
+def _divided(row: Layout, pairs: int, base: float | None) -> Row:
+    """Return the numbers that an engine divides to have frequencies: those of a base, or ones."""
+    if row.holds == "reciprocals":
+        return (1.0,) * pairs
+    return frequencies(2 * pairs, base=base)  # type: ignore[arg-type]  # given for divisors
+
+
+def _row_of_angles(angles: Array) -> Row:
+    """Return the frequencies of angles ``(seq, pairs)``; raise unless they are those of the positions 0, 1, 2, ..."""
+    count = angles.shape[0]
+    if count < 2:
+        raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", tuple(angles.shape))
+    zero, f, last = (host(angles[i, ...]).tolist() for i in (0, 1, count - 1))
+    near = all(math.isclose(a, (count - 1) * b, rel_tol=2**-21) for a, b in zip(last, f, strict=True))
+    if any(zero) or not near:
+        raise ArgumentValueError("cache", "hold the angles of the positions 0, 1, 2, ...", Text("others"))
+    return tuple(f)
+
+
+# --- axes -------------------------------------------------------------------------------------------------
+
+_CANONICAL = ["part", "copy", "batch", "seq", "pair"]
+
+
+def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
+    """Return x, whose axes have these names, with the axes of a layout."""
+    sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
+    x = lib.xp.permute_dims(x, tuple(names.index(name) for name in row.names if name in names))
+    x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
+    x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
+    return lib.xp.reshape(x, tuple(math.prod(sizes[name] for name in axis.split("*")) for axis in row.axes.split()))
+
+
+def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
+    """Return an array of a cache with its axes one by one: ``(copies, batch, seq, pairs)``, after that of parts."""
+    axes = [axis.split("*") for axis in row.axes.split()]
+    sizes = {"part": 2, "copy": 2, "1": 1}
+    if rotary_dim is not None:
+        sizes["pair"] = integer_between("rotary_dim", rotary_dim, 2, MAX_FEATURES) // 2
+    fits = x.ndim == len(axes) and not (rotary_dim or 0) % 2
+    for axis, n in zip(axes, x.shape, strict=False):
+        unknown = [name for name in axis if name not in sizes]
+        if len(unknown) > 1:
+            wanted = f"be given for the layout {layout}, whose shape does not say it"
+            raise ArgumentTypeError("rotary_dim", wanted, NOTHING)
+        if unknown:
+            sizes[unknown[0]] = n // math.prod(sizes[name] for name in axis if name in sizes)
+        fits = fits and n == math.prod(sizes[name] for name in axis)
+    if not fits or not sizes["pair"]:
+        width = "" if rotary_dim is None else f" with {rotary_dim} rotated features"
+        wanted = f"have the axes ({', '.join(row.axes.split())}) for the layout {layout}{width}"
+        raise ArgumentValueError("cache", wanted, tuple(x.shape))
+    names = [name for name in row.names if name != "1"]
+    x = lib.xp.reshape(x, tuple(sizes[name] for name in names))
+    order = [name for name in _CANONICAL if name in names]
+    x = lib.xp.permute_dims(x, tuple(names.index(name) for name in order))
+    shape = tuple(sizes[name] if name in names else 1 for name in _CANONICAL)
+    return lib.xp.reshape(x, shape if "part" in names else shape[1:])
+
+
+# --- arguments --------------------------------------------------------------------------------------------
+
+
+def _layout(name: object) -> Layout:
+    """Return the layout of a name; raise if there is none."""
+
+    def hint(value: object) -> str:
+        """Return the most similar name, as the hint of an error."""
+        from rope_any.config._schemes import did_you_mean  # only errors need it
+
+        return did_you_mean(value.lower(), LAYOUTS) if isinstance(value, str) else ""
+
+    return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
+
+
+def _require_options(layout: str, given: dict[str, Any], used: set[str], optional: set[str]) -> None:
+    """Raise unless all options that a layout uses are given, but for `optional` ones, and no others."""
+    for name, value in given.items():
+        if value is None and name in used - optional:
+            raise ArgumentTypeError(name, f"be given for the layout {layout}", NOTHING)
+        if value is not None and name not in used:
+            raise ArgumentTypeError(name, f"not be given for the layout {layout}", NOTHING)
