@@ -31,7 +31,7 @@ __all__ = ["LAYOUTS", "Layout", "pack", "unpack"]
 
 Kind: TypeAlias = Literal["cos and sin", "angles", "divisors", "reciprocals"]
 
-_DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "complex64": 24, "float64": 53}  # bits of a number's digits
+DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "complex64": 24, "float64": 53}  # bits of a number's digits
 _ANY = ("float32", "bfloat16", "float16")
 
 
@@ -202,7 +202,7 @@ def pack(
     >>> ra.layouts.pack(rope, "mlx", like=table.cos).shape
     (32,)
     """
-    row = _layout(layout)
+    row = layout_of(layout)
     options = {"dtype": dtype, "like": like, "length": length, "base": base}
     _require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
     if row.holds == "cos and sin":
@@ -212,14 +212,14 @@ def pack(
         return _pack_table(layout, row, source, dtype)
     if not isinstance(source, Rope):
         raise ArgumentTypeError("source", f"be a Rope for the layout {layout}, which holds {row.holds}", source)
-    lib, f = require_array("like", like), _plain_frequencies(layout, row, source)
+    lib, f = require_array("like", like), plain_frequencies(layout, row, source)
     place = lib.device_kwargs(like)
     if row.holds == "angles":
         work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
         at = lib.cast(consecutive(0, int32("length", length, least=0), like=like), work)
         angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
         return _arrange(lib, lib.cast(angles, lib.xp.float32), ["seq", "pair"], row)
-    of = _divided(row, len(f), base)
+    of = divided(row, len(f), base)
     numbers = [a / b if b else math.inf for a, b in zip(of, f, strict=True)]
     return lib.xp.asarray(numbers, dtype=lib.xp.float32, **place)
 
@@ -282,7 +282,7 @@ def unpack(
     >>> bool((again.cos == table.cos).all() and (again.sin == table.sin).all())
     True
     """
-    row = _layout(layout)
+    row = layout_of(layout)
     options = {"rotary_dim": rotary_dim, "pairing": pairing, "base": base}
     optional = {"rotary_dim"} | ({"pairing"} if row.pairing else set())
     _require_options(layout, options, _TO_UNPACK[row.holds], optional)
@@ -299,7 +299,7 @@ def unpack(
         given = host(numbers[0, ...]).tolist()
         if 0 in given:
             raise ArgumentValueError("cache", f"hold {row.holds} other than 0", NOTHING)
-        f = tuple(a / b for a, b in zip(_divided(row, len(given), base), given, strict=True))
+        f = tuple(a / b for a, b in zip(divided(row, len(given), base), given, strict=True))
     return Rope(f, pairing=row.pairing or as_pairing(pairing))
 
 
@@ -310,7 +310,7 @@ def named_parts(cache: Any, layout: str, *, rotary_dim: int | None = None) -> li
     A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
     have length 1.
     """
-    row = _layout(layout)
+    row = layout_of(layout)
     names = ("cache",) if row.arrays == 1 else tuple(f"the {part} of cache" for part in row.parts)
     given = (cache,) if row.arrays == 1 else cache
     if row.arrays == 2 and (not isinstance(cache, tuple | list) or len(cache) != 2):
@@ -350,7 +350,7 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
     name = own if dtype is None and own in row.dtypes else name
     if name not in row.dtypes:
         raise ArgumentTypeError("dtype", f"be {' or '.join(row.dtypes)} for the layout {layout}", Text(name))
-    if _DIGITS[name] > _DIGITS[own]:
+    if DIGITS[name] > DIGITS[own]:
         hint = f"make the table in {name.replace('complex64', 'float32')}"
         raise ArgumentTypeError("source", f"be no narrower than the {name} of the cache", Text(own), hint)
     parts = [getattr(source, part) for part in row.parts]
@@ -368,7 +368,7 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
 # --- frequencies ------------------------------------------------------------------------------------------
 
 
-def _plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
+def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
     """Return the frequencies of a Rope; raise if it has anything that a layout of frequencies cannot hold."""
     if isinstance(rope.frequencies[0], tuple):
         got = Text(f"{len(rope.frequencies)} axes")
@@ -382,7 +382,7 @@ def _plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
     return rope.frequencies
 
 
-def _divided(row: Layout, pairs: int, base: float | None) -> Row:
+def divided(row: Layout, pairs: int, base: float | None) -> Row:
     """Return the numbers that an engine divides to have frequencies: those of a base, or ones."""
     if row.holds == "reciprocals":
         return (1.0,) * pairs
@@ -445,7 +445,7 @@ def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | 
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def _layout(name: object) -> Layout:
+def layout_of(name: object) -> Layout:
     """Return the layout of a name; raise if there is none."""
 
     def hint(value: object) -> str:

@@ -1,11 +1,13 @@
 """
 Check any implementation of RoPE against the exact rotation.
 
-`check_rotary` compares a function of any array library with 60-digit arithmetic; `cases` are test vectors in a file for
-any language. The exact results are computed without the arithmetic of the rest of the package.
+`check_rotary` compares a function of any array library with 60-digit arithmetic; `check_cache` compares an engine's
+cache, row by row; `cases` are test vectors in a file for any language. The exact results are computed without the
+arithmetic of the rest of the package, but for those of `check_cache`.
 """
 
+from rope_any.testing._caches import CacheReport, check_cache
 from rope_any.testing._check import Property, Report, check_rotary
 from rope_any.testing.vectors import Case, cases
 
-__all__ = ["Case", "Property", "Report", "cases", "check_rotary"]
+__all__ = ["CacheReport", "Case", "Property", "Report", "cases", "check_cache", "check_rotary"]

@@ -171,11 +171,11 @@ def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Chang
     rows = [row[0] for p in POWERS if len(row := np.flatnonzero((positions == p).all(axis=1)))]
     places = positions[rows, 0]
     if len(right.frequencies) == 1 and {0, 1} <= set(places):
-        yield lambda r: _other_base(r, _measure_frequencies(r, x[rows], y[rows], places), 3)
-        yield lambda r: _other_base(r, _measure_frequencies(r, x[rows], y[rows], places), 6)
-        yield lambda r: _other_base(r, _measure_frequencies(r, x[rows], y[rows], places), 17)
-        yield lambda r: _scaled_frequencies(r, _measure_frequencies(r, x[rows], y[rows], places), 3)
-        yield lambda r: _scaled_frequencies(r, _measure_frequencies(r, x[rows], y[rows], places), 17)
+        yield lambda r: _other_base(r, measure_frequencies(r, x[rows], y[rows], places), 3)
+        yield lambda r: _other_base(r, measure_frequencies(r, x[rows], y[rows], places), 6)
+        yield lambda r: _other_base(r, measure_frequencies(r, x[rows], y[rows], places), 17)
+        yield lambda r: _scaled_frequencies(r, measure_frequencies(r, x[rows], y[rows], places), 3)
+        yield lambda r: _scaled_frequencies(r, measure_frequencies(r, x[rows], y[rows], places), 17)
     yield lambda r: _other_factor(r, x, y)
 
 
@@ -273,7 +273,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     return _change(f"an attention factor of {factor:.6g} rather than {r.factor:.6g}", factor=factor)(r)
 
 
-def _measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
+def measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
     """Return the frequencies that y shows at positions 0, 1, 10, 100 ..., if `r` is right in all else."""
     pairs = r.frequencies.shape[-1]
     orders = ((x, r.pairing), (y, r.out or r.pairing))
