@@ -1,5 +1,5 @@
 """
-Read the header of a safetensors file, and copy a file with some of its tensors reordered.
+Read the header of a safetensors file or one tensor, and copy a file with some of its tensors reordered.
 
 A permutation changes no dtype, shape or offset, so the header is copied unchanged and the data are handled as bytes of
 any dtype, a few MiB at a time. (The package `safetensors` writes only whole tensors in memory, of dtypes that an array
@@ -24,11 +24,12 @@ _CHUNK_BYTES = 2**22  # bytes in memory at a time, or one group of heads if that
 
 
 class Entry(NamedTuple):
-    """The header entry of a tensor: its shape, the offset of its first byte in the file, and its end."""
+    """The header entry of a tensor: its shape, the offset of its first byte in the file, its end, and its dtype."""
 
     shape: tuple[int, ...]
     begin: int
     end: int
+    dtype: str
 
 
 def checkpoint_file(source: Path, /) -> Path:
@@ -92,6 +93,31 @@ def read_entries(file: Path, /) -> dict[str, Entry]:
     return found
 
 
+# dtype -> its name, and the data type of its bytes
+_READABLE = {
+    "F64": ("float64", "<f8"),
+    "F32": ("float32", "<f4"),
+    "F16": ("float16", "<f2"),
+    "BF16": ("bfloat16", "<u2"),
+    "C64": ("complex64", "<c8"),
+}
+
+
+def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
+    """Return a tensor, the only one if `name` is None, and the name of its dtype; bfloat16 numbers in float32."""
+    found = read_entries(file)
+    name = next(iter(found)) if name is None and len(found) == 1 else name
+    if name not in found:
+        wanted = f"be one of {', '.join([*found][:20])}{', ...' if len(found) > 20 else ''}, for {file}"
+        raise ArgumentValueError("tensor", wanted, NOTHING if name is None else name)
+    entry = found[name]
+    if entry.dtype not in _READABLE:
+        raise ArgumentValueError(file, f"have {name} in one of {', '.join(_READABLE)}", Text(entry.dtype))
+    dtype, kind = _READABLE[entry.dtype]
+    data = np.fromfile(file, dtype=kind, offset=entry.begin, count=math.prod(entry.shape)).reshape(entry.shape)
+    return ((data.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else data), dtype
+
+
 def copy(
     source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
 ) -> None:
@@ -131,7 +157,7 @@ def _entry(name: str, value: Any, start: int) -> Entry:
     whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
     if not whole or 8 * (end - begin) != bits * math.prod(shape) or not name.isprintable():
         raise ValueError(name)
-    return Entry(tuple(shape), start + begin, start + end)
+    return Entry(tuple(shape), start + begin, start + end, value["dtype"])
 
 
 def _format_error(file: Path, why: str) -> ValueError:

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
+import numpy as np
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rope_any._checks import NOTHING, ArgumentError, Text, shown
+from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
 from rope_any._pairing import Pairing
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
@@ -93,7 +95,15 @@ class Verb(TyperCommand):
 # typer's name of a type, and the name that the help shows; other types are lists of choices.
 METAVARS = {"int": "INTEGER", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
 # Names of arguments in the package, and of the parameters of verbs that set them, if they differ.
-ELSEWHERE = {"function": "target", "longest": "length", "names": "name", "ropes": "files", "x": "files"}
+ELSEWHERE = {
+    "function": "target",
+    "rope": "config",
+    "source": "config",
+    "longest": "length",
+    "names": "name",
+    "ropes": "files",
+    "x": "files",
+}
 
 
 def _word(param: Any) -> str:
@@ -192,6 +202,21 @@ def _console(stream: TextIO) -> Any:
         emoji=False,
         highlight=False,
     )
+
+
+def load_array(file: Path) -> np.ndarray[Any, Any]:
+    """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
+    wanted = "be a .npy file of one array of numbers"
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ArgumentValueError(file, wanted, NOTHING, why) from None
+    except (EOFError, ValueError) as error:
+        raise ArgumentValueError(file, wanted) from error
+    if not isinstance(array, np.ndarray):
+        raise ArgumentTypeError(file, wanted, Text("an archive"))
+    return array
 
 
 def echo_json(records: Any) -> None:

@@ -8,10 +8,10 @@ import typer
 
 from rope_any import _files
 from rope_any._arrays import require_array
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text
+from rope_any._checks import ArgumentValueError, Text
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, PairingName, echo_json, show, status
+from rope_any.cli._common import AsJson, PairingName, echo_json, load_array, show, status
 
 
 def rotate(
@@ -34,7 +34,7 @@ def rotate(
 ) -> None:
     """Rotate queries and keys from .npy files."""
     targets = _targets(files, output, overwrite=overwrite)
-    arrays = [_load(file) for file in files]
+    arrays = [load_array(file) for file in files]
     for file, array in zip(files, arrays, strict=True):
         require_array(str(file), array).require_floating(str(file), array)
     dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
@@ -71,21 +71,6 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     return targets
 
 
-def _load(file: Path) -> np.ndarray[Any, Any]:
-    """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
-    wanted = "be a .npy file of one array of numbers"
-    try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ArgumentValueError(file, wanted, NOTHING, why) from None
-    except (EOFError, ValueError) as error:
-        raise ArgumentValueError(file, wanted) from error
-    if not isinstance(array, np.ndarray):
-        raise ArgumentTypeError(file, wanted, Text("an archive"))
-    return array
-
-
 def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
     """Return the number of features of an array, all to be rotated; raise if it is odd or zero."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
@@ -102,4 +87,4 @@ def _positions(text: str) -> Any:
         pass
     if not text.endswith(".npy"):
         raise ArgumentValueError("positions", "be an integer or a .npy file", text)
-    return np.asarray(_load(Path(text)))
+    return np.asarray(load_array(Path(text)))

@@ -1,29 +1,35 @@
-"""``rope-any verify``: check any rotary function against 60-digit arithmetic and the properties of a rotation."""
+"""``rope-any verify``: check any rotary function against 60-digit arithmetic, or an engine's cache against a config."""
 
 import importlib
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 
 from rope_any._arrays import INSTALLABLE, Array, installed
-from rope_any._checks import ArgumentValueError
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
+from rope_any._pairing import as_pairing
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
+from rope_any.cli._configs import Factor, Length, PartOf
+from rope_any.cli._verify_cache import verify_cache
+from rope_any.layouts import LAYOUTS
 from rope_any.testing import Case, cases, check_rotary
 
 TITLES = {package: title for title, (package, _) in INSTALLABLE.items()}
 
 
 def verify(
+    ctx: typer.Context,
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, rotated."),
-    ],
+    ] = None,
     *,
-    pairing: PairingName,
+    pairing: PairingName | None = None,
     head_dim: Annotated[int | None, typer.Option(help="The number of features of a head.", show_default="128")] = None,
     rotary_dim: Annotated[int | None, typer.Option(help="The number of rotated features.", show_default="all")] = None,
     start: Annotated[int | None, typer.Option(help="The first rotated feature.", show_default="0")] = None,
@@ -43,14 +49,42 @@ def verify(
         typer.Option(metavar="NAME", help="The library of x: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
     ] = "numpy",
     dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
+    cache: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Instead of a function: .npy or .safetensors; cosines, then sines."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of the cache: vllm, ...", autocompletion=lambda: list(LAYOUTS)),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="CONFIG", help="Of the model that the cache is for.", show_default=False)
+    ] = None,
+    tensor: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="In a .safetensors file that holds several.")
+    ] = None,
+    part: PartOf = None,
+    layer_type: Annotated[str | None, typer.Option(help="Type of layer.", show_default=False)] = None,
+    sequence_length: Length = None,
+    factor: Factor = None,
     as_json: AsJson = False,
 ) -> None:
     """
     Check any rotary function against 60-digit arithmetic.
 
     Checks the properties of a rotation too. Shows the largest error by position, which property fails and the probable
-    mistake. Exits with 1 if a check fails.
+    mistake. With --cache, --layout and --config it compares the rotary cache of an engine with the rotation of a model,
+    row by row. Exits with 1 if a check fails.
     """
+    given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
+    if cache:
+        _require(given, ("layout", "config"), FOR_FUNCTION, "cache")
+        of_config = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length, "factor": factor}
+        options = {**of_config, "pairing": pairing, "base": base, "tensors": tensor or [], "as_json": as_json}
+        if not verify_cache(cache, str(layout), Path(str(config)), **options):
+            raise typer.Exit(1)
+        return
+    _require(given, ("target", "pairing"), FOR_CACHE, "target")
     options: dict[str, Any] = {
         "head_dim": head_dim,
         "rotary_dim": rotary_dim,
@@ -61,9 +95,9 @@ def verify(
         "case": None if case is None else _case(case),
     }
     with redirect_stdout(sys.stderr):  # keep output of the function and its module out of the report
-        function, like = _function(target), _like(library, dtype)
+        function, like = _function(str(target)), _like(library, dtype)
         with status(f"verifying {target}"):
-            report = check_rotary(function, pairing=pairing, like=like, **options)
+            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
     if as_json:
         found = {name: found._asdict() for name, found in report.properties.items()}
         texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
@@ -72,6 +106,20 @@ def verify(
         typer.echo(f"{target}: {report}")
     if not report:
         raise typer.Exit(1)
+
+
+FOR_FUNCTION = ("target", "head_dim", "rotary_dim", "start", "attention_factor", "longest", "case", "library", "dtype")
+FOR_CACHE = ("layout", "config", "tensor", "part", "layer_type", "sequence_length", "factor")
+
+
+def _require(given: set[str], needed: tuple[str, ...], others: tuple[str, ...], kind: str) -> None:
+    """Raise unless the options that the kind of a target needs are given, and none for the other kind."""
+    for name in needed:
+        if name not in given:
+            hint = "or give `cache`, to verify a file" if name == "target" else ""
+            raise ArgumentTypeError(name, f"be given for `{kind}`", NOTHING, hint)
+    if wrong := [name for name in others if name in given]:
+        raise ArgumentTypeError(wrong[0], f"not be given for `{kind}`", NOTHING)
 
 
 KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text

@@ -275,7 +275,7 @@ def _causes(job: _Job, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, 
             return (f"the rotation is that of {name}",)
     inverted = one._replace(values=1 / one.values)
     if "seq" not in row.names and job.ratios(inverted).max(initial=0) <= 1:
-        return (f"numbers inverted: they are the reciprocals of {row.holds}",)
+        return ("each number is the reciprocal of the right one",)
     rows, cos, sin = _sample(job, one)
     wrong = np.flatnonzero(ratio > 1)
     if "seq" in row.names and ratio[rows].max(initial=0) <= 1:

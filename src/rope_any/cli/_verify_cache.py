@@ -1,0 +1,61 @@
+"""``rope-any verify --cache``: compare an engine's rotary cache in a file with the rotation of a config."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rope_any._checks import ArgumentValueError
+from rope_any._safetensors import read_tensor
+from rope_any.cli._common import echo_json, load_array, status
+from rope_any.cli._configs import explained, explained_parts, only, title
+from rope_any.layouts import layout_of
+from rope_any.testing import check_cache
+
+
+def verify_cache(
+    files: list[Path],
+    layout: str,
+    config: Path,
+    *,
+    tensors: list[str],
+    base: float | None,
+    part: str | None,
+    layer_type: str | None,
+    as_json: bool,
+    **options: Any,
+) -> bool:
+    """Print how far the cache in files is off; return whether all its numbers are within their bounds."""
+    arrays = 2 if layout_of(layout).arrays == 2 else 1
+    if tensors and len(files) == 1:
+        files = files * len(tensors)
+    if len(files) != arrays or (tensors and len(tensors) != arrays):
+        wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
+        raise ArgumentValueError("cache", wanted, [*map(str, files)], "`tensor` names those of one file")
+    rope, _ = only(explained(config, part=part, layer_type=layer_type, **options))
+    rotations = explained_parts(config, **options)
+    others = {
+        f"{name}, {title(one)}": one.rope
+        for name, each in rotations.items()
+        for one in (() if isinstance(each, str) else each)
+        if one.rope not in {None, rope} and isinstance(one.rope.frequencies[0], float)
+    }
+    with status(f"verifying {', '.join(map(str, files))}"):
+        read = [_read(file, name) for file, name in zip(files, tensors or [None] * arrays, strict=True)]
+        cache = read[0][0] if arrays == 1 else tuple(data for data, _ in read)
+        report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], others=others)
+    if as_json:
+        echo_json({"files": [*map(str, files)], "layout": layout, **report._asdict()})
+    else:
+        typer.echo(f"{', '.join(dict.fromkeys(map(str, files)))}: {report}")
+    return report.passed
+
+
+def _read(file: Path, tensor: str | None) -> tuple[Any, str]:
+    """Return the array in a .npy file, or a tensor of a .safetensors file, and the name of its dtype."""
+    if file.suffix == ".safetensors" and file.is_file():
+        return read_tensor(file, tensor)
+    if tensor is not None:
+        raise ArgumentValueError("tensor", "be given for .safetensors files only", tensor)
+    array = load_array(file)
+    return array, array.dtype.name
