@@ -7,6 +7,7 @@ they keep their dtype. Caches of cosines and sines come from a `Table`, the othe
 """
 
 import math
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, Library, host, library, require_array
@@ -204,7 +205,7 @@ def pack(
     """
     row = layout_of(layout)
     options = {"dtype": dtype, "like": like, "length": length, "base": base}
-    _require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
+    require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
     if row.holds == "cos and sin":
         if not isinstance(source, Table):
             hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
@@ -285,7 +286,7 @@ def unpack(
     row = layout_of(layout)
     options = {"rotary_dim": rotary_dim, "pairing": pairing, "base": base}
     optional = {"rotary_dim"} | ({"pairing"} if row.pairing else set())
-    _require_options(layout, options, _TO_UNPACK[row.holds], optional)
+    require_options(layout, options, _TO_UNPACK[row.holds], optional)
     first = [part[0, ...] for part in named_parts(cache, layout, rotary_dim=rotary_dim)]  # of the copies
     if row.holds == "cos and sin":
         made = [x[0, ...] if x.shape[0] == 1 else x for x in first]
@@ -457,10 +458,10 @@ def layout_of(name: object) -> Layout:
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 
 
-def _require_options(layout: str, given: dict[str, Any], used: set[str], optional: set[str]) -> None:
+def require_options(layout: str, given: dict[str, Any], used: set[str], optional: Collection[str] = ()) -> None:
     """Raise unless all options that a layout uses are given, but for `optional` ones, and no others."""
     for name, value in given.items():
-        if value is None and name in used - optional:
+        if value is None and name in used and name not in optional:
             raise ArgumentTypeError(name, f"be given for the layout {layout}", NOTHING)
         if value is not None and name not in used:
             raise ArgumentTypeError(name, f"not be given for the layout {layout}", NOTHING)

@@ -80,8 +80,14 @@ def verify(
     if cache:
         _require(given, ("layout", "config"), FOR_FUNCTION, "cache")
         of_config = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length, "factor": factor}
-        options = {**of_config, "pairing": pairing, "base": base, "tensors": tensor or [], "as_json": as_json}
-        if not verify_cache(cache, str(layout), Path(str(config)), **options):
+        more: dict[str, Any] = {
+            **of_config,
+            "pairing": pairing,
+            "base": base,
+            "tensors": tensor or [],
+            "as_json": as_json,
+        }
+        if not verify_cache(cache, str(layout), Path(str(config)), **more):
             raise typer.Exit(1)
         return
     _require(given, ("target", "pairing"), FOR_CACHE, "target")
@@ -116,8 +122,8 @@ def _require(given: set[str], needed: tuple[str, ...], others: tuple[str, ...], 
     """Raise unless the options that the kind of a target needs are given, and none for the other kind."""
     for name in needed:
         if name not in given:
-            hint = "or give `cache`, to verify a file" if name == "target" else ""
-            raise ArgumentTypeError(name, f"be given for `{kind}`", NOTHING, hint)
+            wanted = "be given, or `cache`" if name == "target" else f"be given for `{kind}`"
+            raise ArgumentTypeError(name, wanted, NOTHING)
     if wrong := [name for name in others if name in given]:
         raise ArgumentTypeError(wrong[0], f"not be given for `{kind}`", NOTHING)
 

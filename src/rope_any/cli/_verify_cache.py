@@ -1,5 +1,6 @@
 """``rope-any verify --cache``: compare an engine's rotary cache in a file with the rotation of a config."""
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def verify_cache(
         if one.rope not in {None, rope} and isinstance(one.rope.frequencies[0], float)
     }
     with status(f"verifying {', '.join(map(str, files))}"):
-        read = [_read(file, name) for file, name in zip(files, tensors or [None] * arrays, strict=True)]
+        read = [_read(file, name) for file, name in zip_longest(files, tensors)]
         cache = read[0][0] if arrays == 1 else tuple(data for data, _ in read)
         report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], others=others)
     if as_json:

@@ -9,7 +9,16 @@ import numpy as np
 from rope_any._arrays import require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
 from rope_any._rope import Rope
-from rope_any.layouts import DIGITS, LAYOUTS, Layout, divided, layout_of, named_parts, plain_frequencies
+from rope_any.layouts import (
+    DIGITS,
+    LAYOUTS,
+    Layout,
+    divided,
+    layout_of,
+    named_parts,
+    plain_frequencies,
+    require_options,
+)
 from rope_any.testing._check import ANGLE_NOISE, TABLE_BOUND
 from rope_any.testing._exact import Data, features
 from rope_any.testing._wrong import POWERS, Rotary, find_causes, measure_frequencies
@@ -126,13 +135,12 @@ def check_cache(
     row, pairs = layout_of(layout), len(_require_one_axis(rope))
     if row.holds != "cos and sin":
         plain_frequencies(layout, row, rope)
-    if (base is None) != (row.holds != "divisors"):
-        raise ArgumentTypeError("base", "be given for divisors, and for no other layout", base)
+    require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
     arrays = tuple(cache) if row.arrays == 2 and isinstance(cache, tuple | list) else (cache,)
     lib = require_array("cache", arrays[0])
     dtype = lib.dtype_name(arrays[0].dtype) if dtype is None else dtype
     if dtype not in row.dtypes:
-        raise ArgumentTypeError("dtype", f"be {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
+        raise ArgumentTypeError("cache", f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
     job = _Job(rope, base, 2.0 ** -DIGITS[dtype])
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
         try:
