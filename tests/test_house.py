@@ -236,7 +236,7 @@ def test_the_table_of_schedules_is_up_to_date():
 
 # --- public names -----------------------------------------------------------------------------------------
 
-MODULES = {"axes", "bending", "config", "onnx", "plot", "positions", "scaling", "testing", "weights"}
+MODULES = {"axes", "bending", "config", "layouts", "onnx", "plot", "positions", "scaling", "testing", "weights"}
 
 
 def test_public_names_are_as_listed():
@@ -325,9 +325,9 @@ DOCUMENTED = [
     "Table",
     "BentTable",
 ]
-TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "positions.DualChunk", "positions.Far"} | {
-    f"testing.{name}" for name in ("Case", "Property", "Report")
-}
+TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "layouts.Layout"}
+TUPLES |= {"positions.DualChunk", "positions.Far"}
+TUPLES |= {f"testing.{name}" for name in ("CacheReport", "Case", "Property", "Report")}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

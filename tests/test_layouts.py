@@ -1,5 +1,6 @@
 """The layouts of engines' rotary caches, against the engines' own formulas, typed again here, and installed engines."""
 
+import layouts
 import ml_dtypes
 import numpy as np
 import pytest
@@ -225,3 +226,208 @@ def test_reciprocals_are_those_that_mlx_inverts(lib):
     again = unpack(cache, "mlx", pairing="half")
     np.testing.assert_allclose(again.frequencies, rope.frequencies, rtol=2.0**-23)
     assert again.frequencies[-1] == 0
+
+
+# --- installed engines ------------------------------------------------------------------------------------
+
+
+def session(op, inputs, outputs, **attributes):
+    """Return a function that runs one operator of ONNX Runtime on named float32 and integer arrays."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    kinds = {"float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64, "int32": onnx.TensorProto.INT32}
+    names = [name if data is not None else "" for name, data in inputs.items()]
+    node = onnx.helper.make_node(op, names, outputs, domain="com.microsoft", **attributes)
+    given = {name: data for name, data in inputs.items() if data is not None}
+    values = [onnx.helper.make_tensor_value_info(n, kinds[x.dtype.name], x.shape) for n, x in given.items()]
+    results = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs]
+    graph = onnx.helper.make_graph([node], "one", values, results)
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(model.SerializeToString(), options).run(None, given)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_onnx_runtime_rotates_by_a_packed_cache(pairing, rng):
+    rope = ra.Rope(F, pairing=pairing)
+    x = rng.standard_normal((2, 3, 5, D)).astype(np.float32)
+    at = rng.integers(0, ROWS, (2, 5))
+    cos, sin = pack(rope.table(range(ROWS), like=x), "onnxruntime")
+    inputs = {"x": x, "at": at, "cos": cos, "sin": sin}
+    (got,) = session("RotaryEmbedding", inputs, ["y"], interleaved=int(pairing == "interleaved"))
+    np.testing.assert_allclose(got, rope.apply(x, at), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_attention_of_onnx_runtime_rotates_keys_by_a_packed_cache(pairing, rng):
+    rope, head_dim = ra.Rope(ra.frequencies(16), pairing=pairing), 16
+    q, k, v = (rng.standard_normal((2, 5, heads * head_dim)).astype(np.float32) for heads in (4, 2, 2))
+    cos, sin = pack(rope.table(range(ROWS), like=q), "onnxruntime-gqa")
+    total = {"seqlens_k": np.full(2, 4, dtype=np.int32), "total": np.asarray([5], dtype=np.int32)}
+    inputs = {"q": q, "k": k, "v": v, "past_k": None, "past_v": None, **total, "cos": cos, "sin": sin}
+    flags = {"do_rotary": 1, "rotary_interleaved": int(pairing == "interleaved")}
+    outputs = ["y", "present_k", "present_v"]
+    _, keys, _ = session("GroupQueryAttention", inputs, outputs, num_heads=4, kv_num_heads=2, **flags)
+    want = rope.apply(np.moveaxis(k.reshape(2, 5, 2, head_dim), 1, 2))
+    np.testing.assert_allclose(keys, want, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("model_type", "layout"), [("llama", "transformers"), ("cohere", "transformers-interleaved")])
+def test_transformers_makes_the_arrays_of_its_layouts(torch, model_type, layout):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    import importlib
+
+    module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+    name = model_type.capitalize()
+    config = getattr(importlib.import_module("transformers"), f"{name}Config")(
+        hidden_size=4 * D, num_attention_heads=4, num_hidden_layers=1, rope_theta=BASE
+    )
+    at = torch.tensor([[0, 1, 2, 30], [7, 8, 9, 10]])
+    theirs = getattr(module, f"{name}RotaryEmbedding")(config)(torch.zeros(1), at)
+    rope = ra.Rope.from_config(config)
+    ours = pack(rope.table(at), layout)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+    again = unpack(theirs, layout)
+    torch.testing.assert_close(again.cos, rope.table(at).cos, atol=1e-5, rtol=0)
+
+
+def test_meta_rotates_by_packed_complex_numbers(torch, rng):
+    rope = ra.Rope(F, pairing="interleaved")
+    x = torch.tensor(rng.standard_normal((2, 5, 3, D)), dtype=torch.float32)
+    freqs_cis = pack(rope.table(range(ROWS), like=x), "meta")[:5]
+    # llama/model.py: apply_rotary_emb
+    x_ = torch.view_as_complex(x.reshape(2, 5, 3, -1, 2))
+    got = torch.view_as_real(x_ * freqs_cis.reshape(1, 5, 1, -1)).flatten(3)
+    torch.testing.assert_close(got, rope.apply(x, seq_axis=1), atol=1e-6, rtol=0)
+
+
+def test_packed_and_unpacked_under_compilers(lib):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
+    for layout in ("vllm", "tensorrt-llm-duplicated", "torchtune"):
+        want = lib.get(pack(made, layout))
+
+        def both(cos, sin, layout=layout):
+            cache = pack(ra.Table(cos, sin), layout)
+            return cache, *unpack(cache, layout, rotary_dim=D)
+
+        got = [lib.get(x) for x in lib.trace(both)(*made)]
+        assert same(got[0], want) and same(got[1], lib.get(made.cos)) and same(got[2], lib.get(made.sin))
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+ROPE = ra.Rope(F, pairing="half")
+X = np.zeros(1, dtype=np.float32)
+TABLE = ROPE.table(range(8), like=X)
+
+
+def table(*shape, dtype=np.float32):
+    return ra.Table(*(np.ones(shape, dtype=dtype) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: pack(TABLE, "vlm"), ValueError, "layout must be one of vllm, .*; got 'vlm'; did you mean vllm?"),
+        (lambda: pack(TABLE, "Megatron-Interleaved"), ValueError, "did you mean megatron-interleaved?"),
+        (lambda: pack(TABLE, 3), TypeError, "layout must be one of"),
+        (lambda: pack(ROPE, "vllm"), TypeError, r"source must be a Table .*; give rope.table\(range\(length\)"),
+        (lambda: pack(tuple(TABLE), "vllm"), TypeError, "source must be a Table for the layout vllm"),
+        (lambda: pack(TABLE, "mlx", like=X), TypeError, "source must be a Rope .* mlx, which holds reciprocals"),
+        (lambda: pack(ROPE, "mlx"), TypeError, "like must be given for the layout mlx"),
+        (lambda: pack(ROPE, "megatron", like=X), TypeError, "length must be given for the layout megatron"),
+        (lambda: pack(ROPE, "llama.cpp", like=X), TypeError, "base must be given for the layout llama.cpp"),
+        (lambda: pack(ROPE, "mlx", like=X, length=3), TypeError, "length must not be given for the layout mlx"),
+        (lambda: pack(TABLE, "vllm", like=X), TypeError, "like must not be given for the layout vllm"),
+        (
+            lambda: pack(table(2, 8, 6), "vllm"),
+            ValueError,
+            r"\(seq, pairs\) for the layout vllm; got \(2, 8, 6\)",
+        ),
+        (lambda: pack(table(6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(6,\)"),
+        (lambda: pack(table(2, 2, 8, 6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(2, 2, 8, 6\)"),
+        (lambda: pack(TABLE, "flashinfer", dtype="float16"), TypeError, "dtype must be float32 .*; got float16"),
+        (lambda: pack(TABLE, "vllm", dtype="float64"), TypeError, "dtype must be float32 or bfloat16 or float16"),
+        (lambda: pack(table(8, 6, dtype=np.float16), "flashinfer"), TypeError, "no narrower than the float32"),
+        (lambda: pack(table(8, 6, dtype=np.float16), "meta"), TypeError, "make the table in float32"),
+        (lambda: pack(table(8, 6, dtype=np.int32), "vllm"), TypeError, "cos must be floating-point"),
+        (lambda: pack(ra.Table(TABLE.cos, TABLE.sin[1:]), "vllm"), ValueError, "cos and sin must have one shape"),
+        (
+            lambda: pack(ra.Rope(F, pairing="half", attention_factor=1.5), "megatron", like=X, length=8),
+            ValueError,
+            "source must have attention_factor 1.0: .*; got attention_factor 1.5; multiply the queries by its square",
+        ),
+        (lambda: pack(ra.Rope(F, pairing="half", start=2), "mlx", like=X), ValueError, "got start 2"),
+        (lambda: pack(ra.Rope(F, pairing="half", blocks=2), "mlx", like=X), ValueError, "got blocks 2"),
+        (
+            lambda: pack(ROPE, "megatron-interleaved", like=X, length=8),
+            ValueError,
+            "source must have pairing 'interleaved': .*; got pairing 'half'",
+        ),
+        (lambda: pack(ra.Rope((F, F), pairing="half"), "mlx", like=X), ValueError, "have one axis .*; got 2 axes"),
+        (lambda: pack(ROPE, "megatron", like=X, length=-1), ValueError, "length must be from 0"),
+        (lambda: pack(ROPE, "mlx", like=3), TypeError, "like must be an array"),
+        (lambda: unpack(np.ones((8, 5), np.float32), "vllm"), ValueError, r"\(seq, part\*pair\) .*; got \(8, 5\)"),
+        (lambda: unpack(np.ones((8, 6, 1), np.float32), "vllm"), ValueError, r"the axes .*; got \(8, 6, 1\)"),
+        (lambda: unpack(np.ones((8, 0), np.float32), "vllm"), ValueError, r"the axes .*; got \(8, 0\)"),
+        (lambda: unpack(np.ones((8, 12)), "vllm"), TypeError, "cache must be of float32 or .*; got float64"),
+        (lambda: unpack(np.ones((8, 12)), "meta"), TypeError, "cache must be of complex64 for the layout meta"),
+        (lambda: unpack(np.ones((8, 12), np.float32), "vllm", rotary_dim=10), ValueError, "with 10 rotated features"),
+        (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm"), TypeError, "rotary_dim must be given for the"),
+        (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm", rotary_dim=10), ValueError, "with 10 rotated"),
+        (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm", rotary_dim=7), ValueError, "with 7 rotated"),
+        (
+            lambda: unpack(TABLE.cos, "onnxruntime"),
+            TypeError,
+            "be a pair of arrays, cos and sin; got ndarray",
+        ),
+        (lambda: unpack((TABLE.cos, TABLE.sin[1:]), "onnxruntime"), ValueError, "cache must have two arrays of one"),
+        (lambda: unpack((TABLE.cos, 3), "onnxruntime"), TypeError, "the sin of cache must be an array"),
+        (lambda: unpack(3, "vllm"), TypeError, "cache must be an array"),
+        (lambda: unpack(TABLE.cos[0], "mlx"), TypeError, "pairing must be given for the layout mlx"),
+        (lambda: unpack(TABLE.cos[0], "llama.cpp", pairing="half"), TypeError, "base must be given for the layout"),
+        (lambda: unpack(TABLE.cos[0] * 0, "mlx", pairing="half"), ValueError, "hold reciprocals other than 0"),
+        (lambda: unpack(TABLE.cos, "vllm", pairing="half"), TypeError, "pairing must not be given for the layout"),
+        (
+            lambda: unpack(np.ones((8, 1, 1, 12), np.float32), "megatron"),
+            ValueError,
+            "cache must hold the angles of the positions 0, 1, 2, ...; got others",
+        ),
+        (lambda: unpack(np.zeros((1, 1, 1, 12), np.float32), "megatron"), ValueError, "have two rows or more"),
+        (
+            lambda: unpack(pack(ROPE, "megatron", like=X, length=8), "megatron", pairing="interleaved"),
+            ValueError,
+            'pairing must be "half" for the layout megatron',
+        ),
+    ],
+)
+def test_what_a_layout_cannot_hold_is_refused(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert isinstance(caught.value, ra.ArgumentTypeError | ra.ArgumentValueError)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 6, 7], [2, 3, 4, 5], [1, 2, 3]], ids=["cp 0", "cp 1", "offset"])
+def test_angles_of_other_positions_are_refused(rows):
+    with pytest.raises(ra.ArgumentValueError, match="positions 0, 1, 2"):
+        unpack(pack(ROPE, "megatron", like=X, length=8)[rows], "megatron")
+
+
+def test_complex_layouts_need_complex_numbers(lib):
+    if hasattr(lib.xp, "complex64"):
+        assert "complex64" in str(pack(ra.cos_sin(range(4), F, like=lib(X)), "meta").dtype)
+    else:
+        with pytest.raises(ra.ArgumentValueError, match="layout must be one of real numbers"):
+            pack(ra.cos_sin(range(4), F, like=lib(X)), "meta")
+
+
+def test_the_table_of_layouts_is_up_to_date():
+    assert layouts.WRITTEN.read_text(encoding="utf-8") == f"{layouts.table()}\n", "python tools/layouts.py --write"
+    page = (layouts.WRITTEN.parent / "beside-an-engine.md").read_text(encoding="utf-8")
+    assert "{include} layouts_table.md" in page

@@ -28,7 +28,7 @@ from rope_any._positions import consecutive
 from rope_any._rope import Rope
 from rope_any._table import Table, check_table
 
-__all__ = ["LAYOUTS", "Layout", "pack", "unpack"]
+__all__ = ["Layout", "pack", "unpack"]
 
 Kind: TypeAlias = Literal["cos and sin", "angles", "divisors", "reciprocals"]
 

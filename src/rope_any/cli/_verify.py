@@ -79,17 +79,11 @@ def verify(
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:
         _require(given, ("layout", "config"), FOR_FUNCTION, "cache")
-        of_config = {"part": part, "layer_type": layer_type, "sequence_length": sequence_length, "factor": factor}
-        more: dict[str, Any] = {
-            **of_config,
-            "pairing": pairing,
-            "base": base,
-            "tensors": tensor or [],
-            "as_json": as_json,
-        }
-        if not verify_cache(cache, str(layout), Path(str(config)), **more):
-            raise typer.Exit(1)
-        return
+        of_config: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
+        which: dict[str, Any] = {"part": part, "layer_type": layer_type, "base": base, "tensors": tensor or []}
+        if verify_cache(cache, str(layout), Path(str(config)), **which, as_json=as_json, **of_config):
+            return
+        raise typer.Exit(1)
     _require(given, ("target", "pairing"), FOR_CACHE, "target")
     options: dict[str, Any] = {
         "head_dim": head_dim,
