@@ -1,5 +1,7 @@
 """The layouts of engines' rotary caches, against the engines' own formulas, typed again here, and installed engines."""
 
+import re
+
 import layouts
 import ml_dtypes
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import rope_any as ra
 from rope_any.layouts import LAYOUTS, pack, unpack
+from rope_any.testing import check_cache
 
 D, ROWS, BASE = 12, 37, 500_000.0
 F = ra.frequencies(D, base=BASE)
@@ -431,3 +434,158 @@ def test_the_table_of_layouts_is_up_to_date():
     assert layouts.WRITTEN.read_text(encoding="utf-8") == f"{layouts.table()}\n", "python tools/layouts.py --write"
     page = (layouts.WRITTEN.parent / "beside-an-engine.md").read_text(encoding="utf-8")
     assert "{include} layouts_table.md" in page
+
+
+# --- caches compared row by row ---------------------------------------------------------------------------
+
+G = ra.frequencies(32, base=BASE)
+MODEL = ra.Rope(G, pairing="half")
+SCALED = ra.scaling.llama3(G, 8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=8192)
+
+
+def angles(f=G, rows=2048, start=0):
+    """Return angles in float32, as engines make them."""
+    return np.outer(np.arange(start, start + rows, dtype=np.float32), np.float32(f))
+
+
+def stored(x, dtype):
+    """Return numbers rounded to a dtype, in float32."""
+    return x.astype(dtype).astype(np.float32)
+
+
+def changed(x, where, value):
+    x[where] = value
+    return x
+
+
+@pytest.mark.parametrize("layout", sorted(ENGINES))
+@pytest.mark.parametrize(("d", "base", "rows"), [(32, 5e5, 2048), (24, 1e6, 700), (64, 1e4, 9000)])
+def test_what_an_engine_makes_in_float32_passes(layout, d, base, rows):
+    cache = ENGINES[layout](engine_angles(rows, d, base).astype(np.float32))
+    rope = ra.Rope(ra.frequencies(d, base=base), pairing=LAYOUTS[layout].pairing or "half")
+    report = check_cache(cache, layout, rope)
+    assert report and report.passed and (report.first_wrong, report.wrong, report.causes) == (None, 0, ())
+    assert len(report.errors) == len(report.ratios) == rows
+    assert 0 < max(report.ratios) <= 1 and max(report.errors) < 0.01
+    assert str(report).startswith(f"passed: layout {layout}, {rows} rows of {d // 2} pairs, ")
+
+
+def test_a_cache_of_each_library_and_dtype_passes(lib):
+    for layout in ("vllm", "onnxruntime", "transformers-interleaved", "torchtune"):
+        for dtype in (d for d in lib.dtypes if d in LAYOUTS[layout].dtypes):
+            wide = "float64" if dtype == "float64" else "float32"
+            made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), wide), attention_factor=1.2)
+            cache = pack(made, layout, dtype=lib.dtype(dtype))
+            report = check_cache(cache, layout, ra.Rope(F, pairing="half", attention_factor=1.2))
+            assert report.passed and report.subject.endswith(f", {ROWS} rows of {D // 2} pairs, {dtype}")
+
+
+WRONG = {
+    "base": (vllm(angles(ra.frequencies(32))), "other frequencies: those of base 10000", 1),
+    "linear": (vllm(angles(np.asarray(G) / 4)), "all frequencies times 0.25", 1),
+    "by parts": (
+        vllm(angles(SCALED)),
+        "frequencies scaled by parts: fast pairs are right, slow ones times 0.125, as by YaRN or Llama 3",
+        1,
+    ),
+    "factor": (vllm(angles()) * np.float32(1.2), "an attention factor of 1.2 rather than 1", 0),
+    "bfloat16": (stored(vllm(angles()), ml_dtypes.bfloat16), "the table in bfloat16", 1),
+    "float16": (stored(vllm(angles()), np.float16), "the table in float16", 1),
+    "inv_freq": (vllm(angles(stored(np.asarray(G), ml_dtypes.bfloat16))), "frequencies in bfloat16", 1),
+    "shift": (vllm(angles(start=1)), "positions one too large", 0),
+    "sign": (vllm(-angles()), "the opposite sign: pairs rotate backwards", 1),
+    "one number": (changed(vllm(angles()), (1234, 5), 0.1), "something in row 1234 alone", 1234),
+    "some rows": (changed(vllm(angles()), slice(500, 600), 0), "something in 100 rows from 500 to 599 alone", 500),
+    "cut": (changed(vllm(angles()), slice(900, None), 0), "something else from row 900 on", 900),
+    "nan": (changed(vllm(angles()), (3, 3), np.nan), "infinite or NaN values", 3),
+    "zeros": (np.zeros((2048, 32), np.float32), None, 0),
+    "gptj": (gptj(angles()), 'the layout is "gptj"', 0),
+    "adjacent": (torchtune(angles()).reshape(2048, 32), 'the layout is "tensorrt-llm"', 0),
+    "shape": (torchtune(angles()), 'the layout is "torchtune"', None),
+    "flat": (tensorrt(angles(), interleave=False), 'the layout is "tensorrt-llm-halves"', None),
+    "wide": (torchtitan(angles()), 'the layout is "torchtitan"', None),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_mistakes_of_a_cache_are_named(name):
+    cache, cause, first = WRONG[name]
+    report = check_cache(cache, "vllm", MODEL)
+    assert not report and report.first_wrong == first
+    assert report.causes == (() if cause is None else (cause,))
+    assert (cause or "FAILED") in str(report)
+    assert re.match(r"FAILED: layout vllm, (read as [\w-]+, )?2048 rows of 16 pairs, float32\n", str(report))
+    if first is not None:
+        assert report.ratios[first] > 1 >= max(report.ratios[:first], default=0)
+        assert f"{report.wrong} of 2048 rows are wrong, from row {first} on" in str(report)
+
+
+def test_two_mistakes_of_a_cache_are_named():
+    report = check_cache(gptj(angles(ra.frequencies(32))), "vllm", MODEL)
+    assert report.causes == ('the layout is "gptj"', "other frequencies: those of base 10000")
+    report = check_cache(stored(vllm(angles(ra.frequencies(32))), np.float16), "vllm", MODEL)
+    assert report.causes == ("other frequencies: those of base 10000", "the table in float16")
+
+
+def test_other_rotations_of_a_model_are_named():
+    others = {"vision": ra.Rope((G, G), pairing="half"), "sliding": ra.Rope(SCALED, pairing="half")}
+    report = check_cache(vllm(angles(SCALED)), "vllm", MODEL, others=others)
+    assert report.causes == ("the rotation is that of sliding",)
+
+
+def test_a_cache_of_several_axes_is_that_of_equal_positions():
+    sections = ra.axes.chunked(G, (4, 6, 6))
+    assert check_cache(vllm(angles()), "vllm", ra.Rope(sections, pairing="half")).passed
+    with pytest.raises(ra.ArgumentValueError, match=r"rope must have one axis for each pair, .*; got several"):
+        check_cache(vllm(angles()), "vllm", ra.Rope((G, G), pairing="half"))
+
+
+@pytest.mark.parametrize("layout", ["transformers", "tensorrt-llm-duplicated", "megatron-interleaved"])
+def test_both_copies_are_compared(layout):
+    rope = ra.Rope(G, pairing=LAYOUTS[layout].pairing or "half")
+    cache = ENGINES[layout](angles())
+    spoiled = np.array(cache[0] if isinstance(cache, tuple) else cache)
+    assert check_cache(cache, layout, rope).passed
+    # the second copies of pair 1: features 17 of halves, 3 of copies side by side
+    at = {"transformers": np.s_[:, 1:, 17], "megatron-interleaved": np.s_[1:, :, :, 3]}
+    if layout in at:
+        spoiled[at[layout]] += 0.125
+    else:
+        spoiled.reshape(-1, 2, 16, 2)[1:, 1, 1, 0] += 0.125
+    report = check_cache((spoiled, cache[1]) if isinstance(cache, tuple) else spoiled, layout, rope)
+    assert (report.first_wrong, report.wrong, report.causes) == (1, 2047, ("the two copies of a number differ",))
+
+
+def test_divisors_and_reciprocals_are_compared_by_pair():
+    cache = pack(MODEL, "mlx", like=X)
+    report = check_cache(cache, "mlx", MODEL)
+    assert report.passed and len(report.errors) == 16 and "layout mlx, 16 pairs" in report.subject
+    assert check_cache(1 / cache, "mlx", MODEL).causes == ("each number is the reciprocal of the right one",)
+    other = pack(ra.Rope(ra.frequencies(32), pairing="half"), "mlx", like=X)
+    report = check_cache(other, "mlx", MODEL)
+    assert (report.first_wrong, report.causes) == (1, ("other frequencies: those of base 10000",))
+    assert check_cache(changed(cache.copy(), 5, 1), "mlx", MODEL).wrong == 1
+    rope = ra.Rope((*G, 0.0), pairing="half")
+    assert check_cache(pack(rope, "mlx", like=X), "mlx", rope).passed
+    divisors = pack(ra.Rope(SCALED, pairing="half"), "llama.cpp", like=X, base=BASE)
+    assert check_cache(divisors, "llama.cpp", ra.Rope(SCALED, pairing="half"), base=BASE).passed
+    assert "times 0.125" in check_cache(divisors, "llama.cpp", MODEL, base=BASE).causes[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: check_cache(vllm(angles()), "vllm", G), TypeError, "rope must be a Rope"),
+        (lambda: check_cache(vllm(angles()), "vlm", MODEL), ValueError, "did you mean vllm"),
+        (lambda: check_cache(vllm(angles()), "vllm", MODEL, base=3.0), TypeError, "base must not be given"),
+        (lambda: check_cache(vllm(angles()), "llama.cpp", MODEL), TypeError, "base must be given"),
+        (lambda: check_cache(np.ones(3), "vllm", MODEL), TypeError, "cache must be of float32 .*; got float64"),
+        (lambda: check_cache(vllm(angles())[:, 1:], "vllm", MODEL), ValueError, "cache must have the axes"),
+        (lambda: check_cache((X, X, X), "onnxruntime", MODEL), TypeError, "cache must be a pair"),
+        (lambda: check_cache((X, X[:0]), "onnxruntime", MODEL), ValueError, "cache must have two arrays of one shape"),
+        (lambda: check_cache(vllm(angles()), "flashinfer", MODEL, dtype="bfloat16"), TypeError, "must be of float32"),
+    ],
+)
+def test_caches_that_cannot_be_compared_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

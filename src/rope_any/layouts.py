@@ -413,7 +413,7 @@ def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
     x = lib.xp.permute_dims(x, tuple(names.index(name) for name in row.names if name in names))
     x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
     x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
-    return lib.xp.reshape(x, tuple(math.prod(sizes[name] for name in axis.split("*")) for axis in row.axes.split()))
+    return lib.xp.reshape(x, tuple(math.prod([sizes[name] for name in axis.split("*")]) for axis in row.axes.split()))
 
 
 def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
@@ -429,8 +429,8 @@ def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | 
             wanted = f"be given for the layout {layout}, whose shape does not say it"
             raise ArgumentTypeError("rotary_dim", wanted, NOTHING)
         if unknown:
-            sizes[unknown[0]] = n // math.prod(sizes[name] for name in axis if name in sizes)
-        fits = fits and n == math.prod(sizes[name] for name in axis)
+            sizes[unknown[0]] = n // math.prod([sizes[name] for name in axis if name in sizes])
+        fits = fits and n == math.prod([sizes[name] for name in axis])
     if not fits or not sizes["pair"]:
         width = "" if rotary_dim is None else f" with {rotary_dim} rotated features"
         wanted = f"have the axes ({', '.join(row.axes.split())}) for the layout {layout}{width}"

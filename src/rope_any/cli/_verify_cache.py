@@ -39,7 +39,7 @@ def verify_cache(
         f"{name}, {title(one)}": one.rope
         for name, each in rotations.items()
         for one in (() if isinstance(each, str) else each)
-        if one.rope not in {None, rope} and isinstance(one.rope.frequencies[0], float)
+        if one.rope is not None
     }
     with status(f"verifying {', '.join(map(str, files))}"):
         read = [_read(file, name) for file, name in zip_longest(files, tensors)]

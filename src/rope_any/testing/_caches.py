@@ -1,6 +1,7 @@
 """Compare the rotary cache of an engine with exact numbers, row by row, and guess its mistakes."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from rope_any._arrays import require_array
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
+from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 from rope_any.layouts import (
     DIGITS,
@@ -89,7 +91,8 @@ def check_cache(
     layout : str
         A name in `rope_any.layouts.LAYOUTS`.
     rope : Rope
-        The rotation that the cache should be for; of one axis.
+        The rotation that the cache should be for. Of several axes each pair must have one, as in M-RoPE, whose caches
+        are those of equal positions on all axes.
     base : float, optional
         For divisors: the base of the frequencies that the engine divides.
     dtype : str, optional
@@ -132,7 +135,8 @@ def check_cache(
     >>> check_cache(cache, "vllm", ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")).causes
     ('other frequencies: those of base 10000',)
     """
-    row, pairs = layout_of(layout), len(_require_one_axis(rope))
+    row, rope = layout_of(layout), _on_one_axis(rope)
+    pairs = len(rope.frequencies)
     if row.holds != "cos and sin":
         plain_frequencies(layout, row, rope)
     require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
@@ -154,16 +158,17 @@ def check_cache(
                 break
             best = best or (one if _starts_well(job, one) else None)
         best = best or given or _Reading(layout, _numbers(cache, layout, pairs))  # the last raises why it does not fit
-        return _report(job, given, best, dtype, others or {})
+        return _report(job, given, best, f"layout {layout}", dtype, others or {})
 
 
-def _require_one_axis(rope: object) -> tuple[float, ...]:
-    """Return the frequencies of a Rope; raise unless it is one of one axis."""
+def _on_one_axis(rope: object) -> Rope:
+    """Return a Rope whose positions are equal on all axes as one of one axis; raise if a pair has several axes."""
     if not isinstance(rope, Rope):
         raise ArgumentTypeError("rope", "be a Rope", rope)
-    if isinstance(rope.frequencies[0], tuple):
-        raise ArgumentValueError("rope", "have one axis, as the rows of a cache", Text(f"{len(rope.frequencies)} axes"))
-    return rope.frequencies
+    columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
+    if max(map(len, columns)) > 1:
+        raise ArgumentValueError("rope", "have one axis for each pair, as the rows of a cache", Text("several"))
+    return replace(rope, frequencies=tuple(column[0] for column in columns))
 
 
 # --- the numbers of a cache -------------------------------------------------------------------------------
@@ -190,22 +195,19 @@ def _on_host(x: Any) -> Data:
 
 
 def _other_readings(arrays: tuple[Any, ...], row: Layout, pairs: int) -> Iterator[_Reading]:
-    """Yield a cache in each other layout of the same kind and number of arrays, whatever its shape is."""
-    seen = {(row.axes, row.parts)}
+    """Yield a cache in each other layout of its kind, those of its shape first, then reshaped."""
     data = [_on_host(x) for x in arrays]
+    found: dict[tuple[Any, ...], tuple[Any, ...]] = {(row.axes, row.parts): (True, "", ())}
     for name, other in LAYOUTS.items():
-        key = other.axes, other.parts
         same = other.holds == row.holds and (other.arrays, other.is_complex) == (row.arrays, row.is_complex)
-        if key in seen or not same:
-            continue
-        seen.add(key)
         sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": pairs}
-        width = int(np.prod([sizes[axis] for axis in other.names if axis != "seq"]))
-        if data[0].size % width == 0:
-            sizes["seq"] = data[0].size // width
-            shape = [int(np.prod([sizes[part] for part in axis.split("*")])) for axis in other.axes.split()]
-            shaped = tuple(x.reshape(shape).astype(other.dtypes[0]) for x in data)
-            yield _Reading(name, _numbers(shaped if len(shaped) == 2 else shaped[0], name, pairs))
+        sizes["seq"] = data[0].size // int(np.prod([sizes.get(axis, 1) for axis in other.names]))
+        shape = tuple(int(np.prod([sizes[part] for part in axis.split("*")])) for axis in other.axes.split())
+        if same and all(x.size == np.prod(shape) for x in data):
+            found.setdefault((other.axes, other.parts), (shape != data[0].shape, name, shape))
+    for _, name, shape in sorted(one for one in found.values() if one[1]):
+        shaped = tuple(x.reshape(shape).astype(LAYOUTS[name].dtypes[0]) for x in data)
+        yield _Reading(name, _numbers(shaped if len(shaped) == 2 else shaped[0], name, pairs))
 
 
 class _Job(NamedTuple):
@@ -247,14 +249,16 @@ def _by_row(one: _Reading, numbers: Data) -> Data:
 
 
 def _starts_well(job: _Job, one: _Reading) -> bool:
-    """Whether row 0 is right and the copies of all numbers agree, as in a cache of this layout with another mistake."""
-    return bool((one.values == one.values[:, :1]).all() and job.ratios(one)[:1].max(initial=0) <= 1)
+    """Whether row 0 is right and most copies agree, as in a cache of this layout with another mistake."""
+    return bool((one.values == one.values[:, :1]).mean() > 0.9 and job.ratios(one)[:1].max(initial=0) <= 1)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
-def _report(job: _Job, given: _Reading | None, best: _Reading, dtype: str, others: Mapping[str, Rope]) -> CacheReport:
+def _report(  # noqa: PLR0917  # its one caller has all of them
+    job: _Job, given: _Reading | None, best: _Reading, name: str, dtype: str, others: Mapping[str, Rope]
+) -> CacheReport:
     """Return the report of a cache as read in the layout given, and the mistakes of the reading that fits best."""
     shown = given or best
     error, ratio = (_by_row(shown, numbers) for numbers in job.compare(shown))
@@ -268,7 +272,7 @@ def _report(job: _Job, given: _Reading | None, best: _Reading, dtype: str, other
     size = f"{count} rows of {pairs} pairs" if "seq" in LAYOUTS[shown.layout].names else f"{pairs} pairs"
     first = int(wrong[0]) if len(wrong) else None
     passed = not len(wrong) and given is not None
-    subject = f"layout {shown.layout}, {size}, {dtype}"
+    subject = f"{name}{'' if given else f', read as {best.layout}'}, {size}, {dtype}"
     return CacheReport(subject, passed, tuple(error.tolist()), tuple(ratio.tolist()), first, len(wrong), causes)
 
 
@@ -278,8 +282,11 @@ def _causes(job: _Job, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, 
     if ratio.max(initial=0) <= 1:
         return ()
     for name, rope in others.items():
-        fits = len(_require_one_axis(rope)) == one.values.shape[-1]
-        if fits and job._replace(rope=rope).ratios(one).max(initial=0) <= 1:
+        try:
+            other = job._replace(rope=_on_one_axis(rope))
+        except ArgumentValueError:  # no cache has pairs of several axes
+            continue
+        if len(other.rope.frequencies) == one.values.shape[-1] and other.ratios(one).max(initial=0) <= 1:
             return (f"the rotation is that of {name}",)
     inverted = one._replace(values=1 / one.values)
     if "seq" not in row.names and job.ratios(inverted).max(initial=0) <= 1:
