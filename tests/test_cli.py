@@ -717,6 +717,123 @@ def test_verify_refuses_wrong_arguments_in_one_line(mine, words, message):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.fixture
+def caches(tmp_path):
+    """Return a folder with a config and caches of its rotation, of another base and in bfloat16."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA3 | {"head_dim": 16, "rope_scaling": None}))
+    made = ra.cos_sin(range(300), F, like=np.zeros(1, dtype=np.float32))
+    other = ra.cos_sin(range(300), ra.frequencies(16), like=made.cos)
+    np.save(tmp_path / "vllm.npy", ra.layouts.pack(made, "vllm"))
+    np.save(tmp_path / "other.npy", ra.layouts.pack(other, "vllm"))
+    np.save(tmp_path / "cos.npy", made.cos)
+    np.save(tmp_path / "sin.npy", made.sin)
+    np.save(tmp_path / "meta.npy", ra.layouts.pack(made, "meta"))
+    short = (ra.layouts.pack(made, "vllm").view(np.uint32) + 0x8000 >> 16).astype(np.uint16)
+    write_safetensors(tmp_path / "one.safetensors", short=("BF16", short))
+    parts = {"cos": ("F32", made.cos), "sin": ("F32", made.sin), "n": ("I16", short)}
+    write_safetensors(tmp_path / "several.safetensors", **parts)
+    return tmp_path
+
+
+def write_safetensors(file, **tensors):
+    """Write a file of tensors, each a dtype of the format and an array."""
+    header, end = {}, 0
+    for name, (dtype, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": data.shape, "data_offsets": [end, end + data.nbytes]}
+        end += data.nbytes
+    head = json.dumps(header).encode()
+    file.write_bytes(len(head).to_bytes(8, "little") + head + b"".join(x.tobytes() for _, x in tensors.values()))
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        ("--cache vllm.npy --layout vllm", "vllm.npy: passed: layout vllm, 300 rows of 8 pairs, float32"),
+        ("--cache meta.npy --layout meta", "meta.npy: passed: layout meta, 300 rows of 8 pairs, complex64"),
+        ("--cache cos.npy --cache sin.npy --layout onnxruntime", "cos.npy, sin.npy: passed: layout onnxruntime, 300"),
+        ("--cache one.safetensors --layout sglang", "one.safetensors: passed: layout sglang, 300 rows of 8 pairs, bf"),
+        (
+            "--cache several.safetensors --tensor cos --tensor sin --layout flash-attention",
+            "several.safetensors: passed: layout flash-attention, 300 rows of 8 pairs, float32",
+        ),
+    ],
+)
+def test_verify_passes_a_correct_cache(caches, words, subject):
+    done = run("verify", *words.split(), "--config", "config.json", cwd=caches)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(subject.replace("pairs, bf", "pairs, bfloat16"))
+
+
+def test_verify_reports_a_wrong_cache(caches):
+    words = ["verify", "--cache", "other.npy", "--layout", "vllm", "--config", "config.json"]
+    done = run(*words, cwd=caches)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "  299 of 300 rows are wrong, from row 1 on\n" in done.stdout
+    assert done.stdout.endswith("likely cause: other frequencies: those of base 10000\n")
+    done = run(*words, "--json", cwd=caches)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["files"], found["layout"]) == (1, ["other.npy"], "vllm")
+    assert (found["passed"], found["first_wrong"], len(found["errors"])) == (False, 1, 300)
+    assert found["causes"] == ["other frequencies: those of base 10000"]
+
+
+def test_verify_names_the_layers_that_a_cache_is_for(caches):
+    layers = {"rope_theta": 1e6, "rope_local_base_freq": 5e5, "num_hidden_layers": 2, "sliding_window_pattern": 2}
+    gemma = {"model_type": "gemma3_text", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, **layers}
+    (caches / "config.json").write_text(json.dumps(gemma))
+    words = ["verify", "--cache", "vllm.npy", "--layout", "vllm", "--config", "config.json"]
+    assert "choose by --layer-type" in run(*words, cwd=caches).stderr
+    assert run(*words, "--layer-type", "sliding_attention", cwd=caches).returncode == 0
+    done = run(*words, "--layer-type", "full_attention", cwd=caches)
+    assert done.returncode == 1
+    assert "likely cause: the rotation is that of text, sliding_attention" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--layout vllm --config config.json", "MODULE:FUNCTION must be given, or --cache"),
+        ("mine:f", "--pairing must be given for MODULE:FUNCTION"),
+        ("mine:f --pairing half --layout vllm", "--layout must not be given for MODULE:FUNCTION"),
+        ("--cache vllm.npy --config config.json", "--layout must be given for --cache"),
+        ("--cache vllm.npy --layout vllm", "--config must be given for --cache"),
+        (
+            "--cache vllm.npy --layout vllm --config config.json --head-dim 8",
+            "--head-dim must not be given for",
+        ),
+        ("mine:f --cache vllm.npy --layout vllm --config config.json", "MODULE:FUNCTION must not be given for"),
+        ("--cache vllm.npy --layout vlm --config config.json", "--layout must be one of vllm, "),
+        ("--cache vllm.npy --layout vllm --config none.json", "--config must be a path to a config.json"),
+        ("--cache none.npy --layout vllm --config config.json", "none.npy must be a .npy file of one array of numbers"),
+        ("--cache none.safetensors --layout vllm --config config.json", "none.safetensors must be a .npy file"),
+        ("--cache cos.npy --layout onnxruntime --config config.json", "--cache must be given twice, for cosines and "),
+        ("--cache cos.npy --cache sin.npy --layout vllm --config config.json", "--cache must be given once for the"),
+        ("--cache vllm.npy --tensor a --layout vllm --config config.json", "--tensor must be given for .safetensors"),
+        ("--cache several.safetensors --layout vllm --config config.json", "--tensor must be one of cos, sin, n, for "),
+        (
+            "--cache several.safetensors --tensor x --layout vllm --config config.json",
+            "--tensor must be one of cos, sin, n, for several.safetensors; got 'x'",
+        ),
+        (
+            "--cache several.safetensors --tensor n --layout vllm --config config.json",
+            "several.safetensors must have n in one of F64, F32, F16, BF16, C64; got I16",
+        ),
+        ("--cache one.safetensors --layout flashinfer --config config.json", "--cache must be of float32 for the layo"),
+        ("--cache vllm.npy --layout llama.cpp --config config.json", "--base must be given for the layout llama.cpp"),
+        ("--cache vllm.npy --layout vllm --config config.json --base 3", "--base must not be given for the layout vll"),
+        (
+            "--cache vllm.npy --layout megatron-interleaved --config config.json",
+            "--config must have pairing 'interleaved': the layout megatron-interleaved holds no other; got pairing",
+        ),
+    ],
+)
+def test_verify_refuses_what_is_no_cache_in_one_line(caches, words, message):
+    done = run("verify", *words.split(), cwd=caches)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"rope-any: {message}")
+    assert done.stderr.count("\n") == 1
+
+
 # --- all commands -------------------------------------------------------------------------------------------
 
 EXAMPLES = [example for verbs in cli.VERBS.values() for example in verbs.values()]

@@ -19,6 +19,7 @@ import making
 import numpy as np
 from typer.testing import CliRunner
 
+import rope_any as ra
 from rope_any.cli import app
 
 PAGE = making.DOCS / "command-line.md"
@@ -38,11 +39,13 @@ def careless(x, positions):
 
 
 def write_files(folder: Path) -> None:
-    """Write the input files of the commands: two configs, two arrays, a checkpoint and a module."""
+    """Write the input files of the commands: two configs, two arrays, a cache, a checkpoint and a module."""
     (folder / "config.json").write_text(json.dumps(LLAMA, indent=2) + "\n")
     longer = LLAMA | {"max_position_embeddings": 32_768, "rope_scaling": YARN}
     (folder / "longer.json").write_text(json.dumps(longer, indent=2) + "\n")
     (folder / "mine.py").write_text(MINE)
+    made = ra.cos_sin(range(4096), ra.frequencies(16), like=np.zeros(1, dtype=np.float32))
+    np.save(folder / "cache.npy", ra.layouts.pack(made, "vllm"))
     for name, heads in (("q", 4), ("k", 2)):
         np.save(folder / f"{name}.npy", np.ones((1, heads, 6, 16), dtype=np.float32))
     names = [f"model.layers.{i}.self_attn.{x}_proj.weight" for i in range(2) for x in "qkv"]

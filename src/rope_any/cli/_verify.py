@@ -73,8 +73,8 @@ def verify(
     Check any rotary function against 60-digit arithmetic.
 
     Checks the properties of a rotation too. Shows the largest error by position, which property fails and the probable
-    mistake. With --cache, --layout and --config it compares the rotary cache of an engine with the rotation of a model,
-    row by row. Exits with 1 if a check fails.
+    mistake. With --cache, compares the rotary cache of an engine in a layout with the rotation of a config, row by row.
+    Exits with 1 if a check fails.
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:

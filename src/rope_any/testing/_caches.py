@@ -349,7 +349,7 @@ def _report_lines(report: CacheReport) -> Iterator[str]:
     ratios = np.asarray(report.ratios)
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     yield ""
-    yield "  row       largest error  of its bound"
+    yield "  row       largest error  times its bound"
     worst = np.argsort(-ratios, kind="stable")[:WORST].tolist()
     first = [] if report.first_wrong is None else [report.first_wrong]
     for row in sorted({*(p for p in (*POWERS, len(ratios) - 1) if 0 <= p < len(ratios)), *worst, *first}):
