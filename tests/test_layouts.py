@@ -13,6 +13,9 @@ from rope_any.testing import check_cache
 
 D, ROWS, BASE = 12, 37, 500_000.0
 F = ra.frequencies(D, base=BASE)
+G = ra.frequencies(32, base=BASE)
+MODEL = ra.Rope(G, pairing="half")
+SCALED = ra.scaling.llama3(G, 8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=8192)
 COMPLEX = {name for name, row in LAYOUTS.items() if row.is_complex}
 TABLES = sorted(name for name, row in LAYOUTS.items() if row.holds == "cos and sin")
 OF_FREQUENCIES = sorted({*LAYOUTS} - {*TABLES})
@@ -298,6 +301,41 @@ def test_transformers_makes_the_arrays_of_its_layouts(torch, model_type, layout)
     torch.testing.assert_close(again.cos, rope.table(at).cos, atol=1e-5, rtol=0)
 
 
+def test_transformers_makes_the_table_of_gptj(torch):
+    gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason="transformers is not installed")
+    theirs = gptj.create_sinusoidal_positions(ROWS, D)
+    made = ra.cos_sin(range(ROWS), ra.frequencies(D), like=theirs)
+    torch.testing.assert_close(pack(made, "gptj"), theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(unpack(theirs, "gptj").sin, made.sin, atol=1e-5, rtol=0)
+
+
+def test_diffusers_makes_the_arrays_of_its_layouts(torch):
+    embeddings = pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
+    made = ra.cos_sin(range(ROWS), ra.frequencies(D), like=torch.zeros(1))
+    theirs = embeddings.get_1d_rotary_pos_embed(D, ROWS, use_real=True, repeat_interleave_real=True)
+    for a, b in zip(pack(made, "diffusers"), theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+    theirs = embeddings.get_1d_rotary_pos_embed(D, ROWS, use_real=False)
+    torch.testing.assert_close(pack(made, "meta"), theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_mlx_rotates_by_packed_reciprocals(pairing, rng):
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
+    rope = ra.Rope(SCALED, pairing=pairing)
+    x = mx.array(rng.standard_normal((2, 3, 5, 40)).astype(np.float32))
+    freqs = pack(rope, "mlx", like=x)
+    got = mx.fast.rope(x, 32, traditional=pairing == "interleaved", base=None, scale=1.0, offset=7, freqs=freqs)
+    np.testing.assert_allclose(np.array(got), np.array(rope.apply(x, 7)), atol=1e-5, rtol=0)
+
+
+def test_packed_memory_is_in_order(torch):
+    made = ra.cos_sin(range(ROWS), F, like=torch.zeros(1))
+    for layout in TABLES:
+        cache = pack(made, layout)
+        assert all(x.is_contiguous() for x in (cache if isinstance(cache, tuple) else (cache,))), layout
+
+
 def test_meta_rotates_by_packed_complex_numbers(torch, rng):
     rope = ra.Rope(F, pairing="interleaved")
     x = torch.tensor(rng.standard_normal((2, 5, 3, D)), dtype=torch.float32)
@@ -437,10 +475,6 @@ def test_the_table_of_layouts_is_up_to_date():
 
 
 # --- caches compared row by row ---------------------------------------------------------------------------
-
-G = ra.frequencies(32, base=BASE)
-MODEL = ra.Rope(G, pairing="half")
-SCALED = ra.scaling.llama3(G, 8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=8192)
 
 
 def angles(f=G, rows=2048, start=0):

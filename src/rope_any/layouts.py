@@ -188,7 +188,8 @@ def pack(
     The table is rounded if the dtype is narrower. It is never widened: a float32 cache of numbers that were rounded to
     bfloat16 looks exact and is not. Angles are products in float64, or float32 if the library has no float64, rounded
     to float32: as the engines' own, they are off by up to 1.2e-7 of an angle. Frequencies of 0 have the divisor and the
-    reciprocal infinity. Complex layouts need a library with complex numbers.
+    reciprocal infinity. Complex layouts need a library with complex numbers. A `BentTable` is packed as it is. The
+    result may share memory with `source`.
 
     The sources of the layouts are in `LAYOUTS`.
 
@@ -268,7 +269,7 @@ def unpack(
     Notes
     -----
     Of two copies of a number the first is taken; `rope_any.testing.check_cache` compares both. Values of cosines and
-    sines are not read. The frequencies of angles are those of row 1.
+    sines are not read. The frequencies of angles are those of row 1. The result may share memory with `cache`.
 
     The sources of the layouts are in `LAYOUTS`.
 
@@ -363,7 +364,8 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
     parts = [x if name == own else lib.cast(x, lib.floating_dtype(dtype or name)) for x in parts]
     if row.arrays == 2:
         return tuple(_arrange(lib, x, names, row) for x in parts)
-    return _arrange(lib, lib.xp.stack(parts), ["part", *names], row)
+    names = [name for name in row.names if name in {"part", *names}]
+    return _arrange(lib, lib.xp.stack(parts, axis=names.index("part")), names, row)
 
 
 # --- frequencies ------------------------------------------------------------------------------------------
@@ -408,9 +410,8 @@ _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
 def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
-    """Return x, whose axes have these names, with the axes of a layout."""
+    """Return x, whose axes have these names, in the order of the layout, with all axes of the layout."""
     sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
-    x = lib.xp.permute_dims(x, tuple(names.index(name) for name in row.names if name in names))
     x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
     x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
     return lib.xp.reshape(x, tuple(math.prod([sizes[name] for name in axis.split("*")]) for axis in row.axes.split()))
@@ -453,7 +454,7 @@ def layout_of(name: object) -> Layout:
         """Return the most similar name, as the hint of an error."""
         from rope_any.config._schemes import did_you_mean  # only errors need it
 
-        return did_you_mean(value.lower(), LAYOUTS) if isinstance(value, str) else ""
+        return did_you_mean(str(value).lower(), LAYOUTS)
 
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 
