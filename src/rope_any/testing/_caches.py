@@ -128,11 +128,13 @@ def check_cache(
     >>> import rope_any as ra
     >>> from rope_any.testing import check_cache
     >>> rope = ra.Rope(ra.frequencies(64), pairing="half")
-    >>> angles = np.outer(np.arange(4096, dtype=np.float32), np.float32(rope.frequencies))
+    >>> p = np.arange(4096, dtype=np.float32)
+    >>> angles = np.outer(p, np.float32(rope.frequencies))
     >>> cache = np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
     >>> check_cache(cache, "vllm", rope).passed
     True
-    >>> check_cache(cache, "vllm", ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")).causes
+    >>> other = ra.Rope(ra.frequencies(64, base=500_000.0), pairing="half")
+    >>> check_cache(cache, "vllm", other).causes
     ('other frequencies: those of base 10000',)
     """
     row, rope = layout_of(layout), _on_one_axis(rope)
