@@ -107,8 +107,8 @@ def test_the_indexer_has_its_own_pairing_and_layers():
     indexer = Rope.from_config(GLM, part="indexer")
     assert indexer == Rope.from_config(GLM) and indexer.pairing == "interleaved"
     assert config.layers(GLM, part="indexer") == [indexer, None, None, indexer]
-    (told,) = config.explain(GLM, part="indexer")
-    assert told.layers == (0, 3) and "indexer_rope_interleave" in told.facts["pairing"].source
+    (explained,) = config.explain(GLM, part="indexer")
+    assert explained.layers == (0, 3) and "indexer_rope_interleave" in explained.facts["pairing"].source
     with pytest.raises(ValueError, match="indexer_rope_interleave must agree with the indexer of glm_moe_dsa"):
         Rope.from_config(GLM | {"indexer_rope_interleave": False}, part="indexer")
     assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text is not affected
@@ -168,9 +168,9 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason():
             Rope.from_config(keys)
     with pytest.raises(ValueError, match="config must be of one form; got keys of several: _class_name and model_type"):
         Rope.from_config(FLUX | llama)
-    with pytest.raises(ValueError, match=r"pairing must be 'half' by .*; got 'interleaved'"):
+    with pytest.raises(ValueError, match=r"pairing must be 'half', according to .*; got 'interleaved'"):
         Rope.from_config(QWEN, part="vision", pairing="interleaved")
-    with pytest.raises(ValueError, match=r"pairing must be 'interleaved' by .*; got 'half'"):
+    with pytest.raises(ValueError, match=r"pairing must be 'interleaved', according to .*; got 'half'"):
         Rope.from_config(FLUX, pairing="half")
     with pytest.raises(ValueError, match="factor must be left out"):
         Rope.from_config(FLUX, factor=8.0)
@@ -190,8 +190,8 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason():
 def test_a_part_can_be_named_by_its_path():
     talker = "talker_config.text_config"
     assert len(config.layers(OMNI, part=talker)) == 3
-    (told,) = config.explain(OMNI, part=talker)
-    assert told.facts["head_dim"] == (128, f"{talker}.head_dim")
+    (explained,) = config.explain(OMNI, part=talker)
+    assert explained.facts["head_dim"] == (128, f"{talker}.head_dim")
     assert Rope.from_config(OMNI, part="talker_config.code_predictor_config") == Rope(
         ra.frequencies(128), pairing="half"
     )
@@ -204,8 +204,8 @@ def test_parts_have_a_fixed_order_and_towers_name_the_source_of_their_type():
         "vision",
         *(f"talker_config.{n}_config" for n in ("text", "code_predictor")),
     )
-    (told,) = config.explain(QWEN, part="vision")
-    assert told.facts["model_type"] == ("qwen3_vl_vision", "vision_config of this model")
+    (explained,) = config.explain(QWEN, part="vision")
+    assert explained.facts["model_type"] == ("qwen3_vl_vision", "vision_config of this model")
     assert len(config.layers(FLUX | {"num_layers": 19, "num_single_layers": 38})) == 57
 
 
@@ -380,12 +380,14 @@ def test_parameter_names_of_other_programs_are_refused_with_a_hint():
             Rope.from_config(llama | {key: 4})
     with pytest.raises(ValueError, match="mla_use_nope must be False, the only supported value"):
         Rope.from_config(llama | {"mla_use_nope": True})
-    (told,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
+    (explained,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
     (whatever,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
     assert whatever.facts["alibi"] == (True, "alibi; not read: this model has rotary embedding with any value")
     assert whatever.facts["position_embedding_type"].value == "absolute"
-    assert told.facts["dual_chunk_attention_config"].source.endswith("; maps positions: rope_any.positions.dual_chunk")
-    assert told.facts["use_fope"].source == "use_fope; mixes the frequencies of the table: rope_any.bending.fope"
+    assert explained.facts["dual_chunk_attention_config"].source.endswith(
+        "; maps positions: rope_any.positions.dual_chunk"
+    )
+    assert explained.facts["use_fope"].source == "use_fope; mixes the frequencies of the table: rope_any.bending.fope"
 
 
 def test_inspect_shows_all_parts(tmp_path):
@@ -395,8 +397,8 @@ def test_inspect_shows_all_parts(tmp_path):
     assert shown.exit_code == 0
     assert shown.stdout.count("wavelengths in positions along each axis") == 2
     assert "vision, " in shown.stdout and "audio: refused" in shown.stdout and "lightglue" in shown.stdout
-    alone = CliRunner().invoke(app, ["inspect", str(file), "--part", "vision"])
-    assert alone.exit_code == 0 and alone.stdout in shown.stdout
+    one_part = CliRunner().invoke(app, ["inspect", str(file), "--part", "vision"])
+    assert one_part.exit_code == 0 and one_part.stdout in shown.stdout
     records = json.loads(CliRunner().invoke(app, ["inspect", str(file), "--json"]).stdout)
     assert [(record["part"], record["refused"] is None) for record in records] == [
         ("text", True),
@@ -444,12 +446,12 @@ def test_a_standalone_audio_encoder_is_called_audio():
 
 
 def test_facts_other_than_the_rotation_are_reported():
-    (told,) = config.explain(
+    (explained,) = config.explain(
         {"model_type": "roformer", "hidden_size": 64, "num_attention_heads": 2, "rotary_value": True}
     )
-    assert told.facts["rotary_value"] == (True, "rotary_value; rotates the values too: Rope.apply")
-    (told,) = config.explain({"model_type": "llama", "head_dim": 64, "use_fope": False})
-    assert "use_fope" not in told.facts
+    assert explained.facts["rotary_value"] == (True, "rotary_value; rotates the values too: Rope.apply")
+    (explained,) = config.explain({"model_type": "llama", "head_dim": 64, "use_fope": False})
+    assert "use_fope" not in explained.facts
     large = {"model_type": "mistral_large4_text", "qk_rope_head_dim": 64, "rope_parameters": {"rope_type": "default"}}
     for part in config.parts(large):
         assert config.explain(large, part=part)[0].facts["frequencies"].value.startswith("times exp(alpha)")
@@ -489,8 +491,8 @@ def test_a_component_can_have_several_rotations(tmp_path):
     assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the others are inside of it
     audio, cross = (Rope.from_config(ltx, part=f"transformer.{name}") for name in ("audio", "cross"))
     assert audio == cross != Rope.from_config(ltx)
-    (told,) = config.explain(ltx, part="transformer.audio")
-    assert told.facts["covers"].value.startswith("self-attention of audio tokens")
+    (explained,) = config.explain(ltx, part="transformer.audio")
+    assert explained.facts["covers"].value.startswith("self-attention of audio tokens")
     (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
     (tmp_path / "dit").mkdir()
     (tmp_path / "dit" / "config.json").write_text(json.dumps(ltx), encoding="utf-8")

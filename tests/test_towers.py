@@ -531,8 +531,8 @@ def test_atom_encoders_rotate_like_their_model(path, keys):
     at = torch.cat([space, molecule[..., None]], -1)
     for x, wanted in zip((q, k), rotated, strict=True):
         np.testing.assert_allclose(rope.apply(x, at).numpy(), wanted.numpy(), rtol=0, atol=ATOL)
-    (told,) = ra.config.explain(whole)
-    assert told.facts["axes"].value == 4 and len(told.facts["rope_theta"].value) == 4
+    (explained,) = ra.config.explain(whole)
+    assert explained.facts["axes"].value == 4 and len(explained.facts["rope_theta"].value) == 4
     with pytest.raises(ValueError, match="part must be one whose config defines the positions of a grid"):
         ra.config.positions(whole, (2, 2), like=np.empty(0))
     inner["num_uid_rope_pairs"] = 4096
@@ -594,8 +594,8 @@ def test_the_tower_of_a_params_json_is_paired_by_form(base):
         rope = ra.Rope.from_config(model, part="vision")
         ours = rope.apply(x, at).unflatten(-1, (20, 2)).transpose(-1, -2).flatten(-2)
         np.testing.assert_allclose(ours.numpy(), wanted.numpy(), rtol=0, atol=ATOL)
-        (told,) = ra.config.explain(model, part="vision")
-        assert re.fullmatch(r"(multimodal\.)?vision_encoder(_args)?\.rope_theta", told.facts["rope_theta"].source)
+        (explained,) = ra.config.explain(model, part="vision")
+        assert re.fullmatch(r"(multimodal\.)?vision_encoder(_args)?\.rope_theta", explained.facts["rope_theta"].source)
     for key in ("hidden_size", "num_attention_heads", "rope_theta"):  # mistral-inference has no default of them
         with pytest.raises(ValueError, match=r"vision_encoder must have .* or be read from a config"):
             ra.Rope.from_config(text | {"vision_encoder": {**tower, key: None}, "rope_theta": 1e6}, part="vision")

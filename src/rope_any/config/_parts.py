@@ -1,8 +1,8 @@
 """
-The parts of a model that rotate: text, indexers of sparse attention, towers, transformers of diffusers.
+Find the parts of a config that have rotary embedding: text, indexers, towers, transformers of diffusers.
 
-`part_readers` names the parts of a config and says which module reads each. A part has a short name if a model has one
-such part; others are named by the path of their sub-config.
+`part_readers` returns the parts of a config by name, each with the functions that read it. A part has a short name
+("text", "vision") if it is the only one of its kind; any other is named by the path of its sub-config.
 """
 
 import os
@@ -21,37 +21,42 @@ from rope_any.config._params import MISTRAL
 from rope_any.config._part import ROTARY, TEXT, Part, part_at, part_of, text_path
 from rope_any.config._recipe import Recipe, make_rope, no_rotation, recipe, require_length, score
 
-_MOST_DEPTH = 4  # of configs in configs
+_MOST_DEPTH = 4  # levels of objects inside a config that are searched
 _NAMES = {"vision_config": "vision", "audio_config": "audio"}
-_OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}
+_OBJECTS = {*_NAMES, *(key for key in TEXT if key.endswith("_config"))}  # keys whose values must be objects or null
 _GGUF = "general.architecture"
-_TOLD = ("hidden_size", "num_attention_heads", "rope_theta")  # of a tower in Mistral's params.json
+_MISTRAL_TOWER = ("hidden_size", "num_attention_heads", "rope_theta")  # keys that a tower in params.json must have
 
 Grid = Callable[[tuple[int, ...]], tuple[tuple[float, ...], ...] | None]
 
 
 class PartReader(NamedTuple):
-    """A part of a config in its canonical form, and how it is read."""
+    """One part of a config, and the functions that read it."""
 
     part: Part
     layers: Callable[[], tuple[Layers, ...]]
-    """Return its layers, in groups that are alike; raise if it is refused."""
+    """Return its layers in groups with the same values; raise if the part is refused."""
     recipe: Callable[[Layers, int | None], Recipe]
-    """Return the rotation of a group, for a sequence length or for any."""
+    """Return the recipe of one group, for a sequence length; None means the trained length."""
     grid: Grid | None = None
-    """Return the positions of a grid of its tokens; None if it has no grids."""
+    """Return the positions of a grid of its tokens; None if the part has no grids."""
     score: Callable[[Layers], Fact] | None = None
-    """Return the score scale of a group; None if it is not known."""
+    """Return the score scale of one group; None for parts whose score scale is not read."""
     is_text: bool = False
-    """Whether it is read as text is, from layers that may differ."""
+    """Whether it is read by `_canonical` and `_recipe`, as text is; its layers may differ."""
     whole: Mapping[str, Any] = {}
-    """For the text of a model, the config of the whole model, which holds the ids of special tokens."""
+    """The config of the whole model, with its ids of special tokens; empty except for the text part."""
 
 
 def part_readers(
     config: object, /, *, pairing: Pairing | None = None, factor: float | None = None
 ) -> dict[str, PartReader]:
-    """Return the parts of a config that have rotary embedding, or that are refused, by name and in order."""
+    """
+    Return the parts of a config that may have rotary embedding, by name, text first.
+
+    A part that is unknown or wrong is among them, and raises when it is read. `pairing` is the caller's, None if not
+    given. `factor` is that of Llama 3's scaling, for Meta's params.json only. Raise if the config has several forms.
+    """
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
     keys, given = load(config), None if pairing is None else as_pairing(pairing)
@@ -64,7 +69,7 @@ def part_readers(
         return _transformers(keys, given, factor)
     model_type = keys.get("model_type")
     if not isinstance(model_type, str):
-        model_type = ""  # which is refused if it is no name
+        model_type = ""  # `part_of` raises if it is not a name
     others = list(_others(keys, text_path(keys), given))
     tower = {_kind_of(model_type): _tower(keys, (), model_type, given)} if _is_tower(model_type) else {}
     parts: dict[str, PartReader] = {}
@@ -81,11 +86,16 @@ def part_readers(
 def _named(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
-    """Return parts, and others by their names: short ones if they are the only ones of their kind, or their paths."""
+    """
+    Return `parts` and `others`, given by path, in one mapping by name; text, indexer, vision and audio come first.
+
+    The name of another part is the short one if it is the only part of its kind, or else its path. `own_name` replaces
+    the name "text".
+    """
     for path, other in others:
         name = _NAMES.get(path[-1], "")
-        alone = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
-        parts[name if name and alone else ".".join(path)] = other
+        is_only = sum(_NAMES.get(each[-1]) == name for each, _ in others) == 1 and name not in parts
+        parts[name if name and is_only else ".".join(path)] = other
     if "text" in parts and own_name not in parts:
         parts[own_name] = parts.pop("text")
     first = [name for name in ("text", "indexer", *_NAMES.values()) if name in parts]
@@ -93,52 +103,60 @@ def _named(
 
 
 def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, PartReader]:
-    """Return the parts of a transformer of diffusers."""
+    """Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on."""
     if factor is not None:
-        raise ArgumentValueError("factor", "be left out but for Meta's params.json, which does not hold it", factor)
+        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     name = keys["_class_name"]
     part = Part(keys, (), shown(name), UNKNOWN, pairing)
     found = {}
     for of in ("", *_diffusers.parts_of(name)):
         layers, grid = partial(_diffusers.canonical, part, of=of), partial(_diffusers.grid, part, of=of)
-        read = _checked(part, partial(_diffusers.recipe, of=of))
+        read = _with_pairing_check(part, partial(_diffusers.recipe, of=of))
         found[f"transformer.{of}".rstrip(".")] = PartReader(part, layers, read, grid)
     return found
 
 
 def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
-    """Return the text part, its indexer, and parts found only in the translated config: read if known, else refused."""
+    """
+    Return the text part, its indexer if it may rotate, and the parts that only a translated config (`text.keys`) has.
+
+    Of these, a tower of Mistral's params.json is read; any other raises when it is read. `keys` is the whole config.
+    """
     parts = {"text": _text(text)._replace(whole=keys)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
         if key in text.keys and key not in keys and not text.path:
             inner, path = text.keys[key], text.name(key)
-            told = text.names.get("model_type") == MISTRAL and all(inner.get(key) is not None for key in _TOLD)
-            if told and name == "vision":
+            is_mistral = text.names.get("model_type") == MISTRAL
+            if is_mistral and name == "vision" and all(inner.get(key) is not None for key in _MISTRAL_TOWER):
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
-            wanted = f"have {', '.join(_TOLD)}, or be read from a config.json of transformers"
+            wanted = f"have {', '.join(_MISTRAL_TOWER)}, or be read from a config.json of transformers"
             error = ArgumentValueError(path, wanted)
             parts[name] = _refused(keys, error, (key,))
     return parts
 
 
 def _text(part: Part) -> PartReader:
-    """Return a part that is read as text is."""
+    """Return the reader of a part that is read as text is."""
     return PartReader(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
 
 
 def is_pipeline(path: Path, /) -> bool:
-    """Whether a path is the folder of a pipeline of diffusers, which has a folder for each component."""
+    """Whether a path is the folder of a pipeline of diffusers: it contains ``model_index.json``."""
     try:
         return (path / "model_index.json").is_file()
-    except (OSError, ValueError):  # a name that is too long, or holds a zero
+    except (OSError, ValueError):  # the name is too long, or contains a null character
         return False
 
 
 def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
-    """Return the parts of a pipeline of diffusers, by the folders of its components."""
+    """
+    Return the parts of a pipeline of diffusers by the names of its folders, one for each component.
+
+    Of several parts of a component, the others are named "folder.part". A component that is wrong raises when read.
+    """
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
         name = file.parent.name
@@ -150,38 +168,38 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
         except (TypeError, ValueError) as error:
             parts[name] = _refused({}, error)
         else:
-            main = next(iter(inner)) if len(inner) == 1 else "transformer"  # which has the name of its folder
+            main = next(iter(inner)) if len(inner) == 1 else "transformer"  # it gets the name of the folder
             parts |= {name + f".{part}".removeprefix(f".{main}"): one for part, one in inner.items()}
     return parts
 
 
 def _refused(keys: Mapping[str, Any], error: Exception, path: tuple[str, ...] = ()) -> PartReader:
-    """Return a part that is refused when it is read."""
+    """Return the reader of a part at `path` whose `layers()` raises `error`."""
 
     def refuse() -> NoReturn:
-        """Raise the error of the part again, once its layers are asked for."""
+        """Raise a new error of the same type and text."""
         raise type(error)(*error.args)
 
     part = Part(keys, path, None, UNKNOWN, None)
     return PartReader(part, refuse, partial(recipe, part))
 
 
-def _checked(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
-    """Return a function that reads the recipe of a group and raises if its pairing is not the one the caller gave."""
+def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], Recipe]) -> Callable[..., Recipe]:
+    """Return a function (layers, length) that calls `read` with the part too, and checks the caller's pairing."""
 
     def checked(layers: Layers, length: int | None) -> Recipe:
-        """Return the recipe of a group of layers; raise if its pairing is not the one that the caller gave."""
+        """Return the recipe of a group of layers; raise if the caller gave a pairing and it is another one."""
         made = read(part, layers, length)
         if part.pairing not in (None, made.pairing):
             by = made.facts.get("pairing", Fact(None, str(part.model_type))).source
-            raise ArgumentValueError("pairing", f"be {made.pairing!r} by {by}", part.pairing)
+            raise ArgumentValueError("pairing", f"be {made.pairing!r}, according to {by}", part.pairing)
         return made
 
     return checked
 
 
 def rotates(one: PartReader, /) -> bool:
-    """Whether a part has rotary embedding, or is refused when it is read."""
+    """Whether a part has rotary embedding in some layer, or raises when it is read."""
     try:
         return any(group.unrotated is None for group in one.layers())
     except (TypeError, ValueError):
@@ -190,9 +208,9 @@ def rotates(one: PartReader, /) -> bool:
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
     """
-    Return a part by its name.
+    Return the part with a name, or the default part if `name` is None; raise if there is none.
 
-    By default the text, or the only part that rotates, or the only one of these that is in no sub-config.
+    The default is the text, or the only part with rotary embedding, or the only one of these outside of sub-configs.
     """
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
@@ -209,7 +227,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 
 
 def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
-    """Return the rotation of a part, or of one kind of its layers; a fact says that there is none."""
+    """Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none."""
     length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
     return common_value(one.part, layers, lambda group: one.recipe(group, length), key=make_rope)
 
@@ -217,7 +235,11 @@ def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: in
 def _others(
     keys: Mapping[str, Any], text: tuple[str, ...], pairing: Pairing | None
 ) -> Iterator[tuple[Any, PartReader]]:
-    """Yield the other parts that rotate, with paths; unknown ones that may rotate are refused when they are read."""
+    """
+    Yield (path, reader) of the sub-configs with rotary embedding, except the text part, at the path `text`.
+
+    A sub-config of unknown type that may have rotary embedding raises when it is read.
+    """
     for path, inner, outer in _sub_configs(keys, (), {}):
         if path == text[: len(path)]:
             continue
@@ -238,7 +260,7 @@ def _others(
 
 
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
-    """Return a part that is read as text is and is not the text; what is wrong with it does not concern the others."""
+    """Return a part, not the text part, that is read as text is; if it is wrong, it raises only when it is read."""
     try:
         return _text(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
@@ -248,9 +270,9 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
-    """Yield the objects inside a config: their paths, and the model types of what they are in, by path."""
-    said = keys.get("model_type")
-    outer = {**outer, path: said if isinstance(said, str) else ""}
+    """Yield (path, object, model types by path of the objects that contain it) of each object inside a config."""
+    written = keys.get("model_type")
+    outer = {**outer, path: written if isinstance(written, str) else ""}
     for key, value in keys.items():
         if key in _OBJECTS and value is not None and not isinstance(value, Mapping):
             raise ArgumentTypeError(".".join((*path, key)), "be an object or null", value)
@@ -260,38 +282,42 @@ def _sub_configs(
 
 
 def _type_of(inner: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]) -> str:
-    """Return the model type of a config inside others, which may leave it out, or name that of the whole."""
-    said = inner.get("model_type")
-    if said is not None and not is_name(said):
-        raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", said)
-    if said and said not in outer.values():
-        return str(said)
+    """
+    Return the model type of the sub-config at `path`; "" if it is not known.
+
+    If it is missing, or is the type of an object in `outer`, those that contain the sub-config, its place decides.
+    """
+    written = inner.get("model_type")
+    if written is not None and not is_name(written):
+        raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", written)
+    if written and written not in outer.values():
+        return str(written)
     known = (_towers.PARTS.get(of, {}).get(".".join(path[len(at) :])) for at, of in outer.items())
-    row = MODELS.get(said or "", UNKNOWN)
-    return next(filter(None, known), str(said) if row is not UNKNOWN and not (row.text or row.parts) else "")
+    row = MODELS.get(written or "", UNKNOWN)
+    return next(filter(None, known), str(written) if row is not UNKNOWN and not (row.text or row.parts) else "")
 
 
 def _is_tower(model_type: object) -> bool:
-    """Whether a model type is that of a vision or an audio tower with rotary, or of one that is refused."""
+    """Whether a model type is that of a tower in towers.toml: with rotary embedding, or refused."""
     return isinstance(model_type, str) and (model_type in _towers.TOWERS or model_type in _towers.REFUSED)
 
 
 def _kind_of(model_type: str) -> str:
-    """Return the name of a tower of this type."""
+    """Return the kind of a tower of this model type: "audio" or "vision"."""
     return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
 
 
 def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
-    """Return a tower."""
+    """Return the reader of a tower, the object `keys` at `path`; its model type may come from its place."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
-    read = _checked(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
+    read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length
     score, grid = partial(_towers.score, part), partial(_towers.grid, part)
     return PartReader(part, partial(_towers.canonical, part), read, grid, score)
 
 
 def _has_indexer(text: Part) -> bool:
-    """Whether a config tells of an indexer with rotary, or of one that is refused when it is read."""
+    """Whether a text part has an indexer with rotary embedding, or one that raises when it is read."""
     try:
         return _indexers.why_no_rotation(text) is None
     except (TypeError, ValueError):
@@ -299,17 +325,17 @@ def _has_indexer(text: Part) -> bool:
 
 
 def _main(text: Part) -> tuple[Layers, ...]:
-    """Return the layers whose main attention gives an indexer its frequencies."""
+    """Return the groups of layers whose main attention has the frequencies of the indexer."""
     groups = canonical(text)
     return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
-    """Return the layers of the text that have an indexer with rotary, and the others."""
+    """Return two groups of layers, with and without an indexer with rotary embedding; one if there is only one."""
     main = _main(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
     if first is None:
-        why = reason or "the indexer rotates as the main attention does: no layer of it rotates"
+        why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
         return (Layers(unrotated=Fact(None, why)),)
     groups = canonical(text)
     rotating = Layers(parameters=first.parameters, sizes=first.sizes)
@@ -317,19 +343,22 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
         return (rotating,)
     having = {i for g in groups if not g.unrotated for i in g.indices or () if _indexers.has_indexer(text, i)}
     others = {i for g in groups for i in g.indices or ()} - having
-    still = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
-    return rotating._replace(indices=tuple(sorted(having))), Layers(indices=tuple(sorted(others)), unrotated=still)
+    reason_of_others = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
+    return (
+        rotating._replace(indices=tuple(sorted(having))),
+        Layers(indices=tuple(sorted(others)), unrotated=reason_of_others),
+    )
 
 
 def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
-    """Return the rotation of the indexers of a text part."""
+    """Return the recipe of the indexers of a text part, the same for all layers; raise if they have no rotation."""
     del layers
     main = common_value(text, _main(text), lambda group: recipe(text, group, length), key=make_rope)
-    return _rotating(_indexers.recipe(text, main))
+    return _require_rotation(_indexers.recipe(text, main))
 
 
-def _rotating(made: Recipe | Fact) -> Recipe:
-    """Return a recipe; raise for the fact that there is none."""
+def _require_rotation(made: Recipe | Fact) -> Recipe:
+    """Return a recipe unchanged; raise if it is a `Fact`, the reason why there is no rotary embedding."""
     if isinstance(made, Fact):
         raise no_rotation(made)
     return made
