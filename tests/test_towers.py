@@ -377,7 +377,7 @@ WIDE = {"width": Size(("w",), 8), "heads": Size(("h",), 1)}
         (({"names": "a c", "wide": 3},), TypeError, "entry a c: .*'wide'"),
         (({"names": "a", "width": {"keys": ("w",)}},), TypeError, "entry a: .*'default'"),
         (({"names": "a", "layout": "around"},), ValueError, "entry a: layout must be one of .*; got 'around'"),
-        (({"names": "b", "layout": "in turn"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
+        (({"names": "b", "layout": "alternating"}, {"names": "a", "like": "b"}), TypeError, "entry b: .*'width'"),
     ],
 )
 def test_wrong_entries_are_refused(entries, error, message, monkeypatch):
@@ -413,7 +413,7 @@ def test_defaults_equal_those_of_the_class(name):
     rate = getattr(config, tower.divisor.keys[0]) if tower.divisor else 1
     assert found.facts["head_dim"].value == (config.head_dim if tower.head else width[0] // width[1] // rate)
     rows = [[f for f in row if f] for row in found.frequencies]
-    if tower.layout != "one ladder":
+    if tower.layout != "one row":
         assert rows[1:] == rows[:-1]  # the same for each axis
     if tower.objects and name != "llama4_vision_model":
         embedding = next(
@@ -422,7 +422,7 @@ def test_defaults_equal_those_of_the_class(name):
             if isinstance(c, type) and n.endswith("RotaryEmbedding") and ("Vision" in n or "ViT" in n or "Dinov3" in n)
         )
         theirs = sorted(tower.scale * f for f in embedding(config).inv_freq.tolist())
-        ours = sorted([*rows[0], *rows[1]] if tower.layout == "one ladder" else rows[0])
+        ours = sorted([*rows[0], *rows[1]] if tower.layout == "one row" else rows[0])
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
@@ -659,7 +659,7 @@ QWEN = {"hidden_size": 96, "num_heads": 3}
             {"hidden_size": 97, "num_heads": 3},
             "hidden_size must be a multiple of the 3 heads; got 97",
         ),
-        ("qwen3_vl_vision", {"hidden_size": 66, "num_heads": 3}, "heads of a multiple of 4 features; got 22"),
+        ("qwen3_vl_vision", {"hidden_size": 66, "num_heads": 3}, "a multiple of 4; got 22"),
         ("qwen3_vl_vision", {**QWEN, "head_dim": 16}, "head_dim must agree with .*, 32; got 16"),
         ("qwen3_vl_vision", {**QWEN, "num_attention_heads": 4}, "num_attention_heads must agree with .*num_heads, 3"),
         (
@@ -674,9 +674,13 @@ QWEN = {"hidden_size": 96, "num_heads": 3}
         ),
         ("qwen3_vl_vision", {"hidden_size": 0, "num_heads": 3}, "hidden_size must be from 1 to 1048576; got 0"),
         ("qwen3_vl_vision", {"hidden_size": 2**40, "num_heads": 4}, "hidden_size must be from 1 to 1048576"),
-        ("qwen3_vl_vision", {"hidden_size": 2**18, "num_heads": 1}, "heads of 4 to 4096 features; got 262144"),
-        ("minimax_m3_vl_vision", {"hidden_size": 5, "num_attention_heads": 1}, "heads of 6 to 4096 features; got 5"),
-        ("pixtral", {"hidden_size": 9, "num_attention_heads": 3}, "a multiple of 2 features; got 3"),
+        ("qwen3_vl_vision", {"hidden_size": 2**18, "num_heads": 1}, "a head dimension from 4 to 4096; got 262144"),
+        (
+            "minimax_m3_vl_vision",
+            {"hidden_size": 5, "num_attention_heads": 1},
+            "a head dimension from 6 to 4096; got 5",
+        ),
+        ("pixtral", {"hidden_size": 9, "num_attention_heads": 3}, "a multiple of 2; got 3"),
     ],
 )
 def test_contradictions_are_refused(name, keys, message):
@@ -720,8 +724,8 @@ def test_null_is_read_as_missing():
         ("qwen3_vl_vision", {}, 4, TypeError, "shape must be"),
         ("qwen3_vl_vision", {}, (2.0, 2), TypeError, "shape must be"),
         ("qwen3_vl_vision", {"spatial_merge_size": 0}, (2, 2), ValueError, "spatial_merge_size must be from 1"),
-        ("qwen2_5_vl_vision", {"window_size": 13}, (2, 2), ValueError, "window_size must be at least a block"),
-        ("pixtral", {}, (2, 4, 4), ValueError, "that of one image, which alone pixtral takes; got 2 frames"),
+        ("qwen2_5_vl_vision", {"window_size": 13}, (2, 2), ValueError, "window_size must be at least one block"),
+        ("pixtral", {}, (2, 4, 4), ValueError, "that of one image: pixtral takes no videos; got 2 frames"),
         (
             "llama4_vision_model",
             {},
