@@ -519,13 +519,13 @@ def sized(row, rng):
     """Return a random head dimension, and the key that divides it among the axes."""
     if isinstance(row.axes, str):
         return max(12, STEPS[row.axes] * rng.randint(1, 4 if row.axes != "sixths" else 30)), {}
-    if row.kind == "alike":
+    if row.kind == "equal":
         pairs = rng.randint(1, 6)
         return 6 * pairs + even(rng, 0, 8), {row.axes.key: pairs}
     if row.kind == "strided":
         return even(rng, 24, 40), {row.axes.key: [4, rng.randint(1, 4), rng.randint(1, 4)]}
-    sizes = [even(rng, 2, 20) for _ in range(rng.choice(row.numbers))]
-    if row.numbers == (1,):
+    sizes = [even(rng, 2, 20) for _ in range(rng.choice(row.axis_counts))]
+    if row.axis_counts == (1,):
         return sizes[0] + even(rng, 0, 8), {row.axes.key: sizes[0]}
     return sum(sizes), {row.axes.key: sizes}
 
@@ -535,14 +535,14 @@ def drawn(name, rng):
     row = ours.CLASSES[name]
     dim, keys = sized(row, rng)
     heads = rng.randint(1, 3)
-    if row.kind == "rising":
+    if row.kind == "all heads":
         keys |= {"num_attention_heads": heads, "attention_head_dim": even(rng, 8, 20)}
     elif len(row.head) == 2:
         keys |= {row.head[0].key: heads * dim, row.head[1].key: heads}
     elif row.head:
         keys[row.head[0].key] = dim
     if isinstance(row.base, ours.Setting):
-        keys[row.base.key] = rng.choice([100, 256.0, 10_000] if row.kind == "rising" else [100, 10_000, 500_000.0])
+        keys[row.base.key] = rng.choice([100, 256.0, 10_000] if row.kind == "all heads" else [100, 10_000, 500_000.0])
     scales = [rng.uniform(1, 3) for _ in range(3)]
     if len(row.divisors) == 3:
         keys |= {key.key: scale for key, scale in zip(row.divisors, scales, strict=True)}
@@ -590,7 +590,7 @@ def placed(part, name, shape, rng):
         return [(p,) for p in range(math.prod(shape))]
     if CASES[name][1] in COUNTED:
         return list(product(*map(range, shape)))
-    real = ours.CLASSES[name].kind == "rising"
+    real = ours.CLASSES[name].kind == "all heads"
     return [tuple(rng.uniform(-1, 1) if real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
 
 
@@ -601,7 +601,7 @@ def compare(monkeypatch, name, keys, shape, rng):
     known = inspect.signature(class_of(name).__init__).parameters
     taken = {key: value for key, value in keys.items() if key in known}
     module = None if rotary is None else built(monkeypatch, name, rotary, taken)
-    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "rising" else 2
+    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "all heads" else 2
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
     config = {**defaults(name), **keys}
@@ -908,15 +908,20 @@ WRONG = [
     ("Flux2Transformer2DModel", {"rope_theta": "2000"}, TypeError, "transformer.rope_theta must be a real number"),
     ("HiDreamImageTransformer2DModel", {}, ValueError, "must have 3 items; got 2"),
     ("CogVideoXTransformer3DModel", {}, ValueError, "use_rotary_positional_embeddings must be True: the class adds"),
-    ("SanaWMTransformer3DModel", {"use_pe": False}, ValueError, "use_pe must be True: the class builds none"),
+    ("SanaWMTransformer3DModel", {"use_pe": False}, ValueError, "use_pe must be True: the class makes no rotary"),
     ("SanaWMTransformer3DModel", {"use_pe": None}, ValueError, "given for SanaWMTransformer3DModel; got null"),
     ("AllegroTransformer3DModel", {"attention_head_dim": 64}, ValueError, "an even number of features"),
     ("AllegroTransformer3DModel", {"interpolation_scale_t": 0}, ValueError, "interpolation_scale_t must be positive"),
     ("CosmosTransformer3DModel", {"attention_head_dim": 6}, ValueError, "at least 4 features"),
     ("CosmosTransformer3DModel", {"rope_scale": [1, 2]}, ValueError, "transformer.rope_scale must have 3 items; got 2"),
     (KANDINSKY_5, {}, ValueError, f"transformer.scale_factor must be given for {KANDINSKY_5} (its pipelines choose"),
-    ("Ideogram4Transformer2DModel", {"attention_head_dim": 64}, ValueError, "must be sections that an even head"),
-    ("Cosmos3OmniTransformer", {"rope_scaling": {"factor": 2.0}}, ValueError, "hold nothing but mrope_section"),
+    (
+        "Ideogram4Transformer2DModel",
+        {"attention_head_dim": 64},
+        ValueError,
+        "must be sections that fit into the head dimension",
+    ),
+    ("Cosmos3OmniTransformer", {"rope_scaling": {"factor": 2.0}}, ValueError, "have only the keys mrope_section"),
     ("Cosmos3OmniTransformer", {"rope_scaling": {"rope_type": "yarn"}}, ValueError, "got 'rope_type' 'yarn'"),
     ("Cosmos3OmniTransformer", {"rope_scaling": [1]}, TypeError, "transformer.rope_scaling must be an object"),
     (
@@ -941,7 +946,7 @@ WRONG = [
     ),
     ("ZImageTransformer2DModel", {"n_heads": 7}, ValueError, "transformer.n_heads must divide dim, 3840"),
     ("MiniMaxH3Transformer3DModel", {"rope_freq_dim": 30}, ValueError, "at most a sixth of the head dimension, 128"),
-    ("FluxPipeline", {}, ValueError, "a class of diffusers whose rotation is known here; got 'FluxPipeline'"),
+    ("FluxPipeline", {}, ValueError, "a class of diffusers whose rotation is known; got 'FluxPipeline'"),
     ("FluxPipeline", {}, ValueError, "; give the folder of the pipeline, or the config.json of its transformer"),
     ("FluxTransformer3DModel", {}, ValueError, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer"),
     ("UNet2DModel", {}, ValueError, "got 'UNet2DModel'; make the Rope of another class by hand"),
@@ -958,14 +963,14 @@ WRONG = [
         "SanaWMTransformer3DModel",
         {"use_pe": np.zeros(2)},
         ValueError,
-        "must be True: the class builds none; got array([0., 0.])",
+        "must be True: the class makes no rotary embedding; got array([0., 0.])",
     ),
     (LTX2, {"rope_type": np.zeros(2)}, TypeError, "rope_type must be interleaved or split; got ndarray"),
     (
         "OmniGenTransformer2DModel",
         {"rope_scaling": {"type": np.zeros(2)}},
         ValueError,
-        "as the class reads them; got 'type' array([0., 0.])",
+        "with values that the class reads; got 'type' array([0., 0.])",
     ),
 ]
 

@@ -1,8 +1,8 @@
 """
-Read the rotation of a transformer of diffusers from its ``config.json``: facts by ``_class_name``.
+Read the rotations of a transformer of diffusers from its ``config.json``: facts by ``_class_name``.
 
-The facts stand in ``diffusers.toml``, an entry for each class. Here are the rules that entries name: `_SPLITS` of the
-head, `_KINDS` of frequencies, `_GRIDS` of positions.
+``diffusers.toml`` contains the facts about the classes. This module has the rules that its entries name: `_SPLITS`
+divides the head among the axes, `_KINDS` computes the frequencies, `_GRIDS` the positions.
 """
 
 import math
@@ -37,96 +37,96 @@ ROTARY = re.compile("rope|rotary|theta|axes_|freqs_|^scale_factor$|^interpolatio
 _MOST_TOKENS = 2**22
 
 Lines = Sequence[Sequence[float]]
-"""The positions along frames, rows and columns of a grid."""
+"""The positions along the frames, rows and columns of a grid, one sequence for each."""
 
 
 class Setting(NamedTuple):
-    """A key of a config, and what the class assumes without it."""
+    """A key of a config, and the default of the class."""
 
     key: str
     default: Any = None
-    """None if the key must be given."""
+    """The value if the key is missing; None if the key is required."""
     null: Any = None
-    """What null stands for; None if the key must not be null."""
+    """The value if the key is null; None if null is refused."""
     must_be: Any = None
-    """The only value with which the class has this rotation."""
+    """The only value with which the class has this rotation; for keys in `needs`."""
     hint: str = ""
-    """What to give if the key is missing; with `must_be`, what another value means."""
+    """For the error: what to give if the key is missing; with `must_be`, the effect of any other value."""
 
 
 class Class(NamedTuple):
-    """Facts of one class of diffusers."""
+    """The facts about one class of diffusers."""
 
     axes: Setting | str
-    """The key that holds how many features each axis has, or the rule by which they follow from the head: `_SPLITS`."""
+    """The key of the number of features of each axis, or the rule that divides the head among the axes: `_SPLITS`."""
     head: tuple[Setting, ...]
-    """The key of the head dimension, or the keys of width and number of heads; empty if it is the sum of the axes."""
+    """The key of the head dimension, or the keys of width and number of heads; empty if the axes sum to it."""
     covers: str
-    """Which tokens the rotation is for, and what the class does with the others."""
+    """Which tokens have the rotation, at which positions, and what the class does with the others."""
     base: Setting | float = 10_000.0
     pairing: Pairing = "interleaved"
     kind: str = "axial"
-    """How the pairs are divided among the axes: `_KINDS`."""
-    numbers: tuple[int, ...] = (3,)
-    """How many axes there can be."""
+    """How the frequencies are computed and divided among the axes: `_KINDS`."""
+    axis_counts: tuple[int, ...] = (3,)
+    """The possible numbers of axes."""
     layers: tuple[str, ...] = ("num_layers",)
     """The keys whose sum is the number of layers."""
     divisors: tuple[Setting, ...] = ()
-    """What positions are divided by: one key for each axis, or one key of a list."""
+    """The divisors of the positions of each axis: one key for each, or one key of a list."""
     stretch: tuple[Setting, ...] = ()
-    """What the base of each axis is enlarged by, as by NTK-aware scaling: keys as of `divisors`."""
+    """The NTK-aware scaling factors of each axis: keys as in `divisors`."""
     grid: str = ""
-    """How the model numbers the tokens of a grid: `_GRIDS`. Empty if the caller does."""
+    """How the model numbers the tokens of a grid: `_GRIDS`. Empty if positions come from the caller."""
     image: bool = False
-    """Whether a grid is that of one image. It is, too, if there are two axes."""
-    canvas: tuple[Setting | int, ...] = ()
-    """Rows and columns, before patches are made, of the base grid into which others are fitted."""
+    """Whether a grid has one frame only; with two axes it always has."""
+    base_grid: tuple[Setting | int, ...] = ()
+    """Rows and columns, before patches are made, of the grid into which others are fitted."""
     needs: tuple[Setting, ...] = ()
-    """Keys that must have one value."""
+    """Keys that must have the value `must_be`."""
     reads: tuple[Setting, ...] = ()
     """Further keys that the rules of the kind and of the grid read."""
     unread: tuple[str, ...] = ()
-    """Keys that sound of rotary but change no angle of the tokens that `covers` names."""
+    """Keys about rotary embedding that change no angle of the tokens in `covers`."""
 
 
 CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting, lambda: _RULES)
-"""The classes whose rotation a `Rope` expresses, by ``_class_name``."""
+"""The classes whose rotation a `Rope` can express, by ``_class_name``."""
 PARTS: Mapping[str, Class] = _data.rows("diffusers.toml", "part", Class, Setting, lambda: _RULES)
-"""Further rotations of classes, for other tokens, by ``_class_name`` and a name of their own, with a point between."""
+"""Further rotations of classes, for other tokens, by ``_class_name``, a point and a name of their own."""
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("diffusers.toml")["refused"])
-"""Why other classes are refused."""
+"""The reasons why other classes are refused, by ``_class_name``."""
 UNROTATED: Mapping[str, str] = _data.Lazy(
     lambda: dict.fromkeys(_data.content("diffusers.toml")["unrotated"]["names"].split(), "")
 )
-"""Classes without rotary embedding."""
+"""The classes without rotary embedding, as keys."""
 
 
 # --- reading a config -------------------------------------------------------------------------------------
 
 
 def is_diffusers(keys: Mapping[str, Any], /) -> bool:
-    """Whether a config is of a component of diffusers."""
+    """Whether a config is that of a component of diffusers: it has ``_class_name``."""
     return keys.get("_class_name") is not None
 
 
 def may_rotate(name: object, /) -> bool:
-    """Whether a class may have rotary embedding: those that are known, and transformers that are not."""
+    """Whether a class may have rotary embedding: it is known to, or it is an unknown transformer or control network."""
     if not isinstance(name, str) or name in CLASSES or name in REFUSED:
         return True
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
 
 
 def parts_of(name: object, /) -> list[str]:
-    """Return the names of the further rotations of a class."""
+    """Return the names of the further rotations of a class, such as "audio"; none for an unknown class."""
     return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
 
 
 def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
     """
-    Return the layers of a component of diffusers, which are alike, as one group.
+    Return the layers of a component of diffusers as one group.
 
-    `of` names a further rotation, of those that `parts_of` returns. Raise unless the class is known and a `Rope`
-    expresses its rotation, and if a key is unknown, missing or wrong.
+    `of` is the name of a further rotation, from `parts_of`; "" is the main one. Raise if the class is not known or
+    refused, or if a key is unknown, missing or wrong.
     """
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
@@ -138,11 +138,11 @@ def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
 
 def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, of: str = "") -> Recipe:
     """
-    Return what the `Rope` of a component of diffusers is made of; a class with one axis has a single row.
+    Return the recipe of a component of diffusers from `layers`, the group that `canonical` returns.
 
-    The length of the sequence is for OmniGen, whose frequencies depend on it; by default it is the trained one. `of`
-    is as in `canonical`. ``facts["blocks"]``, if there, is the number of blocks of the `Rope`; ``facts["covers"]`` says
-    which tokens it is for. Raise if a key is missing or wrong.
+    With one axis, the frequencies are a single row. `sequence_length` is for OmniGen, whose frequencies depend on it;
+    None means the trained length. `of` is as in `canonical`. ``facts["blocks"]``, only if features are paired in
+    blocks, is the number of blocks of the `Rope`; ``facts["covers"]`` names the tokens. Raise if a key is wrong.
     """
     at = _component(part, of)._replace(length=sequence_length)
     head, base = layers.sizes["head_dim"], layers.parameters["rope_theta"]
@@ -153,35 +153,39 @@ def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *,
 
 def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[float, ...], ...] | None:
     """
-    Return the positions of a grid of visual tokens, token by token, as the model or its pipeline numbers them.
+    Return the position of each token of a visual grid, as the model or its pipeline numbers them.
 
-    The shape is ``(frames, rows, columns)`` or ``(rows, columns)`` in tokens, after patches are made; columns are
-    fastest. None if positions depend on text, time or other images, and for sequences. Raise as `recipe`, and if the
-    shape is no grid, or none of this class.
+    `shape` is ``(frames, rows, columns)`` or ``(rows, columns)`` in tokens, after patches are made; the column changes
+    fastest. None for sequences, and if positions depend on text, time or other images. Raise if a key is wrong, or the
+    class cannot have a grid of this shape.
     """
     at = _component(part, of)._replace(shape=grid_shape(shape, _MOST_TOKENS))
     if not at.row.grid:
         return None
-    n = at.row.numbers[0] if len(at.row.numbers) == 1 else len(_listed(at.read(at.row.axes), at.row.numbers))
+    n = (
+        at.row.axis_counts[0]
+        if len(at.row.axis_counts) == 1
+        else len(_listed(at.read(at.row.axes), at.row.axis_counts))
+    )
     if at.shape[0] > 1 and (at.row.image or n == 2):
         raise ArgumentValueError("shape", f"be of one frame for {at.name}", at.shape[0])
-    lines = _GRIDS[at.row.grid](at)  # of frames, rows and columns; a fourth axis stands still
+    lines = _GRIDS[at.row.grid](at)  # for frames, rows and columns; a fourth axis is 0
     return None if lines is None else tuple(product(*lines[-n:], *[(0,)] * (n - 3)))
 
 
 class _Component(NamedTuple):
-    """A component, and what is known of its class and of the call."""
+    """A component, the facts about its class, and the arguments of the call."""
 
     part: Part
     name: str
     row: Class
     default: str
-    """The source of what is fixed in the code of the class."""
+    """The source of values that are fixed in the code of the class."""
     length: int | None = None
     shape: tuple[int, ...] = (1, 1, 1)
 
     def read(self, what: object) -> Fact:
-        """Return what a setting is in the config, or what the class assumes; other things are such values."""
+        """Return the value of a `Setting` in the config, or its default; any other `what` is itself the value."""
         if not isinstance(what, Setting):
             return Fact(what, self.default)
         if fact := self.part.get(what.key):
@@ -193,35 +197,35 @@ class _Component(NamedTuple):
         return Fact(value, self.default)
 
     def number(self, what: object) -> Fact:
-        """Return what `read` does, checked to be a number of features or tokens."""
+        """Return the value as `read` does; raise unless it is a number of features or tokens (`_count`)."""
         return checked(self.read(what), _count)
 
-    def further(self, key: str, other: object = None) -> object:
-        """Return the entry of `row.reads` for a key, or `other` if the class does not read that key."""
-        return next((setting for setting in self.row.reads if setting.key == key), other)
+    def further(self, key: str, default: object = None) -> object:
+        """Return the `Setting` of a key in `row.reads`, or `default` if the class does not read that key."""
+        return next((setting for setting in self.row.reads if setting.key == key), default)
 
 
 def _component(part: Part, of: str) -> _Component:
-    """Return a component, or its further rotation, having refused keys on rotary that the class doesn't read."""
+    """Return a component with its rotation `of` ("" for the main one); raise for a key that its class does not read."""
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
-        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known here", name, _advice(name))
+        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _advice(name))
     at = _Component(part, name, PARTS[f"{name}.{of}"] if of else CLASSES[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
         if value is not None and isinstance(key, str) and ROTARY.search(key) and key not in read:
             raise ArgumentValueError(part.name(key), f"not be given, since {name} does not read it", value)
     for setting in at.row.needs:
-        value, where = at.read(setting)
+        value, source = at.read(setting)
         if not same(value, setting.must_be):
-            got = Text(f"{brief(value)} ({where})")
+            got = Text(f"{brief(value)} ({source})")
             raise ArgumentValueError(part.name(setting.key), f"be {setting.must_be}: {setting.hint}", got)
     return at
 
 
 def _advice(name: str) -> str:
-    """Return why a class has no `Rope` here, or what to do about one that is not known, as the hint of an error."""
+    """Return the hint for a class without a `Rope`: the reason, or for an unknown one, what to give instead."""
     if name in UNROTATED:
         return "it has no rotary"
     if name in REFUSED:
@@ -233,18 +237,18 @@ def _advice(name: str) -> str:
 
 
 def settings(row: Class, /) -> list[Setting]:
-    """Return the keys that a class reads around rotary."""
+    """Return all settings of a class, from every field."""
     fields = (field if type(field) is tuple else (field,) for field in row)
     return [item for items in fields for item in items if isinstance(item, Setting)]
 
 
 def _count(name: str, value: object, *, least: int = 1) -> int:
-    """Return a number of features or tokens, checked."""
+    """Return a number of features or tokens as an int; raise unless it is from `least` to `MAX_FEATURES`."""
     return integer_between(name, value, least, MAX_FEATURES)
 
 
 def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
-    """Return the items of a list that has one of some lengths, each checked."""
+    """Return the checked items of a list; raise unless its length is one of `lengths`."""
     values = typed(fact.source, fact.value, (list, tuple), "be a list")
     if len(values) not in lengths:
         raise ArgumentValueError(fact.source, f"have {' or '.join(map(str, lengths))} items", len(values))
@@ -252,21 +256,21 @@ def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], An
 
 
 def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return a JSON object that has no keys but those allowed, with no values but those allowed, if any are named."""
+    """Return an object without nulls; raise for a key not in `allowed`, or a value not in its tuple, if not empty."""
     content = typed(fact.source, fact.value, Mapping, "be an object")
     given = {key: value for key, value in content.items() if value is not None}
     for key, value in given.items():
         if key not in allowed or (allowed[key] and not any(same(value, each) for each in allowed[key])):
-            wanted = f"hold nothing but {', '.join(allowed)} as the class reads them"
+            wanted = f"have only the keys {', '.join(allowed)}, with values that the class reads"
             raise ArgumentValueError(fact.source, wanted, Text(f"{brief(key)} {brief(value)}"))
     return given
 
 
 def _head(at: _Component) -> Fact:
-    """Return the head dimension: as it stands, as a share of the width, or of LTX all heads side by side."""
+    """Return the head dimension: its key, the sum of the axes, width // heads, or for LTX the width of all heads."""
     if not at.row.head:
         axes = at.read(at.row.axes)
-        return Fact(sum(_listed(axes, at.row.numbers)), f"sum of {axes.source}")
+        return Fact(sum(_listed(axes, at.row.axis_counts)), f"sum of {axes.source}")
     if at.row.kind == "sequence":  # the sum of the first list that is given
         given = (setting for setting in at.row.head if at.part.get(setting.key))
         axes = at.read(next(given, at.row.head[-1]))
@@ -275,7 +279,7 @@ def _head(at: _Component) -> Fact:
     if not others:
         return first
     (width, source), (heads, counted) = first, others[0]
-    if at.row.kind == "rising":
+    if at.row.kind == "all heads":
         return Fact(_count(f"{source} · {counted}", width * heads), f"{source} · {counted}")
     if width % heads:
         raise ArgumentValueError(at.part.name(at.row.head[1].key), f"divide {at.row.head[0].key}, {width}", heads)
@@ -292,33 +296,35 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     "thirds": lambda d: (d // 3,) * 3,
     "quarters": lambda d: (d // 4, d // 8 * 3, d // 8 * 3),
     "sixths": lambda d: (d - 4 * (d // 6), 2 * (d // 6), 2 * (d // 6)),
-    "even sixths": lambda d: _SPLITS["sixths"](d) if d % 6 < 3 else (),  # else its table is cut at odd columns
+    "even sixths": lambda d: (
+        _SPLITS["sixths"](d) if d % 6 < 3 else ()
+    ),  # with 3 to 5, the class divides its table at odd columns
 }
-"""How many features each axis has, by the head dimension d."""
+"""How to divide the head dimension d among the axes: functions that return the number of features of each."""
 
 
 def _sizes(at: _Component, dim: int) -> Fact:
-    """Return how many features each axis has."""
+    """Return the number of features of each axis; raise unless they are even and fit into the head dimension `dim`."""
     axes = at.read(at.row.axes)
     if axes.source == at.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {at.name} does")
-    elif at.row.numbers == (1,):
+    elif at.row.axis_counts == (1,):
         axes = Fact((axes.value,), axes.source)
-    sizes = _listed(axes, at.row.numbers, integer)
+    sizes = _listed(axes, at.row.axis_counts, integer)
     name = at.part.name(at.row.axes.key) if isinstance(at.row.axes, Setting) else axes.source
     if any(size < 2 or size % 2 for size in sizes):
-        raise ArgumentValueError(name, "give each axis an even number of features", sizes)
+        raise ArgumentValueError(name, "give each axis an even number of features, 2 at least", sizes)
     if sum(sizes) > dim or (sum(sizes) < dim and len(sizes) > 1):
         raise ArgumentValueError(name, f"sum to the head dimension, {dim}", sizes)
     return Fact(tuple(sizes), axes.source)
 
 
 def _axial(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of axes that have frequencies of their own, side by side."""
+    """Return the recipe of axes with their own frequencies, the pairs of each axis together."""
     axes = _sizes(at, dim)
-    n, said = len(axes.value), {"divisors": at.row.divisors, "rope_scale": at.row.stretch}
-    facts = {name: _by_axis(at, keys, n) for name, keys in said.items() if keys}
-    divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in said)
+    n, keys_of = len(axes.value), {"divisors": at.row.divisors, "rope_scale": at.row.stretch}
+    facts = {name: _by_axis(at, keys, n) for name, keys in keys_of.items() if keys}
+    divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in keys_of)
     if at.row.stretch and min(axes.value) < 4:
         raise ArgumentValueError(axes.source, "give each axis at least 4 features", list(axes.value))
     # bₐ = b · sₐ^(d / (d − 2))
@@ -333,15 +339,15 @@ def _axial(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
-    """Return a positive number for each of n axes: one under each key, or a list under the only key."""
+    """Return a positive number for each of n axes: from one key each, or from a list if there is only one key."""
     found = [at.read(key) for key in keys]
     if len(found) == 1:
         return Fact(tuple(_listed(found[0], (n,), positive)), found[0].source)
     return joined([checked(fact, positive) for fact in found])
 
 
-def _alike(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of three axes of the same frequencies, whose pairs a key counts; the other features rest."""
+def _equal_axes(at: _Component, dim: int, base: float) -> Recipe:
+    """Return the recipe of three axes with the same frequencies; a key is their number, other features don't rotate."""
     pairs, source = at.number(at.row.axes)
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
@@ -350,36 +356,38 @@ def _alike(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _strided(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of a class that deals the frequencies of the whole head out to the axes in turn."""
+    """Return the recipe of a class that divides the frequencies of the whole head as `axes.strided` does."""
     given, kinds = at.read(at.row.axes), ("default", "mrope")
-    sections = _listed(given, at.row.numbers)
-    if scaling := at.part.get("rope_scaling"):  # of which Cosmos3 reads the sections alone
+    sections = _listed(given, at.row.axis_counts)
+    if scaling := at.part.get("rope_scaling"):  # Cosmos3 reads only its sections
         allowed = {"mrope_section": (), "rope_type": kinds, "type": kinds, "mrope_interleaved": (True,)}
-        inside = _object(scaling, allowed).get("mrope_section")
-        found = Fact(inside, at.part.name("rope_scaling", "mrope_section"))
-        if inside is not None and given.source == at.default:
-            given, sections = found, _listed(found, at.row.numbers)
-        elif inside is not None:
-            agreed(Fact(sections, given.source), Fact(_listed(found, at.row.numbers), found.source))
+        inner = _object(scaling, allowed).get("mrope_section")
+        found = Fact(inner, at.part.name("rope_scaling", "mrope_section"))
+        if inner is not None and given.source == at.default:
+            given, sections = found, _listed(found, at.row.axis_counts)
+        elif inner is not None:
+            agreed(Fact(sections, given.source), Fact(_listed(found, at.row.axis_counts), found.source))
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
-        raise ArgumentValueError(given.source, f"be sections that an even head dimension, {dim}, can hold", sections)
+        raise ArgumentValueError(
+            given.source, f"be sections that fit into the head dimension, {dim}, which must be even", sections
+        )
     rows = rows_by_axis(frequencies(dim, base=base), strided_axes(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, at.default), "mrope_section": Fact(tuple(sections), given.source)}
     return Recipe(rows, at.row.pairing, 1.0, 0, facts)
 
 
-def _rising(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of LTX: frequencies that rise over all heads side by side, dealt out to its axes in turn."""
-    (axes,), (heads, each) = at.row.numbers, at.row.head
+def _over_all_heads(at: _Component, dim: int, base: float) -> Recipe:
+    """Return the recipe of LTX: rising frequencies over the features of all heads; pairs alternate between the axes."""
+    (axes,), (heads, each) = at.row.axis_counts, at.row.head
     n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
     if dim % 2 or not n:
         raise ArgumentValueError(f"{heads.key} · {each.key}", f"be even and at least {2 * axes}", dim)
-    if across := at.further("audio_cross_attention_dim"):  # as wide as queries and keys
+    if across := at.further("audio_cross_attention_dim"):  # must equal the width of queries and keys
         agreed(Fact(dim, f"{heads.key} · {each.key}"), at.number(across))
     choice(kind.source, kind.value, ("interleaved", "split"), "be interleaved or split")
-    # of k axes fₖᵢ₊ₐ = base^(i / (n − 1)) · π / 2, behind pairs that rest
+    # pair k·i + a, for axis a of k: f = base^(i / (n − 1)) · π / 2; the first pairs, `rest`, are not rotated
     count = axes * n
     rest, row = dim // 2 - count, tuple(base ** (i // axes / max(n - 1, 1)) * math.pi / 2 for i in range(count))
     axis_of, facts = strided_axes(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
@@ -394,14 +402,14 @@ def _rising(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _of_head(dim: int, base: float) -> Row:
-    """Return the frequencies of the pairs of a whole head; raise unless it has an even number of features."""
+    """Return one row of frequencies for all pairs of a head; raise unless `dim` is even."""
     if dim % 2:
         raise ArgumentValueError("the head dimension", "be even", dim)
     return frequencies(dim, base=base)
 
 
 def _sequence(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of Kandinsky's sequences: one axis over the whole head; a key may multiply frequencies."""
+    """Return the recipe of Kandinsky's text and audio: one axis; ``audio_freqs_scaling`` multiplies frequencies."""
     scale = at.read(at.further("audio_freqs_scaling", 1.0))
     factor, facts = positive(scale.source, scale.value), {"rotary_dim": Fact(dim, at.default)}
     facts |= {"frequency_scale": scale} if factor != 1 else {}
@@ -409,15 +417,15 @@ def _sequence(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _longrope(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of OmniGen, which divides by one of two lists, depending on the length of the sequence."""
+    """Return the recipe of OmniGen (longrope): the length of the sequence chooses one of two lists of divisors."""
     scaling, longest, original = map(at.read, at.row.reads)
-    kinds, whole = ("su", "longrope"), _of_head(dim, base)
-    inside = _object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
+    kinds, unscaled = ("su", "longrope"), _of_head(dim, base)
+    values = _object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
     names = {name: at.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
-    lists = {name: _listed(Fact(inside.get(name), key), (dim // 2,), positive) for name, key in names.items()}
+    lists = {name: _listed(Fact(values.get(name), key), (dim // 2,), positive) for name, key in names.items()}
     trained = _count(original.source, original.value, least=2)
     length = trained if at.length is None else integer("sequence_length", at.length)
-    row = longrope(whole, **lists, original_length=trained, length=length)
+    row = longrope(unscaled, **lists, original_length=trained, length=length)
     factor = longrope_attention_factor(_count(longest.source, longest.value) / trained, original_length=trained)
     used = "long_factor" if length > trained else "short_factor"
     facts = {
@@ -432,9 +440,9 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
     "axial": _axial,
     "columns first": _axial,
     "blocks": _axial,
-    "alike": _alike,
+    "equal": _equal_axes,
     "strided": _strided,
-    "rising": _rising,
+    "all heads": _over_all_heads,
     "longrope": _longrope,
     "sequence": _sequence,
 }
@@ -444,7 +452,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 def _skipping(at: _Component) -> Lines:
-    """Return all from 0; of two frames ChronoEdit takes the second for the last of more."""
+    """Return positions from 0, with the second of two frames at ``rope_temporal_skip_len`` − 1 (ChronoEdit)."""
     frames, rows, columns = map(range, at.shape)
     if len(frames) == 2 and _listed(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
@@ -452,34 +460,35 @@ def _skipping(at: _Component) -> Lines:
 
 
 def _centred(at: _Component) -> Lines | None:
-    """Return frames from 0, rows and columns from the middle; None for layers of an image."""
-    layers = at.read(at.further("use_layer3d_rope", other=False))
+    """Return frames from 0, rows and columns with 0 in the middle; None with ``use_layer3d_rope`` (image layers)."""
+    layers = at.read(at.further("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in at.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(at.shape[0]), *middle)
 
 
 def _fitted(at: _Component) -> Lines:
-    """Return rows and columns spread over a grid of fixed lengths, in whole steps."""
+    """Return rows and columns spread over the lengths in ``rope_axes_dim``, as integers rounded down."""
     most = _listed(at.read(at.further("rope_axes_dim")), (2,))
     return [[i * length // n for i in range(n)] for n, length in zip(at.shape[1:], most, strict=True)]
 
 
 def _cropped(at: _Component) -> Lines:
-    """Return frames from 0, and rows and columns of the grid fitted into the middle of a base grid."""
+    """Return frames from 0, and rows and columns fitted into the middle of the base grid."""
     frames, rows, columns = at.shape
     patch = at.number(at.further("patch_size")).value
-    high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in map(at.number, at.row.canvas))
-    if at.part.get("patch_size_t"):  # CogVideoX 1.5 cuts the base grid instead
+    sides = map(at.number, at.row.base_grid)
+    high, wide = (_count(f"{side.source} // patch_size", side.value // patch) for side in sides)
+    if at.part.get("patch_size_t"):  # CogVideoX 1.5 takes the first rows and columns of the base grid
         if rows > high or columns > wide:
             raise ArgumentValueError("shape", f"be at most {high} rows and {wide} columns", (rows, columns))
         return tuple(map(range, at.shape))
-    flat = rows / columns > high / wide  # than the base grid
-    tall, broad = (high, round(high / rows * columns)) if flat else (round(wide / columns * rows), wide)
-    return range(frames), _spread(high, tall, rows), _spread(wide, broad, columns)
+    is_taller = rows / columns > high / wide  # in proportion, than the base grid
+    height, width = (high, round(high / rows * columns)) if is_taller else (round(wide / columns * rows), wide)
+    return range(frames), _spread(high, height, rows), _spread(wide, width, columns)
 
 
 def _spread(whole: int, extent: int, n: int) -> list[float]:
-    """Return n positions in the middle of a base grid as diffusers spaces them."""
+    """Return n positions over `extent` in the middle of the length `whole`, as diffusers spaces them."""
     first = round((whole - extent) / 2)
     # xᵢ = s + i · ((s + e) · (n − 1) / n − s) / (n − 1)
     step = ((first + extent) * (n - 1) / n - first) / max(n - 1, 1)
@@ -495,4 +504,4 @@ _GRIDS: Mapping[str, Callable[[_Component], Lines | None]] = {
 }
 
 _RULES: Mapping[str, Collection[str]] = {"axes": _SPLITS, "kind": _KINDS, "grid": _GRIDS, "pairing": get_args(Pairing)}
-"""The fields of `Class` that hold a rule or another word of a few, and the words."""
+"""The fields of `Class` that contain the name of a rule or a pairing, and the allowed names."""
