@@ -919,7 +919,7 @@ WRONG = [
         "Ideogram4Transformer2DModel",
         {"attention_head_dim": 64},
         ValueError,
-        "must be sections that fit into the head dimension",
+        "must be sections that fit into the head",
     ),
     ("Cosmos3OmniTransformer", {"rope_scaling": {"factor": 2.0}}, ValueError, "have only the keys mrope_section"),
     ("Cosmos3OmniTransformer", {"rope_scaling": {"rope_type": "yarn"}}, ValueError, "got 'rope_type' 'yarn'"),

@@ -1,8 +1,8 @@
 """
-Number a stream of text, images, videos and audio as a model does, from its token ids, by ``model_type``.
+Compute the positions of a stream of text, images, videos and audio from its token ids, as each ``model_type`` does.
 
-Read in transformers 5.23, and compared there with the `get_rope_index` of each model. Audio is numbered as text, but
-for the audio of a video in Omni models, whose tokens are numbered beside those of the frames.
+The rules are those of `get_rope_index` in transformers 5.23; tests compare the positions with it. Audio has the
+positions of text, except for the audio of a video in Omni models, whose tokens are between those of the frames.
 """
 
 import re
@@ -17,7 +17,7 @@ from rope_any._positions import as_position_array
 from rope_any.config._load import typed
 from rope_any.config._models import ALL, Numbering
 
-# The keys of token ids, and a letter for each: a row of tokens becomes a string, in which all other text is a dot.
+# The keys of token ids, with a letter for each: a row of tokens becomes a string, with a dot for each other token.
 _USUAL = {"image_token_id": "i", "video_token_id": "v"}
 _OMNI = {**_USUAL, "audio_token_id": "a", "vision_start_token_id": "s", "audio_start_token_id": "b"}
 _IDS: Mapping[str, Mapping[str, str]] = {
@@ -29,7 +29,7 @@ _GLM_VIDEO = re.compile(r"\([^)]*")
 _RUNS = re.compile(r"sb(?P<both>[av]*v[av]*)(?P<end>[^iv]{0,2})|(?P<grid>i+|v+)|(?:(?!sb[av]*v)[^iv])+")
 _KINDS = {"i": "image", "v": "video"}
 
-Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates of a grid, or of text on its only axis
+Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates along each axis of a grid; text has one axis
 
 STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.items() if model.stream is not None}
 
@@ -38,7 +38,7 @@ def stream(
     whole: Mapping[str, Any], token_ids: Any, grids: Any, *, like: Array, mask: Any = None, time_advances: bool = True
 ) -> Array:
     """
-    Return where the tokens of a batch stand in time, height and width.
+    Return the positions (time, height, width) of the tokens of a batch.
 
     Parameters
     ----------
@@ -50,21 +50,21 @@ def stream(
         The frames, rows and columns of each image and video in patches, before merging, in the order of the tokens,
         row by row. A video of Qwen2.5-VL or an Omni model has the seconds from frame to frame as a fourth number.
     like : array
-        Names the library and the device.
+        The positions are an array of its library, on its device.
     mask : sequence of sequence of 0 or 1, or array on the host, optional
         ``(batch, seq)``, 0 for padding, which gets position 0.
     time_advances : bool, optional
-        As for `rope_any.positions.mrope`. Omni models have no choice.
+        As in `rope_any.positions.mrope`. Must be True for Omni models.
 
     Returns
     -------
     array
-        ``(batch, seq, 3)``: int64 or int32; for Qwen3-Omni, whose times have fractions, float64 or float32.
+        ``(batch, seq, 3)``: int64 or int32; for Qwen3-Omni, whose times are fractions, float64 or float32.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is unknown, its config lacks a value, an argument is of another kind, or grids and tokens differ.
+        If the model is unknown, its config lacks a value, an argument is wrong, or grids and tokens do not match.
     """
     model_type = whole.get("model_type")
     row = STREAMS.get(model_type) if isinstance(model_type, str) else None
@@ -72,7 +72,7 @@ def stream(
         raise ArgumentValueError("model_type", f"be one whose streams are known ({', '.join(STREAMS)})", model_type)
     omni, names = row.ids == "omni", _IDS[row.ids]
     if omni and not time_advances:
-        raise ArgumentValueError("time_advances", "be True for an Omni model, as transformers has it", time_advances)
+        raise ArgumentValueError("time_advances", "be True for an Omni model, as in transformers", time_advances)
     keys = whole.get("thinker_config", whole)
     letters = {int32(key, _value(keys, key)): letter for key, letter in names.items()}
     if len(letters) != len(names):
@@ -82,70 +82,74 @@ def stream(
     lengths = [*map(len, tokens)]
     if not tokens or len({*lengths}) > 1 or [*map(len, masks)] != lengths:
         raise ArgumentValueError("token_ids and mask", "have shape (batch, seq)", Text(f"rows of {brief(lengths)}"))
-    drawn, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
+    unused, xp, rows = _Grids(row, keys, grids), library(like=like).xp, []
     for ids, kept in zip(tokens, masks, strict=True):
-        own = [letters.get(integer("token_ids", token), ".") for token in compress(ids, kept)]
-        kinds = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), "".join(own))
+        kinds = "".join(letters.get(integer("token_ids", token), ".") for token in compress(ids, kept))
+        kinds = _GLM_VIDEO.sub(lambda video: video[0].replace("i", "v"), kinds)
         if omni:
-            numbers = as_position_array([(0, 0, 0), *_omni(kinds, drawn, row)], like=like)  # the first is for padding
+            numbers = as_position_array([(0, 0, 0), *_omni(kinds, unused, row)], like=like)  # the first is for padding
         else:
-            placed = positions.mrope(_spans(kinds, drawn) or [0], like=like, time_advances=time_advances)
-            numbers = xp.concat([positions.mrope([1], like=like), placed], axis=0)
+            of_tokens = positions.mrope(_spans(kinds, unused) or [0], like=like, time_advances=time_advances)
+            numbers = xp.concat([positions.mrope([1], like=like), of_tokens], axis=0)
         counts = [n * keep for n, keep in zip(accumulate(kept), kept, strict=True)]
         rows.append(xp.take(numbers, as_position_array(counts, like=like), axis=0))
-    drawn.require_all_used()
+    unused.require_all_used()
     return xp.stack(rows, axis=0)
 
 
 def _kept(value: object) -> int:
-    """Return 1 for a token and 0 for padding."""
+    """Return a value of the mask as 1, for a token, or 0, for padding."""
     return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 
-def _spans(kinds: str, drawn: "_Grids") -> list[Any]:
-    """Return the spans of a row of tokens, as `mrope` takes them."""
+def _spans(kinds: str, unused: "_Grids") -> list[Any]:
+    """Return the spans of a row of tokens, given as letters, for `positions.mrope`."""
     spans: list[Any] = []
     for run in _RUNS.finditer(kinds):
-        spans += drawn.of_run(run["grid"]) if run["grid"] else [len(run[0])]
+        spans += unused.of_run(run["grid"]) if run["grid"] else [len(run[0])]
     return spans
 
 
-def _omni(kinds: str, drawn: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
-    """Return the positions of a row of tokens in an Omni model."""
+def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
+    """Return the positions of a row of tokens, given as letters, in an Omni model."""
     rows: list[tuple[float, ...]] = []
     first: float = 0 if row.whole else 0.0
-    pair = (0, 0) if row.shared else (0, 1)  # the starts of a video and of its audio, or their ends
+    pair = (
+        (0, 0) if row.shared else (0, 1)
+    )  # the offsets of the start tokens of a video and of its audio, and of their end tokens
     axes: list[Axes]
     for run in _RUNS.finditer(kinds):
         if run["both"] is None:
-            axes = drawn.of_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
+            axes = unused.of_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
         else:
             rows += [(first + i,) * 3 for i in pair]
             first = 1 + rows[-1][0]
-            axes = drawn.of_run("v" * run["both"].count("v"))
+            axes = unused.of_run("v" * run["both"].count("v"))
             if len(axes) > 1:
                 got = Text(f"{len(axes)} that fit its tokens")
                 raise ArgumentValueError("grids", "have one for a video with audio", got)
-            video, audio = iter(_laid(first, axes[0])), iter(_laid(first, [range(len(kinds))]))
+            video, audio = iter(_grid_positions(first, axes[0])), iter(_grid_positions(first, [range(len(kinds))]))
             rows += [next(video if kind == "v" else audio) for kind in run["both"]]
             axes = [[pair[: len(run["end"])]]] if run["end"] else []
-            first = 1 + max(rows[-1])  # not behind all tokens: behind the last frame or the audio, whichever comes last
+            first = 1 + max(
+                rows[-1]
+            )  # after the last token, of a frame or of the audio, not after the largest position
         for one in axes:
-            rows += _laid(first, one)
+            rows += _grid_positions(first, one)
             first = 1 + max(rows[-1])  # the last token has the largest position on each axis
     return rows
 
 
-def _laid(first: float, axes: Axes) -> list[tuple[float, ...]]:
-    """Return the positions of a grid, or of text, which has one axis."""
-    return [tuple(first + place for place in token) * (3 // len(axes)) for token in product(*axes)]
+def _grid_positions(first: float, axes: Axes) -> list[tuple[float, ...]]:
+    """Return the positions (time, height, width) from `first` on, of a grid or of text, which has one axis."""
+    return [tuple(first + coordinate for coordinate in token) * (3 // len(axes)) for token in product(*axes)]
 
 
 class _Grids:
-    """The grids of a batch, used up in the order of its tokens."""
+    """The grids of a batch; tokens use them in order, each once."""
 
     def __init__(self, row: Numbering, keys: Mapping[str, Any], grids: Any) -> None:
-        """Read the sizes in the config; the grids are read when their tokens come."""
+        """Read the sizes in the config (`keys`); a grid is checked when its tokens use it."""
         self.row = row
         self.merge = int32("spatial_merge_size", _value(keys, "vision_config", "spatial_merge_size"), least=1)
         rate = row.rate.split(".")
@@ -155,12 +159,12 @@ class _Grids:
         self.frames_left = 0
 
     def of_run(self, run: str) -> list[Axes]:
-        """Return the coordinates (times, rows, columns) of the grids whose tokens are a run of one kind."""
+        """Return the coordinates (times, rows, columns) of each grid of a run of tokens; raise if they do not match."""
         kind, left = _KINDS[run[0]], len(run)
         found: list[Axes] = []
         while left:
             if self.used == len(self.grids):
-                got = Text(f"{self.used}, and {left} {kind} tokens more")
+                got = Text(f"{self.used}, and {left} more {kind} tokens")
                 raise ArgumentValueError("grids", "have one for each image and video", got)
             name = f"grids[{self.used}]"
             frames, rows, columns, *seconds = self._sizes(name, kind)
@@ -176,7 +180,7 @@ class _Grids:
         return found
 
     def _sizes(self, name: str, kind: str) -> list[Any]:
-        """Return the frames, rows and columns of the next grid in tokens, and the seconds from frame to frame."""
+        """Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame."""
         sizes = self.grids[self.used]
         timed = kind == "video" and bool(self.row.rate)
         if len(sizes) != 3 + timed:
@@ -186,11 +190,11 @@ class _Grids:
         if kind == "image" and (frames > 1 or self.frames_left):
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
-            raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns, which are merged", sizes)
+            raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns for merging", sizes)
         return [frames, rows // self.merge, columns // self.merge, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:
-        """Raise if there are grids, or frames of one, without tokens."""
+        """Raise if there are grids, or frames of a grid, without tokens."""
         if self.used < len(self.grids):
             frames = f", and {self.frames_left} frames of the next" if self.frames_left else ""
             got = Text(f"{len(self.grids)}, and tokens of {self.used}{frames}")
@@ -198,7 +202,7 @@ class _Grids:
 
 
 def _value(keys: Any, *path: str) -> Any:
-    """Return what a config has at a path; Qwen2.5-Omni has some token ids under older names."""
+    """Return the value at a path of keys, with ``_token_index`` for a missing ``_token_id``; raise if there is none."""
     found = keys
     for key in path:
         found = (
@@ -210,7 +214,7 @@ def _value(keys: Any, *path: str) -> Any:
 
 
 def _lists(name: str, values: Any) -> list[list[Any]]:
-    """Return rows of numbers from the host as lists."""
+    """Return rows of numbers on the host, sequences or arrays, as lists; raise for any other value."""
     wanted = "be a sequence of sequences of numbers"
     rows = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(rows, str | bytes):
