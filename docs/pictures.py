@@ -46,7 +46,7 @@ def before_and_after(plain: Row, after: dict[str, Row], lengths: dict[str, float
     upper.set(xlabel=None, title="Wavelengths")
     for look, row in zip(looks.line_styles(len(rows)), rows.values(), strict=True):
         lower.plot([f / g for f, g in zip(plain, row, strict=True)], **look)
-    lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair turns")
+    lower.set(yscale="log", xlabel="pair", ylabel="times slower", title="How many times slower each pair rotates")
     ticks = [1, 2, 4, 8, 16, 32, 64]
     most = max(f / g for row in after.values() for f, g in zip(plain, row, strict=True))
     lower.set_yticks([tick for tick in ticks if tick <= 1.3 * most])
@@ -134,14 +134,14 @@ def still() -> Figure:
     figure = Figure(figsize=(WIDTH, 6.2), layout="constrained")
     upper, strip = figure.subplots(2, 1, height_ratios=[7, 2])
     labels = [
-        "plain: 256 pairs turn",
-        "proportional, 0.25: 64 of 256 pairs turn",
+        "plain: 256 pairs rotate",
+        "proportional, 0.25: 64 of 256 pairs rotate",
         "partial rotary, 0.25: 64 pairs in all",
     ]
     rows, longest = (whole, scaling.proportional(whole, share), part), {"longest\ncontext": 262_144}
     plot.wavelengths(*rows, labels=labels, lengths=longest, ax=upper)
     upper.axvspan(64, head // 2 - 1, color=GREY, alpha=0.1, linewidth=0)
-    upper.text(0.97, 0.06, "pairs 64 to 255 stand still", ha="right", transform=upper.transAxes)
+    upper.text(0.97, 0.06, "pairs 64 to 255 are not rotated", ha="right", transform=upper.transAxes)
     upper.set_title("Wavelengths, 512 features, base 1\u202f000\u202f000")
     upper.legend(loc="upper right", bbox_to_anchor=(1, 0.35))
     few = ra.frequencies(16)
@@ -238,7 +238,7 @@ def temperature() -> Figure:
 
 
 def axes_of_pairs() -> Figure:
-    """Draw which features turn with which axis, for heads of 32 features, in each arrangement."""
+    """Draw which features rotate with which axis, for heads of 32 features, in each arrangement."""
     f, ramp, of_three = ra.frequencies(32), ra.frequencies(16), [ra.frequencies(n) for n in (12, 10, 10)]
     recipes = {
         "chunked, sections 4, 6, 6\n(Qwen2-VL)": ra.Rope(arranged.chunked(f, [4, 6, 6]), pairing="half"),

@@ -805,7 +805,7 @@ def in_place(name: str, library: Library) -> str:
     return said(truth=usual.right(write))
 
 
-def turns_back(name: str, library: Library) -> str:
+def rotates_back(name: str, library: Library) -> str:
     """Undo a rotation, by an option or negative positions."""
     del name
     usual, turn = trial(library), library.make(DIM)
@@ -1101,7 +1101,7 @@ def length(path: Path, names: tuple[str, ...]) -> int:
 
 Probe = Callable[[str, Library], str]
 TOPICS: dict[str, dict[str, Probe]] = {
-    "What it turns": {
+    "What it rotates": {
         "arrays of": engines,
         "pairings": pairings,
         "partial": partial_rotary,
@@ -1117,7 +1117,7 @@ TOPICS: dict[str, dict[str, Probe]] = {
     },
     "What can be done with it": {
         "in place": in_place,
-        "turns back": turns_back,
+        "rotates back": rotates_back,
         "gradients": gradients,
         "vmap": vmapped,
         "compiles whole": compiled,

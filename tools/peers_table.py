@@ -630,7 +630,7 @@ def _() -> str:
     "LongRoPE",
     "sglang",
     does="Takes the long list once a position is above the trained length, which is one token later; the token in "
-    "between isn't turned.",
+    "between isn't rotated.",
 )
 def _() -> str:
     rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
@@ -703,7 +703,7 @@ def _() -> str:
     "proportional",
     "transformers",
     does="`partial_rotary_factor` means two things: under `proportional` exponents run over the head and pairs are d/2 "
-    "apart, under `default` (here of `glm`) both are among the features that turn.",
+    "apart, under `default` (here of `glm`) both are among the features that rotate.",
 )
 def _() -> str:
     from transformers.models.glm.modeling_glm import GlmConfig, GlmRotaryEmbedding
@@ -754,8 +754,8 @@ noted(
     "FoPE",
     "sglang",
     "vllm",
-    does="Give pairs without a frequency a sine of 1 beside the cosine of 1, as the authors do: these are turned by "
-    "45° and stretched, at every position alike. With a sine of 0 they would stand still.",
+    does="Give pairs without a frequency a sine of 1 beside the cosine of 1, as the authors do: these are rotated by "
+    "45° and stretched, at every position alike. With a sine of 0 they are constant.",
 )
 def _() -> str:
     import torch
@@ -841,7 +841,7 @@ def _() -> str:
     return f"{differing(OTHER, found)}, {OTHER_BASE:.0f} after {BASE:.0f}"
 
 
-@row("pairing", "transformers", does="Which features turn together is in the code of each model and not in its config.")
+@row("pairing", "transformers", does="Which features rotate together is in the code of each model, not in its config.")
 def _() -> str:
     import torch
 
@@ -899,7 +899,7 @@ def agreeing() -> Iterator[tuple[str, Reading, dict[str, Reading]]]:
 LEGEND = f"""\
 If a row doesn't say otherwise: {DIM} features, base {BASE:.0f}, factor {FACTOR:.0f}, trained length {TRAINED},
 `low_freq_factor` 1 and `high_freq_factor` 4; LongRoPE's short list climbs from 1 to {SHORT[-1]:.2f} and its long one
-from 1 to {LONG[-1]:.2f}. The size is theirs against ours: frequencies × 0.5 turn half as fast, over all pairs; scores
+from 1 to {LONG[-1]:.2f}. The size is theirs against ours: frequencies × 0.5 rotate half as fast, over all pairs; scores
 are those of a query and a key. What is within 1e-5 counts as the same.
 
 Rows marked *run* are what the engine's own code returned. Of vLLM, SGLang, TransformerEngine and torchtune the files

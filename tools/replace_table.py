@@ -162,7 +162,7 @@ def main() -> None:
         "",
         f"transformers {transformers.__version__}, torch {torch.__version__}",
         "",
-        "| model type | attention turns by | near, before | near, after | far, before | far, after |",
+        "| model type | attention rotates by | near, before | near, after | far, before | far, after |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     making.show("\n".join([*head, *errors()]), WRITTEN, write=given.write)
