@@ -61,7 +61,7 @@ BASE, TRAINED = 10_000.0, 4096
 PLAIN = ra.frequencies(128, base=BASE)
 
 
-def alike() -> Figure:
+def linear_ntk() -> Figure:
     """Draw linear, ntk and dynamic_ntk, from 4096 to 16 384 tokens."""
     after = {
         "linear, factor 4": scaling.linear(PLAIN, 4.0),
@@ -127,7 +127,7 @@ def resonance() -> Figure:
     return figure
 
 
-def still() -> Figure:
+def proportional_pairs() -> Figure:
     """Draw p-RoPE beside partial rotary: wavelengths by pair, and which features are pairs."""
     head, share, base = 512, 0.25, 1_000_000.0
     whole, part = ra.frequencies(head, base=base), ra.frequencies(int(share * head), base=base)
@@ -424,11 +424,11 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "errors-narrow": errors_narrow,
     "load-a-model": load_a_model,
     "load-a-model-narrow": load_a_model_narrow,
-    "alike": alike,
+    "linear-ntk": linear_ntk,
     "by-parts": by_parts,
     "longrope": longrope,
     "resonance": resonance,
-    "still": still,
+    "proportional": proportional_pairs,
     "xpos": xpos,
     "fope": fope,
     "temperature": temperature,
@@ -438,7 +438,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 
 def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:
-    """Draw pictures into a folder; a file that would be the same is left alone, so that pages are not built anew."""
+    """Draw pictures into a folder; a file that would be the same is not written, so that pages are not built again."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         with mpl.rc_context(LOOKS):
