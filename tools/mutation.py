@@ -44,6 +44,7 @@ ROOMS = {
     "_rotate": ("test_rotate", "test_rope", "test_errors", "test_fused", "test_axes"),
     "_schedules": ("test_rotate", "test_rope", "test_schedules", "test_errors", "test_fused", "test_axes"),
     "_table": ("test_table", "test_rope", "test_errors", "test_reposition", "test_bending", "test_axes"),
+    "layouts": ("test_layouts",),
     "scaling": ("test_scaling", "test_testing", "test_errors"),
     "config._canonical": CONFIG,
     "config._part": CONFIG,

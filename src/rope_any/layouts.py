@@ -60,7 +60,7 @@ class Layout(NamedTuple):
     arrays : int
         How many arrays the cache has; each of two arrays holds one part.
     pairing : {"half", "interleaved"}, optional
-        The pairing of a cache of frequencies; None if the engine is told it in each call.
+        The pairing of a cache of frequencies; None if each call of the engine states it.
     """
 
     axes: str
