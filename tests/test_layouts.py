@@ -378,7 +378,11 @@ def table(*shape, dtype=np.float32):
         (lambda: pack(TABLE, "vlm"), ValueError, "layout must be one of vllm, .*; got 'vlm'; did you mean vllm?"),
         (lambda: pack(TABLE, "Megatron-Interleaved"), ValueError, "did you mean megatron-interleaved?"),
         (lambda: pack(TABLE, 3), TypeError, "layout must be one of"),
-        (lambda: pack(ROPE, "vllm"), TypeError, r"source must be a Table .*; give rope.table\(range\(length\)"),
+        (
+            lambda: pack(ROPE, "vllm"),
+            TypeError,
+            r"source must be a Table .*; give rope.table\(range\(length\), like=x\)$",
+        ),
         (lambda: pack(tuple(TABLE), "vllm"), TypeError, "source must be a Table for the layout vllm"),
         (lambda: pack(TABLE, "mlx", like=X), TypeError, "source must be a Rope .* mlx, which holds reciprocals"),
         (lambda: pack(ROPE, "mlx"), TypeError, "like must be given for the layout mlx"),
@@ -422,6 +426,8 @@ def table(*shape, dtype=np.float32):
         (lambda: unpack(np.ones((8, 12), np.float32), "vllm", rotary_dim=10), ValueError, "with 10 rotated features"),
         (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm"), TypeError, "rotary_dim must be given for the"),
         (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm", rotary_dim=10), ValueError, "with 10 rotated"),
+        (lambda: unpack(np.ones((2, 96), np.float32), "tensorrt-llm", rotary_dim=12), ValueError, r"got \(2, 96\)"),
+        (lambda: unpack(TABLE.cos, "vllm", rotary_dim=0), ValueError, "rotary_dim must be from 2 to"),
         (lambda: unpack(np.ones((1, 96), np.float32), "tensorrt-llm", rotary_dim=7), ValueError, "with 7 rotated"),
         (
             lambda: unpack(TABLE.cos, "onnxruntime"),
@@ -458,6 +464,20 @@ def test_what_a_layout_cannot_hold_is_refused(call, error, message):
 def test_angles_of_other_positions_are_refused(rows):
     with pytest.raises(ra.ArgumentValueError, match="positions 0, 1, 2"):
         unpack(pack(ROPE, "megatron", like=X, length=8)[rows], "megatron")
+
+
+def test_two_rows_of_angles_tell_frequencies():
+    again = unpack(pack(ROPE, "megatron", like=X, length=2), "megatron")
+    np.testing.assert_allclose(again.frequencies, F, rtol=2.0**-23)
+
+
+def test_unknown_lengths_are_refused():
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    cos, sin = (da.from_array(x)[da.from_array(TABLE.cos[:, 0]) > 0] for x in TABLE)
+    with pytest.raises(ra.ArgumentValueError, match="source must have known lengths"):
+        pack(ra.Table(cos, sin), "vllm")
+    with pytest.raises(ra.ArgumentValueError, match="the cos of cache must have known lengths"):
+        unpack((cos, sin), "onnxruntime")
 
 
 def test_complex_layouts_need_complex_numbers(lib):
