@@ -381,7 +381,7 @@ def table(*shape, dtype=np.float32):
         (
             lambda: pack(ROPE, "vllm"),
             TypeError,
-            r"source must be a Table .*; give rope.table\(range\(length\), like=x\)$",
+            r"be a Table .*; give rope.table\(range\(length\), like=x\)$",
         ),
         (lambda: pack(tuple(TABLE), "vllm"), TypeError, "source must be a Table for the layout vllm"),
         (lambda: pack(TABLE, "mlx", like=X), TypeError, "source must be a Rope .* mlx, which holds reciprocals"),

@@ -340,9 +340,9 @@ def named_parts(cache: Any, layout: str, *, rotary_dim: int | None = None) -> li
 def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
     """Return the cache of a table."""
     lib = library(cos=source.cos, sin=source.sin)
-    check_table(lib, *source)
     shape = tuple(source.cos.shape)
     require_known("source", shape)
+    check_table(lib, *source)
     names = ["batch", "seq", "pair"][-len(shape) :] if "batch" in row.names else ["seq", "pair"]
     if len(shape) != len(names) or len(shape) < 2:
         wanted = f"have tables of shape (seq, pairs){' or (batch, seq, pairs)' if 'batch' in row.names else ''}"
