@@ -1,5 +1,6 @@
 """Reading configs: published models, every form and name, refusals, and the reported facts."""
 
+import copy
 import json
 import math
 import re
@@ -558,6 +559,75 @@ PAIRINGS = {
 @pytest.mark.parametrize("model_type", PAIRINGS)
 def test_the_pairing_follows_the_model(model_type):
     assert Rope.from_config({"model_type": model_type, "head_dim": 64}).pairing == PAIRINGS[model_type]
+
+
+def inverse_frequencies(model, kind):
+    """Return the frequencies and the attention factor of a kind of layers, by the rotary class of transformers."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    keys = {key: copy.deepcopy(value) for key, value in model.items() if key != "model_type"}
+    theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
+    module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
+    names = [name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name]
+    rotary = getattr(module, max(names, key=lambda name: "Text" in name))
+    made = rotary(theirs)
+    return getattr(made, f"{kind}_inv_freq").tolist(), getattr(made, f"{kind}_attention_scaling")
+
+
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "head_dim": 256,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 6,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    },
+}
+DOTS3 = {"model_type": "dots3_note_text", "num_hidden_layers": 6, "qk_rope_head_dim": 32}
+BY_KIND = {
+    "a default by kind": (GEMMA4, ("full_attention", "sliding_attention")),
+    "its own key": (GEMMA4 | {"global_head_dim": 128}, ("full_attention", "sliding_attention")),
+    "a default of sliding layers": (DOTS3, ("sliding_attention", "indexed_attention")),
+    "yarn without an attention factor": (
+        {
+            "model_type": "deepseek_v4",
+            "head_dim": 512,
+            "qk_rope_head_dim": 64,
+            "rope_theta": 10_000,
+            "compress_rope_theta": 160_000,
+            "max_position_embeddings": 1_048_576,
+            "num_hidden_layers": 5,
+            "rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536},
+        },
+        ("main", "compress"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_KIND)
+def test_older_forms_by_kind_of_layer_equal_those_of_transformers(case):
+    model, kinds = BY_KIND[case]
+    for kind in kinds:
+        frequencies, factor = inverse_frequencies(model, kind)
+        rope = Rope.from_config(model, layer_type=kind)
+        assert rope.frequencies == pytest.approx(frequencies, rel=1e-5) and rope.attention_factor == factor
+        assert Rope.from_config(config.modernize(model), layer_type=kind) == rope
+
+
+def test_older_names_of_layer_types_are_read():
+    """As `_LEGACY_LAYER_TYPE_REMAP` of transformers."""
+    scaling = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2], "partial_rotary_factor": 0.25}
+    sizes = {"head_dim": 64, "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
+    qwen4 = {"model_type": "qwen4_exp_text", **sizes, "indexer_head_dim": 64, "indexer_compress_ratio": 4}
+    qwen4["rope_parameters"] = scaling
+    older, newer = (
+        qwen4 | {"layer_types": ["linear_attention"] * 3 + [name]}
+        for name in ("qwen_sparse_attention", "indexed_attention")
+    )
+    assert config.parts(older) == config.parts(newer) == ("text", "indexer")
+    assert config.layers(older, part="indexer") == config.layers(newer, part="indexer")
 
 
 def test_the_rotary_slice_can_be_at_the_end_of_the_head():

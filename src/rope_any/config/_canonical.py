@@ -232,6 +232,9 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
     original = part.get(ORIGINAL)
     if original is not None and ORIGINAL in SCHEMES.get(rope_type_of(facts), SCHEMES["default"]).keys:
         facts[ORIGINAL] = original  # as in transformers, it replaces that in the parameters
+    factor = layer.attention_factor if (layer := model.layers.get(label or "")) else None
+    if factor is not None and rope_type_of(facts) == "yarn":
+        facts.setdefault("attention_factor", Fact(factor, part.default))
     return _with_outer_values(part, label, facts, by_layer=False)
 
 
@@ -440,8 +443,10 @@ def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):
         for name in names:
-            key = name.removeprefix(by_label)
-            if key not in part.keys and (part.path or key not in WHOLE):
+            key = given = name.removeprefix(by_label)
+            if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
+                given = model.keys.get(name, key)
+            if given not in part.keys and (part.path or key not in WHOLE):
                 facts[key] = Fact(model.sizes[name], part.default)
     for names in ((key for key in model.keys if "." not in key), (key for key in model.keys if by_label in key)):
         for name in names:

@@ -45,6 +45,7 @@ class Layer(NamedTuple):
     base: float  # the default of the class
     key: str = "rope_theta"  # the key of the base in the older form
     scaled: bool = True  # whether the older ``rope_scaling`` applies to these layers
+    attention_factor: float | None = None  # that of yarn in the older form, if the class has another default
 
 
 class Switch(NamedTuple):

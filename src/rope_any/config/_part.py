@@ -39,6 +39,7 @@ WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # sizes of 
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
+RENAMED_TYPES = dict.fromkeys(("deepseek_sparse_attention", "qwen_sparse_attention"), "indexed_attention")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
 ROTARY = re.compile(
@@ -163,6 +164,9 @@ def part_at(
     `pairing` is the caller's, `names` those of `Part`.
     """
     require_names(keys)
+    types = keys.get(TYPES[0])
+    if isinstance(types, list):
+        keys = {**keys, TYPES[0]: [RENAMED_TYPES.get(one, one) if isinstance(one, str) else one for one in types]}
     return _checked(_unwrapped(Part(keys, path, model_type, _model(model_type), pairing, names)))
 
 
