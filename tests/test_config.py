@@ -262,7 +262,7 @@ ENDS = {
     "rotated features": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
     "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
     "kinds of layers": (
-        lambda n: config.explain(LLAMA | {"rope_parameters": {str(i): {"rope_theta": 1e4} for i in range(n)}}),
+        lambda n: config.explain({"head_dim": 64, "rope_parameters": {str(i): {} for i in range(n)}}, pairing="half"),
         0,
         64,
         "at most 64 kinds",
@@ -626,6 +626,11 @@ def test_older_names_of_layer_types_are_read():
         qwen4 | {"layer_types": ["linear_attention"] * 3 + [name]}
         for name in ("qwen_sparse_attention", "indexed_attention")
     )
+    names = {"attention": "full_attention", "mamba": "linear_attention"}
+    jamba = {"model_type": "olmo_hybrid", **sizes}
+    assert config.layers(jamba | {"layer_types": list(names) * 2}) == config.layers(
+        jamba | {"layer_types": list(names.values()) * 2}
+    )
     assert config.parts(older) == config.parts(newer) == ("text", "indexer")
     assert config.layers(older, part="indexer") == config.layers(newer, part="indexer")
 
@@ -941,11 +946,14 @@ IGNORED = {
     "indices in an object": (BAMBA | {"attn_layer_indices": {"1": 1}}, "attn_layer_indices must be a list of integers"),
     "indices that are words": (BAMBA | {"attn_layer_indices": ["1"]}, "attn_layer_indices must be a list of integers"),
     "indices that are flags": (BAMBA | {"attn_layer_indices": [True]}, "attn_layer_indices must be a list of integers"),
-    "flags in an object": (SMOL | {"no_rope_layers": {"0": 0}}, "no_rope_layers must be a list of integers; got dict"),
+    "flags in an object": (
+        SMOL | {"no_rope_layers": {"0": 0}},
+        "no_rope_layers must be a list with an entry for each layer; got dict",
+    ),
     "an interval in words": (SMOL | {"no_rope_layer_interval": "2"}, "no_rope_layer_interval must be an integer"),
     "an interval of nothing": (
         SMOL | {"no_rope_layer_interval": 0},
-        "no_rope_layer_interval must be positive; got int",
+        "no_rope_layer_interval must be positive; got 0",
     ),
     "a period that is a real": (
         {"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window_pattern": 2.0},
@@ -981,15 +989,15 @@ IGNORED = {
     ),
     "bases": (
         {"model_type": "llava", "text_config": {"model_type": "granite_swa", "layer_rope_theta": {"0": 1e4}}},
-        "text_config.layer_rope_theta must be a list of numbers; got dict",
+        "text_config.layer_rope_theta must be a list with an entry for each layer; got dict",
     ),
     "bases that only say where": (
         {"model_type": "muse_glimmer_text", "layer_rope_theta": "1e4"},
-        "layer_rope_theta must be a list of numbers",
+        "layer_rope_theta must be a list with an entry for each layer",
     ),
     "kinds that are no names": (
         {"model_type": "cohere2_moe", "layer_types": ["full_attention"], "mlp_layer_types": "dense"},
-        "mlp_layer_types must be a list of names; got str 'dense'",
+        "mlp_layer_types must be a list with an entry for each layer; got str 'dense'",
     ),
 }
 
@@ -1679,7 +1687,7 @@ def test_default_sections_apply_only_to_the_default_head_dim():
 
 
 def test_layer_types_are_required_if_layers_differ():
-    kinds = {kind: {"rope_type": "default"} for kind in ("full", "sliding")}
+    kinds = {kind: {"rope_type": "default"} for kind in ("full_attention", "sliding_attention")}
     with pytest.raises(ValueError, match="layer_types must be given, since layers differ"):
         config.layers({"model_type": "llama", "rope_parameters": kinds, "head_dim": 64, "num_hidden_layers": 2})
 
@@ -2214,11 +2222,11 @@ def test_a_layer_type_without_parameters_is_refused():
     laguna = {
         "model_type": "laguna",
         "num_hidden_layers": 2,
-        "layer_types": ["full_attention", "odd_attention"],
+        "layer_types": ["full_attention", "sliding_attention"],
         "rope_parameters": {"full_attention": {"rope_type": "default"}},
     }
-    for read in (lambda: Rope.from_config(laguna, layer_type="odd_attention"), lambda: config.layers(laguna)):
-        with pytest.raises(ValueError, match="rope_parameters must have an entry for str 'odd_attention'"):
+    for read in (lambda: Rope.from_config(laguna, layer_type="sliding_attention"), lambda: config.layers(laguna)):
+        with pytest.raises(ValueError, match="rope_parameters must have an entry for str 'sliding_attention'"):
             read()
 
 
@@ -2260,7 +2268,7 @@ def test_wrong_lists_of_layers_are_refused():
     with pytest.raises(TypeError, match="layer_types must be a list of names; got str 'full'"):
         config.layers(LLAMA | {"num_hidden_layers": 2, "layer_types": "full"})
     two = {"model_type": "granite_swa", "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
-    with pytest.raises(ValueError, match="layer_rope_theta must be a number, or a list with one for each layer; got"):
+    with pytest.raises(ValueError, match="layer_rope_theta must have an entry for layer 1; got 1 entries"):
         config.layers(LLAMA | two | {"layer_rope_theta": [1e4]})
 
 
@@ -2272,6 +2280,77 @@ def test_absurd_numbers_of_layers_are_refused():
     with pytest.raises(ValueError, match="layer_types must have 4 entries, one for each layer; got 1"):
         config.layers(LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"]})
     assert len(config.layers(LLAMA | {"num_hidden_layers": 1024})) == 1024
+
+
+FOUR = {"head_dim": 64, "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
+WRONG_LISTS = {
+    "too few flags": ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers must have an entry for layer 2"),
+    "a flag of 2": ("smollm3", {"no_rope_layers": [1, 0, 2, 1]}, r"no_rope_layers\[2\] must be 0 or 1; got 2"),
+    "too few flags of chunks": (
+        "llama4_text",
+        {"no_rope_layers": [1]},
+        "no_rope_layers must have an entry for layer 1",
+    ),
+    "too few bases": (
+        "muse_spark_text",
+        {"layer_rope_theta": [1e4]},
+        "layer_rope_theta must have an entry for layer 1",
+    ),
+    "a negative base": (
+        "granite_swa",
+        {"layer_rope_theta": [1e4, 0, -1, 1]},
+        r"layer_rope_theta\[2\] must be positive",
+    ),
+    "too few windows": ("ultrabert", {"attention_windows": [128]}, "attention_windows must have 4 entries"),
+    "a type of MLP": (
+        "cohere2_moe",
+        {"layer_types": ["full_attention"] * 4, "mlp_layer_types": ["dense", "moe", "sparse", "sparse"]},
+        r"mlp_layer_types\[1\] must be 'dense' or 'sparse'",
+    ),
+    "a misspelt type": ("cohere2", {"layer_types": ["sliding_atention"] * 4}, "did you mean sliding_attention"),
+    "a type of its own": ("llama", {"layer_types": ["a", "b", "c", "d"]}, r"layer_types\[0\] must be a known name"),
+    "a misspelt kind": (
+        "laguna",
+        {"layer_types": ["full_attention"] * 4, "rope_parameters": {"ful_attention": {"rope_theta": 1e4}}},
+        "rope_parameters.ful_attention must be a known name.*did you mean full_attention",
+    ),
+    "a parameter as a kind": (
+        "llama",
+        {"rope_parameters": {"rope_type": {"rope_theta": 1e4}}},
+        "rope_parameters.rope_type must not be an object, since it is a parameter",
+    ),
+    "a ratio of no type": (
+        "deepseek_v4",
+        {"compress_ratios": [0, 4, 8, 4]},
+        r"compress_ratios\[2\] must be 0 or 4 or 128",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_LISTS)
+def test_lists_by_layer_must_have_a_valid_entry_for_each_layer(name):
+    model_type, keys, words = WRONG_LISTS[name]
+    with pytest.raises(ValueError, match=words):
+        config.layers({"model_type": model_type, **FOUR, **keys})
+
+
+def test_layer_types_of_deepseek_v4_are_those_of_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.23", reason="DeepSeek-V4 came with 5.23")
+    for keys in ({}, {"compress_ratios": [0, 4, 128, 4, 0, 128, 0]}, {"compress_ratios": [0] * 6}):
+        six = {"model_type": "deepseek_v4", "head_dim": 512, "num_hidden_layers": 6, **keys}
+        theirs = transformers.DeepseekV4Config(**{k: v for k, v in six.items() if k != "model_type"})
+        assert config.layers(six) == config.layers(theirs.to_dict())
+        explained = {i: one.layer_type for one in config.explain(six) for i in one.layers}
+        assert [explained[i] == "main" for i in range(6)] == [
+            kind == "sliding_attention" for kind in theirs.layer_types
+        ]
+
+
+def test_layers_without_rotary_have_a_score_scale():
+    cohere = {"model_type": "cohere2", **FOUR}
+    assert config.score_scale(cohere, layer_type="full_attention") == config.score_scale(cohere) == 0.125
+    with pytest.raises(ValueError, match="have rotary embedding"):
+        config.score_scale({"model_type": "qwen3_next", **FOUR}, layer_type="linear_attention")
 
 
 # --- any JSON at all ----------------------------------------------------------------------------------------

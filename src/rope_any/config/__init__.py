@@ -30,6 +30,7 @@ from rope_any.config._canonical import (
 )
 from rope_any.config._gguf import is_gguf
 from rope_any.config._load import Fact, load, same
+from rope_any.config._models import WITHOUT_ATTENTION
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
 from rope_any.config._recipe import make_rope, no_rotation, recipe, require_length, rotary_slice
@@ -335,7 +336,13 @@ def score_scale(
     if one.score is None:
         wanted = "be the text or a tower: only their score scales are known"
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part)
-    scale = common_value(one.part, of_type(one.layers(), layer_type), one.score, key=lambda fact: fact.value)
+    groups = one.layers()
+    if any(not group.unrotated for group in groups):  # then attention without rotary has a score scale too
+        attends = [group.sizes and group.layer_type not in WITHOUT_ATTENTION for group in groups]
+        groups = tuple(
+            each._replace(unrotated=None) if yes else each for each, yes in zip(groups, attends, strict=True)
+        )
+    scale = common_value(one.part, of_type(groups, layer_type), one.score, key=lambda fact: fact.value)
     if scale.value is None:
         raise no_rotation(scale)
     return float(scale.value)

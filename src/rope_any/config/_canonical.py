@@ -20,12 +20,22 @@ from rope_any._checks import (
     integer_between,
     shown,
 )
-from rope_any.config._load import Fact, is_name, require_names, same
-from rope_any.config._models import WITHOUT_ATTENTION
+from rope_any.config._load import (
+    MOST_LAYERS,
+    Fact,
+    agreed,
+    checked,
+    entry_of,
+    is_name,
+    one_of,
+    require_names,
+    same,
+    typed,
+)
+from rope_any.config._models import MODELS, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
-from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES
+from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, unknown_name
 
-MOST_LAYERS = 2**10
 MOST_KINDS = 64  # kinds of layers
 _NOT_ONE = "be the same for all layers", NOTHING, "rope_any.config.layers gives a Rope for each"
 
@@ -72,7 +82,7 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         return tuple(_filled(part, Layers(label, unrotated=off), written) for label in labels or (None,))
     found: dict[_GroupKey, list[int]] = {}
     for i, kind in enumerate(types):
-        rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part.keys, kind or "", i)
+        rotates = off is None and kind not in WITHOUT_ATTENTION and part.model.has_rotary(part, kind or "", i)
         label = part.model.label(kind) if labels and kind and kind not in WITHOUT_ATTENTION else None
         if rotates and labels and label not in labels:
             wanted = f"have an entry for {shown(kind)}"
@@ -100,11 +110,13 @@ def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
 
 
 def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
-    """Return `layers` with their parameters and sizes, or with the reason why they have no rotary."""
-    parameters = layers.unrotated or _parameters(part, layers.label, written)
+    """Return `layers` with their sizes, and with their parameters or the reason why they have no rotary."""
+    if layers.unrotated and (not part.model.rotary or (written.by_layer and layers.label not in written.content)):
+        return layers
+    parameters, sizes = _parameters(part, layers.label, written), _with_common_names(part, layers.label)
     if isinstance(parameters, Fact):
-        return layers._replace(unrotated=parameters)
-    return layers._replace(parameters=parameters, sizes=_with_common_names(part, layers.label))
+        return layers._replace(unrotated=layers.unrotated or parameters, sizes=sizes)
+    return layers._replace(parameters=parameters, sizes=sizes)
 
 
 def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
@@ -120,6 +132,8 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
     if layer_type is None:
         return groups
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
+    if isinstance(layer_type, str) and layer_type not in known:
+        layer_type = RENAMED_TYPES.get(layer_type, layer_type)
     choice("layer_type", layer_type, known, f"be one that the config has ({', '.join(known) or 'it has none'})")
     return tuple(group for group in groups if layer_type in (group.label, group.layer_type))
 
@@ -171,6 +185,9 @@ def _labels(part: Part, written: Written) -> tuple[str, ...]:
         if entry is not None and not isinstance(entry, Mapping):
             got = Text(f"{shown(entry)} for {shown(key)}")
             raise ArgumentValueError(name, "have either only objects, one for each kind of layer, or none", got)
+        if key in KEYS:
+            raise ArgumentValueError(part.name(written.name, key), "not be an object, since it is a parameter", entry)
+        _require_layer_type(part, part.name(written.name, key), key)
     return tuple(content)
 
 
@@ -326,8 +343,7 @@ def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dic
         if name
     }
     for key, fact in _by_index(part).items():
-        if index < len(fact.value):
-            facts[key] = Fact(fact.value[index], f"{fact.source}[{index}]")
+        facts[key] = entry_of(fact, index)
     return facts | ({own["scaled_layers"]: Fact(index in scaled.value, scaled.source)} if scaled else {})
 
 
@@ -378,35 +394,67 @@ def _counts_layers(part: Part) -> bool:
 
 def layer_types(part: Part, /) -> list[str] | None:
     """Return the type of each layer, from a list in the config or the pattern of the model; None if it has neither."""
-    for name in TYPES:
-        types = part.keys.get(name)
-        if types is None:
-            continue
-        if not isinstance(types, list) or not all(map(is_name, types)):
-            raise ArgumentTypeError(part.name(name), "be a list of names", types)
-        return _one_for_each_layer(part, name, types)
+    given = agreed(_listed_types(part), _coded_types(part))
+    if given is not None:
+        return list(given.value)
     attending = part.model_value("attention_layers")
     if attending is not None:
         return ["full_attention" if i in attending.value else "conv" for i in range(layer_count(part))]
     if part.model.pattern is None or first_value(part, LAYERS) is None:
         return None
     count = layer_count(part)
-    return [part.model.pattern(part.keys, i, count) for i in range(count)]
+    return [part.model.pattern(part, i, count) for i in range(count)]
 
 
-def _one_for_each_layer(part: Part, name: str, types: list[str]) -> list[str]:
+def _listed_types(part: Part) -> Fact | None:
+    """Return the list of the types of the layers, by today's names; None if it is not given."""
+    name = next((name for name in TYPES if part.keys.get(name) is not None), None)
+    if name is None:
+        return None
+    fact = Fact(part.keys[name], part.name(name))
+    if not isinstance(fact.value, list) or not all(map(is_name, fact.value)):
+        raise ArgumentTypeError(fact.source, "be a list of names", fact.value)
+    for i, kind in enumerate(fact.value):
+        _require_layer_type(part, f"{fact.source}[{i}]", kind)
+    if "block_types" in name:  # one block of layers, which is repeated
+        count = layer_count(part) if first_value(part, LAYERS) else len(fact.value)
+        return fact._replace(value=(fact.value * count)[:count])
+    types = [RENAMED_TYPES.get(kind, kind) for kind in fact.value]
+    return fact._replace(value=_one_for_each_layer(part, fact.source, types, exact=True))
+
+
+def _require_layer_type(part: Part, source: str, kind: str) -> None:
+    """Raise unless `kind` is a type that layers of the model may have; those of an unknown model may have any."""
+    known = {*WITH_ATTENTION, *WITHOUT_ATTENTION, *part.model.layers}
+    if part.model_type in MODELS and kind not in known and kind not in RENAMED_TYPES:
+        raise unknown_name(source, kind, known)
+
+
+def _coded_types(part: Part) -> Fact | None:
+    """Return the types of the layers by the list of their numbers in older configs (`Codes`); None if not given."""
+    codes = part.model.codes
+    fact = part.at(codes.path) if codes else None
+    if fact is None or codes is None:
+        return None
+    known = [int(code) for code in codes.types if code != "others"]
+    types = []
+    for i in range(len(typed(fact.source, fact.value, list, "be a list of integers"))):
+        code = checked(entry_of(fact, i), integer)
+        types.append(codes.types.get(str(code.value)) or codes.types.get("others") or one_of(code, known))
+    return fact._replace(value=_one_for_each_layer(part, fact.source, types))
+
+
+def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
     """
-    Return one type for each layer, from the list under `name`.
+    Return one type for each layer, from the list `source`; raise if it has too few.
 
-    A list of blocks is repeated. Types of the layers that predict further tokens are left out. Raise if others remain.
+    Types that follow are left out; if `exact`, only those of the layers that predict further tokens may follow.
     """
     if first_value(part, LAYERS) is None:
         return types
     count, ahead = layer_count(part), part.keys.get("num_nextn_predict_layers")
-    if "block_types" in name and types:
-        return (types * count)[:count]
-    if len(types) < count or len(types) - count not in (0, ahead):
-        raise ArgumentValueError(part.name(name), f"have {count} entries, one for each layer", len(types))
+    if len(types) < count or (exact and len(types) - count not in (0, ahead)):
+        raise ArgumentValueError(source, f"have {count} entries, one for each layer", len(types))
     return types[:count]
 
 

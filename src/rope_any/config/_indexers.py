@@ -8,18 +8,18 @@ transformers. In a layer whose main attention has no rotary embedding, the index
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rope_any._checks import ArgumentValueError, Text, flag, integer, integer_between
+from rope_any._checks import ArgumentValueError, Text, flag, integer_between
 from rope_any._frequencies import as_rows
-from rope_any.config._load import LARGEST_HEAD, Fact, agreed, checked, typed
+from rope_any.config._canonical import first_value, layer_count, layer_types
+from rope_any.config._load import LARGEST_HEAD, MOST_LAYERS, Fact, agreed, checked, entry_of, one_of
 from rope_any.config._models import ALL, Indexer, rule, rules
+from rope_any.config._part import LAYERS, Part
 
 if TYPE_CHECKING:
-    from rope_any.config._part import Part
     from rope_any.config._recipe import Recipe
 
-MOST_LAYERS = 2**10
 MOST_TOKENS = 2**31
 ASSUMED_LAYERS = 40  # the least default of a class with layer types
 
@@ -33,60 +33,27 @@ SIGNS = (
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def _switch(part: "Part", key: str, *, default: bool) -> bool:
+def _switch(part: Part, key: str, *, default: bool) -> bool:
     """Return the flag of a key, or `default` if it is not given; raise unless it is a bool."""
     fact = part.get(key)
     return default if fact is None else flag(fact.source, fact.value)
 
 
-def _at(part: "Part", path: str) -> Fact | None:
-    """Return the value at "key" or "object.key", or None if it is missing or null; "" gives None."""
-    outer, _, key = path.partition(".")
-    body = part.get(outer) if outer else None
-    if body is None or not key:
-        return body
-    value = typed(body.source, body.value, Mapping, "be an object or null").get(key)
-    return None if value is None else Fact(value, part.name(outer, key))
-
-
-def _first_given(part: "Part", keys: Iterable[str]) -> Fact | None:
+def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
     """Return the value of the first of these keys that is given, or None."""
     return next((fact for key in keys if (fact := part.get(key))), None)
 
 
-def _integer(part: "Part", paths: Iterable[str], least: int, most: int) -> Fact | None:
+def _integer(part: Part, paths: Iterable[str], least: int, most: int) -> Fact | None:
     """Return the integer at these paths, or None if none is given; raise if they differ or it is out of range."""
-    given = filter(None, (_at(part, path) for path in paths))
+    given = filter(None, (part.at(path) for path in paths))
     return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 
 
-def _count(part: "Part", key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
+def _count(part: Part, key: str, default: int, least: int, most: int = MOST_LAYERS) -> int:
     """Return the integer under a key, or `default`; raise unless it is from `least` to `most`."""
     fact = _integer(part, [key], least, most)
     return default if fact is None else int(fact.value)
-
-
-def _entry(fact: Fact | None, index: int) -> Fact | None:
-    """Return the entry of layer `index` in a list, or None if the list is None; raise if the list has no such entry."""
-    if fact is None:
-        return None
-    entries = typed(fact.source, fact.value, (list, tuple), "be a list with an entry for each layer")
-    if index >= len(entries):
-        raise ArgumentValueError(fact.source, f"have an entry for layer {index}", Text(f"{len(entries)} entries"))
-    return Fact(entries[index], f"{fact.source}[{index}]")
-
-
-def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact | None:
-    """
-    Return whether an entry equals `wanted`, by default the first of `known`; None if there is no entry.
-
-    Raise unless the entry is one of `known`.
-    """
-    if entry is None:
-        return None
-    if not isinstance(entry.value, str | int) or entry.value not in known:
-        raise ArgumentValueError(entry.source, f"be {' or '.join(map(repr, known))}", entry.value)
-    return Fact(entry.value == (known[0] if wanted is None else wanted), entry.source)
 
 
 # --- rules: which layers have an indexer ------------------------------------------------------------------
@@ -95,65 +62,49 @@ def _is(entry: Fact | None, known: Sequence[Any], wanted: object = None) -> Fact
 _MODES: Sequence[str] = ("full", "shared")
 
 
-def _every_layer(part: "Part", index: int) -> bool:  # noqa: ARG001  # functions of one table have one signature
+def _every_layer(part: Part, index: int, kind: str | None) -> bool:  # noqa: ARG001  # all rules have one signature
     """Return True: every layer has an indexer."""
     return True
 
 
-def _scheduled(part: "Part", index: int) -> bool:
+def _scheduled(part: Part, index: int, kind: str | None = None) -> bool:  # noqa: ARG001  # see above
     """Whether a layer is full: by ``indexer_types``, by the letters F and S, or every n-th from the offset on."""
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"
-    full = agreed(_is(_entry(types, index), _MODES), _is(_entry(pattern, index), modes))
+    full = agreed(_is_full(types, index, _MODES), _is_full(pattern, index, modes))
     if full is not None:
         return bool(full.value)
     offset, every = _count(part, "index_skip_topk_offset", 2, 0), _count(part, "index_topk_freq", 1, 0)
     return max(index - offset + 1, 0) % max(every, 1) == 0
 
 
-def _listed(part: "Part", index: int, **pattern: Any) -> bool:
+def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
+    """Return whether a layer has the first of two `known` modes in the list of `modes`; None if there is no list."""
+    mode = modes and entry_of(modes, index)
+    return mode and Fact(one_of(mode, known) == known[0], mode.source)
+
+
+def _listed(part: Part, index: int, kind: str | None, *, every: int, first: int, also: Sequence[int]) -> bool:  # noqa: ARG001
     """
-    Whether a layer is full: by ``indexer_types``, else by the default pattern of the class.
+    Whether a layer is full: by ``indexer_types``, else every n-th from layer `first` on, and those in `also`.
 
     The class does not read the keys ``index_topk_*`` and ``index_skip_topk_offset``. Raise if they disagree.
     """
-    full = _is(_entry(part.get("indexer_types"), index), _MODES) or Fact(_in_pattern(index, **pattern), part.default)
+    by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
+    full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
     for key in ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"):
         given = part.get(key)
         agreed(full, given and Fact(_scheduled(part, index), f"{given.source}, for layer {index},"))
     return bool(full.value)
 
 
-def _in_pattern(index: int, *, every: int = 0, first: int = -1, also: Sequence[int] = ()) -> bool:
-    """Whether a layer is in `also`, or is every n-th from layer `first` on (if negative, the last of each n layers)."""
-    return index in also or (every > 0 and index >= first and (index - first) % every == 0)
+def _by_type(part: Part, index: int, kind: str | None, *, types: Sequence[str], scheduled: bool = False) -> bool:
+    """Whether a layer's type is one of `types`; if `scheduled`, the layer must be full too (`_scheduled`)."""
+    return kind in types and (not scheduled or _scheduled(part, index))
 
 
-def _of_types(part: "Part", index: int, types: Sequence[str]) -> Fact | None:
-    """Return whether the type of a layer is one of `types`; None if the config does not list layer types."""
-    entry = _entry(part.get("layer_types"), index)
-    return entry and Fact(entry.value in types, entry.source)
-
-
-def _by_type(
-    part: "Part", index: int, *, types: Sequence[str], key: str = "", scheduled: bool = False, **pattern: Any
-) -> bool:
-    """
-    Whether a layer has sparse attention: by its type, by its code in a list of older files, else by a pattern.
-
-    `key` is the key of n, for "every n-th" of the pattern. If `scheduled`, the layer must be full too (`_scheduled`).
-    """
-    older = pattern.pop("older", {"path": "", "codes": (), "code": 0})
-    by_type, code = _of_types(part, index, types), _entry(_at(part, older["path"]), index)
-    given = agreed(by_type, _is(code, older["codes"], older["code"]))
-    if key:
-        pattern["every"] = _count(part, key, pattern["every"], 1)
-    sparse = _in_pattern(index, **pattern) if given is None else bool(given.value)
-    return sparse and (not scheduled or _scheduled(part, index))
-
-
-def _unless_off(part: "Part", index: int) -> bool:
+def _unless_off(part: Part, index: int, kind: str | None) -> bool:
     """
     Whether a layer has sparse attention: by its type, or else by a pattern; False if ``use_dsa`` is off.
 
@@ -161,11 +112,10 @@ def _unless_off(part: "Part", index: int) -> bool:
     """
     if not _switch(part, "use_dsa", default=True):
         return False
+    if kind is None:
+        return not _switch(part, "use_sliding_window", default=True) or index % 4 == 1 or index == 0
     renamed = _switch(part, "use_dsa", default=not {"per_layer_config", "use_dsa"} & part.keys.keys())
-    given = _of_types(part, index, ["indexed_attention", *["full_attention"] * renamed])
-    if given is not None:
-        return bool(given.value)
-    return not _switch(part, "use_sliding_window", default=True) or _in_pattern(index, every=4, first=1, also=[0])
+    return kind in ("indexed_attention", *["full_attention"] * renamed)
 
 
 RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
@@ -174,7 +124,7 @@ REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() 
 """Models whose configs may have keys of an indexer although their class has none, with the reason."""
 
 
-def _indexer(part: "Part") -> Indexer | None:
+def _indexer(part: Part) -> Indexer | None:
     """Return the indexer of a model, or None if it has none; raise if it has none and its config has keys of one."""
     name = part.model_type or ""
     if name not in INDEXERS and (sign := _first_given(part, SIGNS)) is not None:
@@ -184,36 +134,30 @@ def _indexer(part: "Part") -> Indexer | None:
     return INDEXERS.get(name)
 
 
-def has_indexer(part: "Part", index: int, /) -> bool:
+def layers_with_indexer(part: Part, /) -> list[bool]:
     """
-    Return whether a layer of the text part has its own indexer; raise if the config does not determine it.
+    Return for each layer of the text part whether it has its own indexer; raise if the config does not determine it.
 
     A layer that reuses the keys selected by an earlier layer has none. A layer without rotary embedding may have an
-    indexer, also without rotary.
+    indexer, also without rotary. Without a number of layers, `ASSUMED_LAYERS` are returned.
     """
-    layer = integer("index", index)
-    if layer < 0:
-        raise ArgumentValueError("index", "not be negative", layer)
-    row = _indexer(part)
-    if row is None:
-        return False
-    if row.with_head and part.get(row.head) is None:
+    row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
+    counted = first_value(part, LAYERS)
+    count = layer_count(part) if counted else len(types or ()) or ASSUMED_LAYERS
+    if row is not None and row.with_head and part.get(row.head) is None:
         if given := _first_given(part, row.with_head):
             raise ArgumentValueError(part.name(row.head), f"be given with {given.source}")
-        return False
-    return bool(rule(RULES, row.layers)(part, layer))
-
-
-def _layer_count(part: "Part") -> int:
-    """Return the number of layers: as given, else that of ``layer_types``, else `ASSUMED_LAYERS`."""
-    types = part.keys.get("layer_types")
-    return _count(part, "num_hidden_layers", len(types) if isinstance(types, list) else ASSUMED_LAYERS, 1)
+        row = None
+    if row is None:
+        return [False] * count
+    kinds: Sequence[str | None] = types or [pattern(part, i, count) if pattern else None for i in range(count)]
+    return [bool(rule(RULES, row.layers)(part, i, kind)) for i, kind in enumerate(kinds)]
 
 
 # --- the rotation -----------------------------------------------------------------------------------------
 
 
-def _head_dim(part: "Part", row: Indexer) -> Fact:
+def _head_dim(part: Part, row: Indexer) -> Fact:
     """Return the width of the index head: as given, or the default; raise if it is given for single layers or null."""
     by_layer = part.keys.get("per_layer_config")
     for layer, own in by_layer.items() if isinstance(by_layer, Mapping) else ():
@@ -226,7 +170,7 @@ def _head_dim(part: "Part", row: Indexer) -> Fact:
     return given or Fact(row.size, part.default)
 
 
-def _stride(part: "Part", row: Indexer) -> Fact:
+def _stride(part: Part, row: Indexer) -> Fact:
     """Return how many tokens are pooled into one key: as given, or the default; raise if there is neither."""
     given = _integer(part, row.stride, 1, MOST_TOKENS)
     if given is None and row.default_stride is None:
@@ -234,7 +178,7 @@ def _stride(part: "Part", row: Indexer) -> Fact:
     return given or Fact(row.default_stride, part.default)
 
 
-def _pairing(part: "Part", row: Indexer) -> Fact:
+def _pairing(part: Part, row: Indexer) -> Fact:
     """Return the pairing of the indexer's class; raise if ``indexer_rope_interleave``, a flag for engines, differs."""
     given, name = part.get("indexer_rope_interleave"), f"the indexer of {part.model_type}"
     if given is None:
@@ -248,7 +192,7 @@ def _pairing(part: "Part", row: Indexer) -> Fact:
     return Fact(row.pairing, f"{name}, and {given.source}")
 
 
-def why_no_rotation(part: "Part", /) -> str | None:
+def why_no_rotation(part: Part, /) -> str | None:
     """Return the reason why a model has no indexer with rotary embedding; None if it has one."""
     row = _indexer(part)
     if row is None:
@@ -257,12 +201,12 @@ def why_no_rotation(part: "Part", /) -> str | None:
         _count(part, "qk_rope_head_dim", 0, 0, 0)
         given = part.get("indexer_rope_interleave")
         return f"{row.unrotated}, and {given.source} has no effect" if given else row.unrotated
-    if not sum(has_indexer(part, i) for i in range(_layer_count(part))):  # sum, not any: every layer is checked
+    if not any(layers_with_indexer(part)):
         return f"no layer of this {part.model_type} has an indexer"
     return None
 
 
-def recipe(part: "Part", main: "Recipe | Fact", /) -> "Recipe | Fact":
+def recipe(part: Part, main: "Recipe | Fact", /) -> "Recipe | Fact":
     """
     Return the rotation of the queries and keys of a model's indexers; a `Fact`, the reason, if they do not rotate.
 

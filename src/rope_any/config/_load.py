@@ -18,6 +18,7 @@ from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Tex
 LONGEST_PATH = 255  # characters of a path that an error shows
 LARGEST_FILE = 64 * 2**20  # bytes
 LARGEST_HEAD = 2**12  # features
+MOST_LAYERS = 2**10
 DEEPEST = 64  # levels of nested objects
 _FILES = "config.json", "params.json", "genai_config.json"  # of a folder, the first that exists is read
 
@@ -145,6 +146,21 @@ def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) 
 def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
     """Return a fact with its value checked: `check`, such as `integer`, takes the source and the value."""
     return Fact(check(fact.source, fact.value), fact.source)
+
+
+def entry_of(fact: Fact, index: int) -> Fact:
+    """Return the value of layer `index` in a list with one for each layer; raise if the list does not have it."""
+    values = typed(fact.source, fact.value, list, "be a list with an entry for each layer")
+    if index >= len(values):
+        raise ArgumentValueError(fact.source, f"have an entry for layer {index}", Text(f"{len(values)} entries"))
+    return Fact(values[index], f"{fact.source}[{index}]")
+
+
+def one_of(fact: Fact, known: Sequence[Any]) -> Any:
+    """Return the value of a fact; raise unless it is one of `known`, which are numbers or names."""
+    if not isinstance(fact.value, int | float | str) or fact.value not in known:
+        raise ArgumentValueError(fact.source, f"be {' or '.join(map(repr, known))}", fact.value)
+    return fact.value
 
 
 def joined(facts: Sequence[Fact]) -> Fact:

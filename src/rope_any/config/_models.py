@@ -7,34 +7,19 @@ gives only what differs from the defaults: pairing "half" and base 10 000 in eve
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rope_any._checks import integer, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, integer, positive
 from rope_any._pairing import Pairing
 from rope_any.config._data import Lazy, content, in_entry
+from rope_any.config._load import entry_of, one_of
 
-Config = Mapping[str, Any]
+if TYPE_CHECKING:
+    from rope_any.config._part import Part
+
 Rule = str | Mapping[str, Any]
-
-Kind = tuple[str, tuple[type, ...]]
-"""A kind of list: the word for its items, and their types."""
-INDICES: Kind = ("integers", (int,))
-FLAGS: Kind = ("integers", (int, bool))
-NUMBERS: Kind = ("numbers", (int, float))
-NAMES: Kind = ("names", (str,))
-
-
-def list_or_none(name: str, value: object, kind: Kind = INDICES) -> list[Any] | None:
-    """Return `value`, the value of the key `name`; raise unless it is None or a list of this kind."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(type(item) in kind[1] for item in value):
-        msg = f"{name} must be a list of {kind[0]}; got {shown(value)}"
-        raise TypeError(msg)
-    return value
-
 
 # --- the fields of an entry -------------------------------------------------------------------------------
 
@@ -46,6 +31,13 @@ class Layer(NamedTuple):
     key: str = "rope_theta"  # the key of the base in the older form
     scaled: bool = True  # whether the older ``rope_scaling`` applies to these layers
     attention_factor: float | None = None  # that of yarn in the older form, if the class has another default
+
+
+class Codes(NamedTuple):
+    """A list of numbers, one for each layer, that stands for its type in older configs."""
+
+    path: str  # its path, "key" or "object.key"
+    types: Mapping[str, str]  # the type by number; "others" for all numbers that are not here
 
 
 class Switch(NamedTuple):
@@ -109,8 +101,9 @@ class Model(NamedTuple):
     sections: tuple[int, ...] = ()  # the default sections
     keys: Mapping[str, str] = {}  # its own names of keys, by common name or by "layer type.common name"
     switch: tuple[str, Any, Any] | None = None  # a `Switch`
-    has_rotary: Callable[[Config, str, int], bool] = lambda *_: True  # whether a layer rotates; by config, type, index
-    pattern: Callable[[Config, int, int], str] | None = None  # the type of layer i of n, if the config lists no types
+    has_rotary: Callable[["Part", str, int], bool] = lambda *_: True  # whether a layer rotates; by part, type, index
+    pattern: Callable[["Part", int, int], str] | None = None  # the type of layer i of n, if the config lists no types
+    codes: Codes | None = None  # the older list of layer types, if the class also reads one
     label: Callable[[str], str] = lambda layer_type: layer_type  # the key of a layer type's parameters
     types: Mapping[str, str] = {}  # names of rope types in older configs of this model, and today's
     unread: tuple[str, ...] = ()  # keys about rotary embedding that the model does not read
@@ -152,120 +145,125 @@ def rule(known: Mapping[str, Callable[..., Any]], spec: Rule, usual: str = "") -
     return partial(known[given.pop("rule")], **given)
 
 
-def _period(key: str, given: object, default: int) -> int:
-    """Return the number of layers in a pattern: `given`, the value of `key`, or `default` if it is None; check it."""
-    if given is None:
-        return default
-    period = integer(key, given)
-    if period < 1:
-        msg = f"{key} must be positive; got {shown(period)}"
-        raise ValueError(msg)
-    return period
+def _count(part: "Part", key: str, default: int, least: int = 1) -> int:
+    """Return the number under a key, or `default` if it is missing or null; raise if it is less than `least`."""
+    fact = part.get(key)
+    if fact is not None and integer(fact.source, fact.value) < least:
+        raise ArgumentValueError(fact.source, "not be negative" if least == 0 else "be positive", fact.value)
+    return default if fact is None else int(fact.value)
 
 
-def _dense_layers(config: Config) -> int:
+def indices(part: "Part", key: str, default: tuple[int, ...] = ()) -> Sequence[int]:
+    """Return the list of layers under a key, or `default` if it is missing or null; raise if it is no such list."""
+    fact = part.get(key)
+    if fact is not None and not (isinstance(fact.value, list) and all(type(item) is int for item in fact.value)):
+        raise ArgumentTypeError(fact.source, "be a list of integers", fact.value)
+    return default if fact is None else fact.value
+
+
+def _dense_layers(part: "Part") -> int:
     """Return how many of the first layers have no experts (MoE)."""
-    return integer("first_k_dense_replace", config.get("first_k_dense_replace") or 0)
+    return _count(part, "first_k_dense_replace", 0, 0)
 
 
-def _dense_period(config: Config) -> int:
+def _dense_period(part: "Part") -> int:
     """Return n, if every n-th of the layers without experts has full attention."""
-    key = "prefix_dense_sliding_window_pattern"
-    return _period(key, config.get(key), 1)
+    return _count(part, "prefix_dense_sliding_window_pattern", 1)
 
 
 def _every(
-    config: Config,
+    part: "Part",
     index: int,
     layers: int,
     *,
     every: int,
     key: str = "",
     first: int = 1,
+    since: int = 0,
     from_last: bool = False,
     also: tuple[int, ...] = (),
+    kind: str = "full_attention",
     other: str = "sliding_attention",
 ) -> str:
     """
-    Return the type of a layer: "full_attention" for every n-th and for the indices `also`, `other` for the rest.
+    Return the type of a layer: `kind` for every n-th from index `since` on and for the indices `also`, else `other`.
 
     `key` is the key of n in the config, and `every` its default. The first layer counts as number `first`, or the last
     one as number ``first - 1`` if `from_last`. A negative index in `also` counts from the end.
     """
     if index in also or index - layers in also:
-        return "full_attention"
-    given = config.get(key, config.get(f"_{key}")) if key else None
-    if isinstance(given, str) and re.fullmatch("L*G", given):  # "LLLG": local, local, local, global
-        given = len(given)
+        return kind
+    key = key if part.get(key) else f"_{key}"
+    given = part.get(key)
+    if given and isinstance(given.value, str) and re.fullmatch("L*G", given.value):  # "LLLG": local, …, global
+        every = len(given.value)
+    else:
+        every = _count(part, key, every)
     number = index + first - (layers if from_last else 0)
-    return "full_attention" if number % _period(key, given, every) == 0 else other
+    return kind if index >= since and number % every == 0 else other
 
 
-def _dense_first(config: Config, index: int, layers: int) -> str:
+def _dense_first(part: "Part", index: int, layers: int) -> str:
     """Return the type of a layer in a model whose first layers have no experts and their own pattern."""
-    dense = _dense_layers(config)
+    dense = _dense_layers(part)
     if index < dense:
-        return "sliding_attention" if (index + 1) % _dense_period(config) else "full_attention"
-    return _every(config, index - dense, layers, every=4, key="sliding_window_pattern")
+        return "sliding_attention" if (index + 1) % _dense_period(part) else "full_attention"
+    return _every(part, index - dense, layers, every=4, key="sliding_window_pattern")
 
 
-def _by_windows(config: Config, index: int, layers: int) -> str:
-    """Return the type of a layer by its entry in `attention_windows`, 0 for full; if it has none, every third is."""
-    windows = list_or_none("attention_windows", config.get("attention_windows"))
-    if windows is None or index >= len(windows):
-        return _every(config, index, layers, every=3)
-    return "sliding_attention" if windows[index] else "full_attention"
-
-
-def _chunked_if_flagged(config: Config, index: int, layers: int, *, key: str, interval: str) -> str:
+def _chunked_if_flagged(part: "Part", index: int, layers: int, *, key: str, interval: str) -> str:
     """Return the type of a layer: chunked attention if it rotates by its flag (`_flagged`), else full attention."""
-    return "chunked_attention" if _flagged(config, "", index, key=key, interval=interval) else "full_attention"
+    return "chunked_attention" if _flagged(part, "", index, key=key, interval=interval) else "full_attention"
 
 
-def _sliding(config: Config, layer_type: str, index: int) -> bool:
+def _sliding(part: "Part", layer_type: str, index: int) -> bool:
     """Whether a layer rotates, in models in which only layers with a sliding window do."""
     return layer_type == "sliding_attention"
 
 
-def _sliding_if_windowed(config: Config, layer_type: str, index: int) -> bool:
+def _sliding_if_windowed(part: "Part", layer_type: str, index: int) -> bool:
     """Whether a layer rotates: it has a sliding window, or the model has no window at all."""
     # A missing key means the window of the class, null means no window.
-    return config.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
+    return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
-def _sliding_or_dense(config: Config, layer_type: str, index: int) -> bool:
+def _sliding_or_dense(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully."""
-    kinds = list_or_none("mlp_layer_types", config.get("mlp_layer_types"), NAMES)
-    is_dense = index < _dense_layers(config) if kinds is None else kinds[index : index + 1] == ["dense"]
-    return layer_type == "sliding_attention" or (is_dense and _dense_period(config) == 1)
+    kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
+    is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
+    return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)
 
 
-def _flagged(config: Config, layer_type: str, index: int, *, key: str, interval: str) -> bool:
+def _flagged(part: "Part", layer_type: str, index: int, *, key: str, interval: str) -> bool:
     """Whether a layer's flag in the list `key` is 1; without flags, all but every n-th rotate (n of `interval`)."""
-    flags, period = list_or_none(key, config.get(key), FLAGS), _period(interval, config.get(interval), 4)
-    return index >= len(flags) or bool(flags[index]) if flags else (index + 1) % period != 0
+    flags, n = part.get(key), _count(part, interval, 4)
+    if flags is None or flags.value == []:
+        return (index + 1) % n != 0
+    return bool(one_of(entry_of(flags, index), (0, 1)))
 
 
-def _with_base(config: Config, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: its base in the list `key` is not 0, or it has no entry."""
-    bases = list_or_none(key, config.get(key), NUMBERS)
-    return bases is None or index >= len(bases) or bool(bases[index])
+def _with_base(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
+    """Whether a layer rotates: its base in the list `key` is not 0, or there is no list."""
+    bases = part.get(key)
+    if bases is None:
+        return True
+    base, source = entry_of(bases, index)
+    return base != 0 and positive(source, base) > 0
 
 
-def _with_base_or_sliding(config: Config, layer_type: str, index: int, *, key: str) -> bool:
+def _with_base_or_sliding(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its base in the list `key` is not 0; without a list, it has no full attention."""
-    return layer_type != "full_attention" if config.get(key) is None else _with_base(config, "", index, key=key)
+    return _with_base(part, "", index, key=key) if part.get(key) else layer_type != "full_attention"
 
 
-def _self_attending(config: Config, layer_type: str, index: int) -> bool:
+def _self_attending(part: "Part", layer_type: str, index: int) -> bool:
     """Whether a layer rotates: it has self-attention, since its index is not in `cross_attention_layers`."""
-    key = "cross_attention_layers"
-    return index not in (list_or_none(key, config.get(key, [3, 8, 13, 18, 23, 28, 33, 38])) or ())
+    return index not in indices(part, "cross_attention_layers", (3, 8, 13, 18, 23, 28, 33, 38))
 
 
-def _listed(config: Config, layer_type: str, index: int, *, key: str) -> bool:
+def _listed(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its index is in the list `key`."""
-    return index in (list_or_none(key, config.get(key)) or ())
+    return index in indices(part, key)
 
 
 def _clvp(size: Callable[[str], int]) -> int:
@@ -279,7 +277,7 @@ def _labelled(layer_type: str, *, others: str, **labels: str) -> str:
 
 
 RULES = rules(
-    *(_every, _dense_first, _by_windows, _chunked_if_flagged, _clvp, _labelled),
+    *(_every, _dense_first, _chunked_if_flagged, _clvp, _labelled),
     *(_sliding, _sliding_if_windowed, _sliding_or_dense, _flagged),
     *(_with_base, _with_base_or_sliding, _self_attending, _listed),
 )
@@ -287,7 +285,7 @@ RULES = rules(
 
 # --- the entries ------------------------------------------------------------------------------------------
 
-_TUPLES = {"switch": Switch, "score": Score, "indexer": Indexer, "stream": Numbering}
+_TUPLES = {"codes": Codes, "switch": Switch, "score": Score, "indexer": Indexer, "stream": Numbering}
 _USUAL = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
 
 
@@ -336,6 +334,8 @@ ALL: Mapping[str, Model] = Lazy(lambda: {**MODELS, **_models(content(_FILE)["oth
 
 _WORDS = content(_FILE)["words"]
 WITHOUT_ATTENTION: frozenset[str] = frozenset(_WORDS["without_attention"])
+WITH_ATTENTION: frozenset[str] = frozenset(_WORDS["with_attention"])
+RENAMED_TYPES: Mapping[str, str] = _WORDS["renamed_types"]
 NEUTRAL: Mapping[str, Any] = _WORDS["neutral"]
 CHANGES_ATTENTION: Mapping[str, str] = _WORDS["changes_attention"]
 OTHER_PROGRAMS: Mapping[str, str] = _WORDS["other_programs"]

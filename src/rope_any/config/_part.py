@@ -10,22 +10,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
-from rope_any.config._load import Fact, is_name, load, require_names, same
+from rope_any.config._load import Fact, is_name, load, require_names, same, typed
 from rope_any.config._models import (
     ALL,
     CHANGES_ATTENTION,
-    INDICES,
     MODELS,
     NEUTRAL,
-    NUMBERS,
     OTHER_PROGRAMS,
     UNKNOWN,
     Model,
-    list_or_none,
+    indices,
     model_names,
     read_by,
 )
@@ -39,7 +37,6 @@ WHOLE = ("hidden_size", "num_attention_heads", "num_hidden_layers")  # sizes of 
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num_hidden_layers")
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
-RENAMED_TYPES = dict.fromkeys(("deepseek_sparse_attention", "qwen_sparse_attention"), "indexed_attention")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
 ROTARY = re.compile(
@@ -75,6 +72,15 @@ class Part(NamedTuple):
         """Return the value of a key with its source; None if it is missing or null."""
         value = self.keys.get(key)
         return None if value is None else Fact(value, self.name(key))
+
+    def at(self, path: str) -> Fact | None:
+        """Return the value at "key" or "object.key" with its source; None if it is missing or null, or `path` is ""."""
+        outer, _, key = path.partition(".")
+        found = self.get(outer) if outer else None
+        if found is None or not key:
+            return found
+        value = typed(found.source, found.value, Mapping, "be an object or null").get(key)
+        return None if value is None else Fact(value, self.name(outer, key))
 
     def model_value(self, name: str) -> Fact | None:
         """Return the value of the model's own key for a common name; None if it has no such key or it is null."""
@@ -164,9 +170,6 @@ def part_at(
     `pairing` is the caller's, `names` those of `Part`.
     """
     require_names(keys)
-    types = keys.get(TYPES[0])
-    if isinstance(types, list):
-        keys = {**keys, TYPES[0]: [RENAMED_TYPES.get(one, one) if isinstance(one, str) else one for one in types]}
     return _checked(_unwrapped(Part(keys, path, model_type, _model(model_type), pairing, names)))
 
 
@@ -278,13 +281,8 @@ def _checked(part: Part) -> Part:
 
 def _require_rules(part: Part) -> None:
     """Raise if the rules of a model cannot read the config: apply them to the first layer."""
-    for name, kind in {"attention_layers": INDICES, "scaled_layers": INDICES, "layer_bases": NUMBERS}.items():
-        fact = part.model_value(name)
-        if fact is not None:
-            list_or_none(fact.source, fact.value, kind)
-    try:
-        part.model.has_rotary(part.keys, "full_attention", 0)
-        if part.model.pattern is not None and not any(map(part.get, TYPES)):
-            part.model.pattern(part.keys, 0, 2)
-    except ArgumentError as error:
-        raise type(error)(part.name(error.argument), *error.args[1:]) from None
+    for key in {"attention_layers", "scaled_layers"} & part.model.keys.keys():
+        indices(part, part.model.keys[key])
+    part.model.has_rotary(part, "full_attention", 0)
+    if part.model.pattern is not None and not any(map(part.get, TYPES)):
+        part.model.pattern(part, 0, 2)

@@ -341,7 +341,8 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     rotating = Layers(parameters=first.parameters, sizes=first.sizes)
     if any(group.indices is None for group in groups):
         return (rotating,)
-    having = {i for g in groups if not g.unrotated for i in g.indices or () if _indexers.has_indexer(text, i)}
+    indexed = _indexers.layers_with_indexer(text)
+    having = {i for g in groups if not g.unrotated for i in g.indices or () if indexed[i]}
     others = {i for g in groups for i in g.indices or ()} - having
     reason_of_others = Fact(None, f"these layers of {text.model_type} have no indexer of their own")
     return (
