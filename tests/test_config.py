@@ -2353,6 +2353,58 @@ def test_layers_without_rotary_have_a_score_scale():
         config.score_scale({"model_type": "qwen3_next", **FOUR}, layer_type="linear_attention")
 
 
+SCALED = {"original_max_position_embeddings": 1024, "factor": 4.0, "rope_theta": 1e4}
+RAMPS = {
+    "a base of 1": ({"rope_type": "yarn", "rope_theta": 1.0}, "rope_parameters.rope_theta must not be 1"),
+    "a trained length of 1": (
+        {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": 1,
+            "short_factor": [1.0] * 32,
+            "long_factor": [1.0] * 32,
+        },
+        "rope_parameters.original_max_position_embeddings must be more than one token",
+    ),
+    "ends of a ramp": (
+        {"rope_type": "llama3", "low_freq_factor": 4.0, "high_freq_factor": 1.0},
+        "rope_parameters.high_freq_factor must be at least `low_freq_factor`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAMPS)
+def test_errors_of_a_scheme_name_the_key(name):
+    parameters, words = RAMPS[name]
+    with pytest.raises(ValueError, match=words):
+        Rope.from_config({"model_type": "llama", **FOUR, "rope_parameters": SCALED | parameters})
+
+
+@pytest.mark.parametrize(("depth", "words"), [("27", "27 without quotes"), (-3, "from 1 to 1024"), (None, "given")])
+def test_a_wrong_number_of_layers_of_a_tower_is_refused_for_its_layers(depth, words):
+    vision = {"model_type": "qwen2_5_vl", "vision_config": {"depth": depth, "hidden_size": 128, "num_heads": 4}}
+    assert Rope.from_config(vision, part="vision")
+    with pytest.raises((TypeError, ValueError), match=f"^vision_config.(depth|num_hidden_layers) must be .*{words}"):
+        config.layers(vision, part="vision")
+
+
+HINTS = {
+    "diffusers without its class": ({"_diffusers_version": "0.40", "num_layers": 3}, "_class_name, which decides it"),
+    "a VAE": ({"_class_name": "AutoencoderKL"}, "it is no transformer of diffusers$"),
+    "another version of a model": ({"general.architecture": "gemma5"}, "got 'gemma5'$"),
+    "a key in the wrong place": (
+        {"model_type": "llama", **FOUR, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
+        "rope_scaling.use_fope must not be given here: it is a key of the config itself; use_fope: .*bending.fope",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_hints_are_right(name):
+    model, words = HINTS[name]
+    with pytest.raises(ValueError, match=words):
+        Rope.from_config(model)
+
+
 # --- any JSON at all ----------------------------------------------------------------------------------------
 
 NAMES = sorted(

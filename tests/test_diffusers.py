@@ -949,7 +949,7 @@ WRONG = [
     ("FluxPipeline", {}, ValueError, "a class of diffusers whose rotation is known; got 'FluxPipeline'"),
     ("FluxPipeline", {}, ValueError, "; give the folder of the pipeline, or the config.json of its transformer"),
     ("FluxTransformer3DModel", {}, ValueError, "by hand: Rope(axes.axial(…), pairing=…); did you mean FluxTransformer"),
-    ("UNet2DModel", {}, ValueError, "got 'UNet2DModel'; make the Rope of another class by hand"),
+    ("UNet2DModel", {}, ValueError, "got 'UNet2DModel'; it is no transformer of diffusers"),
     (7, {}, TypeError, "transformer._class_name must be a name; got int 7"),
     (FLUX, {"attention_head_dim": np.float32(128)}, TypeError, "attention_head_dim must be an integer; got float32"),
     (FLUX, {"axes_dims_rope": np.array([16, 56, 56])}, TypeError, "must be a list; got ndarray array([16, 56, 56])"),

@@ -135,7 +135,11 @@ def as_numbers(
 def read_positions(
     lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
-    """Return positions as an array, and the rest (or None) of real host numbers that it does not hold."""
+    """
+    Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
+
+    Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real ones.
+    """
     if isinstance(positions, SplitPositions):
         return positions
     if positions is not home and not is_array(positions):

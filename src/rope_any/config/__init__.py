@@ -140,7 +140,7 @@ def layers(
     for group in one.layers():
         rope = None if group.unrotated else make_rope(one.recipe(group, length))
         if group.indices is None:
-            require_layers(one.part)
+            require_layers(one.part, group.counts)
         found |= dict.fromkeys(group.indices or (), rope)
     return [found[i] for i in sorted(found)]
 

@@ -6,7 +6,7 @@ source. All other code reads these groups; `_recipe` makes a rotation from one.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rope_any._checks import (
@@ -57,6 +57,8 @@ class Layers(NamedTuple):
     """The values of ``rope_parameters`` by today's names, with the base and the share of the head from anywhere."""
     sizes: Mapping[str, Fact] = {}
     """All other values of the config, and the defaults of the class."""
+    counts: tuple[Fact, ...] = ()
+    """The values that sum to the number of layers, in parts that are not read as text is."""
 
 
 class _GroupKey(NamedTuple):
@@ -370,15 +372,18 @@ def layer_count(part: Part, /) -> int:
     return integer_between(fact.source, fact.value, 1, MOST_LAYERS)
 
 
-def all_layers(counts: Sequence[object], /) -> tuple[int, ...] | None:
-    """Return the indices of all layers, as many as the sum of `counts`; None if one of them is no count."""
-    numbers = [n for n in counts if type(n) is int and 0 <= n <= MOST_LAYERS]
-    total = sum(numbers) if len(numbers) == len(counts) else 0
-    return tuple(range(total)) if 0 < total <= MOST_LAYERS else None
+def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
+    """Return the indices of as many layers as `counts` sum to; None if one is missing or wrong, or the sum is."""
+    numbers = [n if type(n) is int and 0 <= n <= MOST_LAYERS else MOST_LAYERS + 1 for n, _ in counts]
+    return tuple(range(sum(numbers))) if 0 < sum(numbers) <= MOST_LAYERS else None
 
 
-def require_layers(part: Part, /) -> NoReturn:
-    """Raise, because a config does not give the number of layers or, if it does, their types."""
+def require_layers(part: Part, counts: Iterable[Fact], /) -> NoReturn:
+    """Raise, because a config does not give a valid number of layers (or `counts` that sum to it), or their types."""
+    for fact in counts:
+        if fact.value is None:
+            raise ArgumentValueError(fact.source, "be given")
+        integer_between(fact.source, fact.value, 1, MOST_LAYERS)
     layer_count(part)
     raise ArgumentValueError(part.name(TYPES[0]), "be given, since layers differ")
 
@@ -460,9 +465,10 @@ def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: boo
 
 def _type_of_each_layer(part: Part, labels: tuple[str, ...]) -> list[str] | list[None] | None:
     """
-    Return the type of each layer, or None for each if layers have no types.
+    Return the type of each layer; None for each if neither layer types nor `labels` are given.
 
-    Return None if the number of layers is not known, or there are `labels` but no types.
+    Return None if types are missing and there are `labels` or no number of layers, or if there are no `labels` and the
+    number is invalid. With `labels`, raise if the number is needed and invalid.
     """
     counted = first_value(part, LAYERS) is not None
     if counted and not labels and not _counts_layers(part):

@@ -132,8 +132,9 @@ def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
     if isinstance(name, str) and name in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
     at = _component(part, of)
-    indices = all_layers([part.keys.get(key) for key in at.row.layers])
-    return (Layers(indices=indices, parameters={"rope_theta": at.read(at.row.base)}, sizes={"head_dim": _head(at)}),)
+    counts = tuple(Fact(part.keys.get(key), part.name(key)) for key in at.row.layers)
+    parameters, sizes = {"rope_theta": at.read(at.row.base)}, {"head_dim": _head(at)}
+    return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=counts),)
 
 
 def recipe(part: Part, layers: Layers, sequence_length: int | None = None, /, *, of: str = "") -> Recipe:
@@ -232,6 +233,8 @@ def _advice(name: str) -> str:
         return REFUSED[name]
     if name.endswith("Pipeline"):
         return "give the folder of the pipeline, or the config.json of its transformer"
+    if not may_rotate(name):
+        return "it is no transformer of diffusers"
     by_hand = "make the Rope of another class by hand: Rope(axes.axial(…), pairing=…)"
     return "; ".join(filter(None, (by_hand, did_you_mean(name, [*CLASSES, *REFUSED, *UNROTATED]))))
 

@@ -114,7 +114,7 @@ def _model(arch: str, own: Keys) -> Model:
 
 
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``rope_scaling`` of transformers from metadata (`own`); `names` are the keys in the file, by ours."""
+    """Return ``rope_scaling`` of transformers from metadata; `names` has the key in `own` for each of our names."""
     given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     times = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))

@@ -9,17 +9,26 @@ gives only what differs from the defaults: pairing "half" and base 10 000 in eve
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, integer, positive
 from rope_any._pairing import Pairing
 from rope_any.config._data import Lazy, content, in_entry
-from rope_any.config._load import entry_of, one_of
-
-if TYPE_CHECKING:
-    from rope_any.config._part import Part
+from rope_any.config._load import Fact, entry_of, one_of
 
 Rule = str | Mapping[str, Any]
+
+
+class Part(Protocol):
+    """What rules read of a part of a config; `Part` of `_part` has it."""
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The values by key."""
+
+    def get(self, key: str, /) -> Fact | None:
+        """Return the value of a key with its source; None if it is missing or null."""
+
 
 # --- the fields of an entry -------------------------------------------------------------------------------
 
@@ -101,8 +110,8 @@ class Model(NamedTuple):
     sections: tuple[int, ...] = ()  # the default sections
     keys: Mapping[str, str] = {}  # its own names of keys, by common name or by "layer type.common name"
     switch: tuple[str, Any, Any] | None = None  # a `Switch`
-    has_rotary: Callable[["Part", str, int], bool] = lambda *_: True  # whether a layer rotates; by part, type, index
-    pattern: Callable[["Part", int, int], str] | None = None  # the type of layer i of n, if the config lists no types
+    has_rotary: Callable[[Part, str, int], bool] = lambda *_: True  # whether a layer rotates; by part, type, index
+    pattern: Callable[[Part, int, int], str] | None = None  # the type of layer i of n, if the config lists no types
     codes: Codes | None = None  # the older list of layer types, if the class also reads one
     label: Callable[[str], str] = lambda layer_type: layer_type  # the key of a layer type's parameters
     types: Mapping[str, str] = {}  # names of rope types in older configs of this model, and today's
@@ -145,7 +154,7 @@ def rule(known: Mapping[str, Callable[..., Any]], spec: Rule, usual: str = "") -
     return partial(known[given.pop("rule")], **given)
 
 
-def _count(part: "Part", key: str, default: int, least: int = 1) -> int:
+def _count(part: Part, key: str, default: int, least: int = 1) -> int:
     """Return the number under a key, or `default` if it is missing or null; raise if it is less than `least`."""
     fact = part.get(key)
     if fact is not None and integer(fact.source, fact.value) < least:
@@ -153,7 +162,7 @@ def _count(part: "Part", key: str, default: int, least: int = 1) -> int:
     return default if fact is None else int(fact.value)
 
 
-def indices(part: "Part", key: str, default: tuple[int, ...] = ()) -> Sequence[int]:
+def indices(part: Part, key: str, default: tuple[int, ...] = ()) -> Sequence[int]:
     """Return the list of layers under a key, or `default` if it is missing or null; raise if it is no such list."""
     fact = part.get(key)
     if fact is not None and not (isinstance(fact.value, list) and all(type(item) is int for item in fact.value)):
@@ -161,18 +170,18 @@ def indices(part: "Part", key: str, default: tuple[int, ...] = ()) -> Sequence[i
     return default if fact is None else fact.value
 
 
-def _dense_layers(part: "Part") -> int:
+def _dense_layers(part: Part) -> int:
     """Return how many of the first layers have no experts (MoE)."""
     return _count(part, "first_k_dense_replace", 0, 0)
 
 
-def _dense_period(part: "Part") -> int:
+def _dense_period(part: Part) -> int:
     """Return n, if every n-th of the layers without experts has full attention."""
     return _count(part, "prefix_dense_sliding_window_pattern", 1)
 
 
 def _every(
-    part: "Part",
+    part: Part,
     index: int,
     layers: int,
     *,
@@ -203,7 +212,7 @@ def _every(
     return kind if index >= since and number % every == 0 else other
 
 
-def _dense_first(part: "Part", index: int, layers: int) -> str:
+def _dense_first(part: Part, index: int, layers: int) -> str:
     """Return the type of a layer in a model whose first layers have no experts and their own pattern."""
     dense = _dense_layers(part)
     if index < dense:
@@ -211,30 +220,30 @@ def _dense_first(part: "Part", index: int, layers: int) -> str:
     return _every(part, index - dense, layers, every=4, key="sliding_window_pattern")
 
 
-def _chunked_if_flagged(part: "Part", index: int, layers: int, *, key: str, interval: str) -> str:
+def _chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
     """Return the type of a layer: chunked attention if it rotates by its flag (`_flagged`), else full attention."""
     return "chunked_attention" if _flagged(part, "", index, key=key, interval=interval) else "full_attention"
 
 
-def _sliding(part: "Part", layer_type: str, index: int) -> bool:
+def _sliding(part: Part, layer_type: str, index: int) -> bool:
     """Whether a layer rotates, in models in which only layers with a sliding window do."""
     return layer_type == "sliding_attention"
 
 
-def _sliding_if_windowed(part: "Part", layer_type: str, index: int) -> bool:
+def _sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
     """Whether a layer rotates: it has a sliding window, or the model has no window at all."""
     # A missing key means the window of the class, null means no window.
     return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
-def _sliding_or_dense(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
+def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully."""
     kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
     is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
     return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)
 
 
-def _flagged(part: "Part", layer_type: str, index: int, *, key: str, interval: str) -> bool:
+def _flagged(part: Part, layer_type: str, index: int, *, key: str, interval: str) -> bool:
     """Whether a layer's flag in the list `key` is 1; without flags, all but every n-th rotate (n of `interval`)."""
     flags, n = part.get(key), _count(part, interval, 4)
     if flags is None or flags.value == []:
@@ -242,7 +251,7 @@ def _flagged(part: "Part", layer_type: str, index: int, *, key: str, interval: s
     return bool(one_of(entry_of(flags, index), (0, 1)))
 
 
-def _with_base(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
+def _with_base(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its base in the list `key` is not 0, or there is no list."""
     bases = part.get(key)
     if bases is None:
@@ -251,17 +260,17 @@ def _with_base(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
     return base != 0 and positive(source, base) > 0
 
 
-def _with_base_or_sliding(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
+def _with_base_or_sliding(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its base in the list `key` is not 0; without a list, it has no full attention."""
     return _with_base(part, "", index, key=key) if part.get(key) else layer_type != "full_attention"
 
 
-def _self_attending(part: "Part", layer_type: str, index: int) -> bool:
+def _self_attending(part: Part, layer_type: str, index: int) -> bool:
     """Whether a layer rotates: it has self-attention, since its index is not in `cross_attention_layers`."""
     return index not in indices(part, "cross_attention_layers", (3, 8, 13, 18, 23, 28, 33, 38))
 
 
-def _listed(part: "Part", layer_type: str, index: int, *, key: str) -> bool:
+def _listed(part: Part, layer_type: str, index: int, *, key: str) -> bool:
     """Whether a layer rotates: its index is in the list `key`."""
     return index in indices(part, key)
 

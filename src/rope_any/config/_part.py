@@ -39,6 +39,8 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
+_OF_DIFFUSERS = {"_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels"}
+
 ROTARY = re.compile(
     r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta|yarn|xpos|ntk|inv_freq|freq_base)|^nope_|_nope$"
     "|R(ope|oPE|OPE|otary|OTARY)|T(heta|HETA)|Y(arn|aRN|ARN)"
@@ -251,6 +253,8 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
         raise ArgumentValueError(name, wanted, model_type, did_you_mean(model_type, MODELS))
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
     hint = f"its parts may be read separately: {parts}" if parts else ""
+    if not _OF_DIFFUSERS.isdisjoint(keys):
+        hint = "a config.json of diffusers has _class_name, which decides it"
     wanted = "be given, since it decides the pairing, or `pairing` be given"
     raise ArgumentValueError(name, wanted, NOTHING, hint)
 

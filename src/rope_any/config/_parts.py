@@ -108,6 +108,8 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: obje
         raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     name = keys["_class_name"]
     part = Part(keys, (), shown(name), UNKNOWN, pairing)
+    if not _diffusers.may_rotate(name):
+        _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
     found = {}
     for of in ("", *_diffusers.parts_of(name)):
         layers, grid = partial(_diffusers.canonical, part, of=of), partial(_diffusers.grid, part, of=of)
@@ -132,7 +134,8 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
             if is_mistral and name == "vision" and all(inner.get(key) is not None for key in _MISTRAL_TOWER):
                 parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
-            wanted = f"have {', '.join(_MISTRAL_TOWER)}, or be read from a config.json of transformers"
+            keys_of = f"have {', '.join(_MISTRAL_TOWER)}, or " if is_mistral and name == "vision" else ""
+            wanted = f"{keys_of}be read from a config.json of transformers: this file does not say how it rotates"
             error = ArgumentValueError(path, wanted)
             parts[name] = _refused(keys, error, (key,))
     return parts

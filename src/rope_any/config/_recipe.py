@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any import axes
 from rope_any._checks import (
+    NOTHING,
+    ArgumentError,
     ArgumentTypeError,
     ArgumentValueError,
     Text,
@@ -28,6 +30,7 @@ from rope_any.config._load import LARGEST_HEAD, Fact
 from rope_any.config._models import CHANGES_ATTENTION, MODELS
 from rope_any.config._part import COUNT, FLAGS, HEADS, HIDDEN, LENGTHS, Part
 from rope_any.config._schemes import (
+    ARGUMENTS,
     COMMON,
     IGNORED,
     KEYS,
@@ -203,6 +206,9 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
     ignored = {}
     for key, fact in facts.items():
         if key not in KEYS:
+            if key in CHANGES_ATTENTION:
+                wanted, hint = "not be given here: it is a key of the config itself", f"{key}: {CHANGES_ATTENTION[key]}"
+                raise ArgumentValueError(fact.source, wanted, NOTHING, hint)
             raise unknown_name(fact.source, key, KEYS)
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
@@ -292,7 +298,11 @@ def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, F
     d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # with an odd d, the last pair takes one more feature: b^(−2i/d) = (b^(even/d))^(−2i/even)
     unscaled = frequencies(even, base=base.value ** (even / d))
-    row, factor = scheme.scale(unscaled, {key: fact.value for key, fact in values.items()})
+    try:
+        row, factor = scheme.scale(unscaled, {key: fact.value for key, fact in values.items()})
+    except ArgumentError as error:  # it names an argument of a function of `scaling`
+        key = ARGUMENTS.get(error.argument, error.argument)
+        raise type(error)(values[key].source if key in values else error.argument, *error.args[1:]) from None
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
 
 

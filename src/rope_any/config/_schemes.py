@@ -4,6 +4,7 @@ List the rope types of configs: the keys that each reads, and how it scales the 
 Names are those of ``rope_parameters`` in transformers.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -153,6 +154,9 @@ STRIDED = ("mrope_interleaved", "interleaved")
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", *SECTIONS, *STRIDED)
 """Keys that any rope type may have."""
 
+ARGUMENTS = {"base": "rope_theta", "original_length": ORIGINAL, "trained_length": "max_position_embeddings"}
+"""The keys of the arguments of the functions in `scaling` that have another name."""
+
 IGNORED = {
     "finetuned": "true if the weights were trained with the scaling",
     "max_position_embeddings": "the extended length",
@@ -165,11 +169,16 @@ KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPH
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the known name most similar to `name`, or "" if none is similar."""
+    """
+    Return "did you mean ...?" with the known name most similar to `name`, or "" if none is similar.
+
+    Names in lower case that differ only in digits are versions of a model, not similar names.
+    """
     from difflib import get_close_matches  # slow to import, and only errors need it
 
     found = get_close_matches(name[:80], known, n=1)
-    return f"did you mean {found[0]}?" if found else ""
+    is_version = found and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", found[0])
+    return f"did you mean {found[0]}?" if found and not is_version else ""
 
 
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:

@@ -96,8 +96,9 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     kind, base = _parameters(part, tower)
     given = {"rope_theta": _by_axis(part, tower.axis_bases) or base, "pairs": _by_axis(part, tower.pairs)}
     parameters = {"rope_type": kind, **{name: fact for name, fact in given.items() if fact}}
-    count = next((n for key in tower.layers if (n := part.keys.get(key)) is not None), None)
-    return (Layers(indices=all_layers([count]), parameters=parameters, sizes={"head_dim": _head(part, tower)}),)
+    counts = [next(filter(None, map(part.get, tower.layers)), Fact(None, part.name(*tower.layers[:1])))]
+    sizes = {"head_dim": _head(part, tower)}
+    return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=tuple(counts)),)
 
 
 def recipe(part: Part, layers: Layers, /) -> Recipe:
