@@ -493,20 +493,23 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
     """Return the values of a part, and its class's defaults, for a label: by their keys and also by common names."""
-    model, by_label = part.model, f"{label}."
+    model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
-    for names in ((key for key in model.sizes if "." not in key), (key for key in model.sizes if by_label in key)):
-        for name in names:
-            key = given = name.removeprefix(by_label)
-            if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
-                given = model.keys.get(name, key)
-            if given not in part.keys and (part.path or key not in WHOLE):
-                facts[key] = Fact(model.sizes[name], part.default)
-    for names in ((key for key in model.keys if "." not in key), (key for key in model.keys if by_label in key)):
-        for name in names:
-            if name != "rope_theta" and (own := part.model_value(name)) is not None:
-                facts[name.removeprefix(by_label)] = own
+    for name in _for_label(model.sizes, prefix):
+        key = given = name.removeprefix(prefix)
+        if key != name and "per_layer_config" not in part.keys:  # which replaces the sizes by kind of layer
+            given = model.keys.get(name, key)
+        if given not in part.keys and (part.path or key not in WHOLE):
+            facts[key] = Fact(model.sizes[name], part.default)
+    for name in _for_label(model.keys, prefix):
+        if name != "rope_theta" and (own := part.model_value(name)) is not None:
+            facts[name.removeprefix(prefix)] = own
     return facts
+
+
+def _for_label(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the names for all kinds of layers, then those for one kind, which begin with `prefix`, "label."."""
+    return sorted((name for name in names if "." not in name or name.startswith(prefix)), key=lambda name: "." in name)
 
 
 _OF_HEADS = ("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", *HIDDEN, *HEADS)
