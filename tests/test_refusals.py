@@ -230,6 +230,13 @@ MISTAKES = {
         lambda: ROPE(Q, K, np.arange(10)[:, None]),
         shapes("q", (2, 8, 10, 8), 2, (10, 1), "give p[..., 0], without the last axis"),
     ),
+    "positions in the place of k": (
+        lambda: ROPE(Q, np.arange(10)),
+        (
+            "seq_axis must be an axis of k other than its last; got -2 for shape (10,); "
+            "write apply(q, positions) if k are positions"
+        ),
+    ),
     "one start for from_starts": (
         lambda: at.from_starts(3, 2, like=Q),
         "starts must be a sequence of integers; got int 3; write [3]",

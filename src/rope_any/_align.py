@@ -27,7 +27,12 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """Return x with its token axis and number of tokens; raise if `seq_axis` is no axis of x (`name`) or its last."""
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
-        hints = {0: "", 1: f"write {name}[None, :] if it is one token", 2: "write -2 for (seq, head_dim)"}
+        one = (
+            "write apply(q, positions) if k are positions"
+            if name == "k"
+            else f"write {name}[None, :] if it is one token"
+        )
+        hints = {0: "", 1: one, 2: "write -2 for (seq, head_dim)"}
         hint = hints.get(x.ndim, "write -2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)")
         raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got, hint)
     if isinstance(count := x.shape[seq_axis], float):
