@@ -252,7 +252,7 @@ def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
-    """Yield readings in other layouts of the same kind, which have the shape of the cache or, if `reshaped`, another."""
+    """Yield readings in other layouts of the same kind, of the shape of the cache or, if `reshaped`, of another."""
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
         kinds, shape = {row.holds, own.holds}, _shape(cache, name)
