@@ -579,6 +579,7 @@ WRONG = {
     "one pair": (changed(vllm(angles()), (slice(1, None), 5), 0.1), "1 pair is wrong: 5", 1),
     "zeros": (np.zeros((2048, 32), np.float32), "all numbers are 0", 0),
     "noise": (np.random.default_rng(0).uniform(-1, 1, (2048, 32)).astype(np.float32), None, 0),
+    "cosines scaled": (vllm(angles()) * np.repeat(np.float32([1.1, 1]), 16), None, 0),
     "nans": (np.full((2048, 32), np.nan, np.float32), "infinite or NaN values", 0),
     "reversed": (
         np.concatenate([np.cos(angles())[:, ::-1], np.sin(angles())[:, ::-1]], axis=1),

@@ -180,13 +180,14 @@ def _total(name: str, ends: list[int], length: int | None) -> int:
 
 def segments(ids: Array, /) -> Array:
     """
-    Count the tokens of each document in rows of packed documents, given by the number of its document at each token.
+    Count the tokens of each packed document from 0, given the number of the document that each token belongs to.
 
     Parameters
     ----------
     ids : array
-        ``(..., seq)`` integers: the same number for neighbouring tokens of one document, 0 (or a negative number) for
-        padding. Its values are not read. A number that comes again after another one begins a new document.
+        ``(..., seq)``, integers of any dtype: the same positive number for neighbouring tokens of one document, 0 or a
+        negative number for padding. Its values are not read. A number that comes again after another one begins a new
+        document.
 
     Returns
     -------
@@ -709,8 +710,8 @@ def shard(
         a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It has no default and must match how the data is
         distributed.
     cumulative_lengths : sequence of int, optional
-        Of packed documents, as for `packed`; the last is `length`. Each document is then divided by itself, and its
-        length must be a multiple of the chunks.
+        Of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided by
+        itself, and its length must be a multiple of the number of chunks.
     restart : bool, optional
         Whether positions restart at 0 in each document, as `Rope` takes them. If False, they are the places of the
         tokens in the packed row, by which to take them.

@@ -362,11 +362,9 @@ def _diagnose(
     cache: _Cache, given: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
     """Return the reading that fits a wrong cache best, and its mistakes; None if no layout has its shape."""
-    few = ""
-    if given is not None:
-        if not given.values.any():
-            return given, ("all numbers are 0",)
-        few = _named(given.largest(_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit])
+    if given is not None and not given.values.any():
+        return given, ("all numbers are 0",)
+    few = given and _named(given.largest(_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit])
     of_shape, reshaped = (partial(_in_other_layouts, cache, reshaped=flag) for flag in (False, True))
     own = partial(_undone, cache, given)
     for readings in (own,) if few else (of_shape, own, reshaped):
@@ -389,9 +387,7 @@ def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
     note, names = readings[0].note, [one.layout for one in readings]
     if names[0] == cache.layout:
         return (note,) if note else ()
-    return (
-        f'the layout is "{names[0]}"{note}' if len(names) == 1 else f"several layouts fit{note}: {', '.join(names)}",
-    )
+    return (f"several layouts fit{note}: {', '.join(names)}" if names[1:] else f'the layout is "{names[0]}"{note}',)
 
 
 def _named(wrong: Data, unit: str, most: float = math.inf) -> str:
@@ -460,7 +456,8 @@ def _sample(one: _Reading) -> tuple[Data, Data, Data]:
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
     """Return the cause if fast pairs are right and slow ones are scaled by one number; empty if not."""
     places = np.asarray([p for p in POWERS if p in rows])
-    if {0, 1} - {*places.tolist()} or not np.isfinite(y).all():
+    before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
+    if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too
         return ()
     which = np.searchsorted(rows, places)
     ratio = measure_frequencies(right, x[which], y[which], places) / right.frequencies[0]
