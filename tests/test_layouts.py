@@ -464,7 +464,7 @@ def table(*shape, dtype=np.float32):
         (
             lambda: pack(TABLE, "vllm", dtype="bfloat16"),
             TypeError,
-            "got bfloat16; give ml_dtypes.bfloat16, or an array",
+            "got bfloat16; NumPy takes ml_dtypes.bfloat16; or use",
         ),
         (
             lambda: unpack(pack(ROPE, "megatron", like=X, length=8), "megatron", pairing="interleaved"),
@@ -755,6 +755,7 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
     other = pack(ra.Rope(ra.frequencies(32), pairing="half"), "mlx", like=X)
     report = check_cache(other, "mlx", MODEL)
     assert (report.first_wrong, report.causes) == (1, ("other frequencies: those of base 10000",))
+    assert "\n  pair      largest error" in str(report) and "15 of 16 pairs are wrong, first pair 1" in str(report)
     rope = ra.Rope((*G, 0.0), pairing="half")
     assert check_cache(pack(rope, "mlx", like=X), "mlx", rope).passed
     divisors = pack(ra.Rope(SCALED, pairing="half"), "llama.cpp", like=X, base=BASE)

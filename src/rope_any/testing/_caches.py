@@ -158,9 +158,10 @@ def check_cache(
     if row.holds != "cos and sin":
         plain_frequencies(layout, row, rope)
     require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
-    if not isinstance(others or {}, Mapping):
+    others = {} if others is None else others
+    if not isinstance(others, Mapping):
         raise ArgumentTypeError("others", "be a mapping from names to rotations", others)
-    for name, other in (others or {}).items():
+    for name, other in others.items():
         if not isinstance(other, Rope):
             raise ArgumentTypeError(f"others[{name!r}]", "be a Rope", other)
     arrays = arrays_of(cache, layout)
@@ -171,7 +172,7 @@ def check_cache(
     if not all(arrays[0].shape):
         raise ArgumentValueError("cache", "have a row or more", Text(f"shape {tuple(arrays[0].shape)}"))
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
-        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), others or {})
+        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), others)
 
 
 def _on_one_axis(name: str, rope: object) -> Rope:
@@ -474,10 +475,10 @@ def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, 
 
 def _report_lines(report: CacheReport) -> Iterator[str]:
     """Yield the lines of a report."""
-    ratios = np.asarray(report.ratios)
+    ratios, unit = np.asarray(report.ratios), "row" if " rows of " in report.subject else "pair"
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     yield ""
-    yield "  row       largest error  times its bound"
+    yield f"  {unit:<9} largest error  times its bound"
     worst = np.argsort(-ratios, kind="stable")[:WORST].tolist()
     first = [] if report.first_wrong is None else [report.first_wrong]
     for row in sorted({*(p for p in (*POWERS, len(ratios) - 1) if 0 <= p < len(ratios)), *worst, *first}):
@@ -485,7 +486,7 @@ def _report_lines(report: CacheReport) -> Iterator[str]:
         yield f"  {row:<9} {report.errors[row]:<14.1e} {ratios[row]:.1e}{fails}"
     if report.first_wrong is not None:
         yield ""
-        yield f"  {report.wrong} of {len(ratios)} rows are wrong, first row {report.first_wrong}"
+        yield f"  {report.wrong} of {len(ratios)} {unit}s are wrong, first {unit} {report.first_wrong}"
     if not report.passed:
         yield ""
         yield f"  likely cause: {'; '.join(report.causes) or 'none of the known ones'}"
