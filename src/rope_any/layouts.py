@@ -161,8 +161,9 @@ def pack(
     layout : str
         A name in `LAYOUTS`.
     dtype : dtype, optional
-        Of a cache of cosines and sines: one that the layout has, and no wider than that of the table. By default that
-        of the table if the layout has it, else the first of the layout.
+        For a layout of cosines and sines: the dtype of the cache, which the layout must have and which must be no wider
+        than that of the table. By default that of the table if the layout has it, else the first one of the layout.
+        The bfloat16 of NumPy is ``ml_dtypes.bfloat16``.
     like : array, optional
         For a `Rope`: gives the library and the device.
     length : int, optional
@@ -263,8 +264,9 @@ def unpack(
     TypeError
         If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type.
     ValueError
-        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, or
-        angles are not those of the positions 0, 1, 2, ...
+        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, angles
+        are not those of the positions 0, 1, 2, ..., or a tensor of angles, divisors or reciprocals is on the meta
+        device and has no values.
 
     Notes
     -----
