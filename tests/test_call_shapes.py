@@ -4,9 +4,12 @@ Calls as inference engines make them, against a loop over tokens in float64.
 Packed tokens in a fused buffer, keys alone, rows of a cos/sin cache, several recipes in one cache, offsets by row.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
+from conftest import one_jax
 
 import rope_any as ra
 
@@ -53,9 +56,11 @@ def test_packed_views_of_a_fused_buffer_are_rotated_in_place(fused_rows, name, p
     assert np.array_equal(got[:, -KV_HEADS * DIM :], fused_rows[:, -KV_HEADS * DIM :])  # the values
 
 
+@one_jax
 def test_keys_are_rotated_without_queries(lib, rng):
     keys = rng.uniform(-1, 1, (len(POSITIONS), KV_HEADS, DIM))
-    got = ra.Rope(F, pairing="half").apply(lib(keys, "float32"), lib(POSITIONS), seq_axis=-3)
+    apply = lib.quick(partial(ra.Rope(F, pairing="half").apply, seq_axis=-3))
+    got = apply(lib(keys, "float32"), lib(POSITIONS))
     np.testing.assert_allclose(lib.get(got), loop(keys, POSITIONS, pairing="half"), rtol=0, atol=ATOL)
 
 
@@ -65,33 +70,43 @@ def table_rows(lib, cos, sin, index):
     return ra.Table(*(xp.take(part, lib(index), axis=0) for part in (cos, sin)))
 
 
+@one_jax
 def test_rows_of_a_cache_are_the_table_of_the_tokens(lib, rng):
     rope, index = ra.Rope(F, pairing="interleaved"), [3, 0, 63, 3, 17]
     x = rng.uniform(-1, 1, (len(index), HEADS, DIM))
-    rows = table_rows(lib, *rope.table(range(64), like=lib([0.0], "float32")), index)
-    got = rope.apply(lib(x, "float32"), rows, seq_axis=-3)
+    whole = lib.quick(lambda like: rope.table(range(64), like=like))(lib([0.0], "float32"))
+    got = lib.quick(partial(rope.apply, seq_axis=-3))(lib(x, "float32"), table_rows(lib, *whole, index))
     np.testing.assert_allclose(lib.get(got), loop(x, index, pairing="interleaved"), rtol=0, atol=ATOL)
 
 
+@one_jax
 def test_several_recipes_share_a_cache_by_offsets(lib, rng):
     """As for LoRA adapters with context extensions of their own: tables are stacked, and tokens take their rows."""
     length, factors = 32, (1.0, 4.0)
     ropes = [ra.Rope(ra.scaling.linear(F, s), pairing="half", attention_factor=1 + s / 10) for s in factors]
-    tables = [rope.table(range(length), like=lib([0.0], "float32")) for rope in ropes]
-    cos, sin = (array_namespace(*parts).concat(parts, axis=0) for parts in zip(*tables, strict=True))
+
+    def stacked(like):
+        tables = [rope.table(range(length), like=like) for rope in ropes]
+        return [array_namespace(*parts).concat(parts, axis=0) for parts in zip(*tables, strict=True)]
+
+    cos, sin = lib.quick(stacked)(lib([0.0], "float32"))
     positions, recipe = [0, 5, 31, 7], [0, 1, 1, 0]
     x = rng.uniform(-1, 1, (len(positions), HEADS, DIM))
     rows = table_rows(lib, cos, sin, [p + length * r for p, r in zip(positions, recipe, strict=True)])
-    got = lib.get(ropes[0].apply(lib(x, "float32"), rows, seq_axis=-3))  # of a Rope, the pairing alone is used
+    # of a Rope, the pairing alone is used
+    got = lib.get(lib.quick(partial(ropes[0].apply, seq_axis=-3))(lib(x, "float32"), rows))
     for i, (p, r) in enumerate(zip(positions, recipe, strict=True)):
         rope = ropes[r]
         want = loop(x[i : i + 1], [p], pairing="half", frequencies=rope.frequencies, factor=rope.attention_factor)
         np.testing.assert_allclose(got[i : i + 1], want, rtol=0, atol=ATOL)
 
 
+@one_jax
 def test_each_row_has_its_own_offset(lib, rng):
     x, starts, count = rng.uniform(-1, 1, (3, HEADS, 2, DIM)), [9, 0, 4000], 2
-    got = ra.Rope(F, pairing="half").apply(lib(x, "float32"), ra.positions.from_starts(lib(starts), count))
+    rope = ra.Rope(F, pairing="half")
+    apply = lib.quick(lambda x, starts: rope.apply(x, ra.positions.from_starts(starts, count)))
+    got = apply(lib(x, "float32"), lib(starts))
     for row, start in enumerate(starts):
         want = loop(np.swapaxes(x[row], 0, 1), range(start, start + count), pairing="half")
         np.testing.assert_allclose(np.swapaxes(lib.get(got)[row], 0, 1), want, rtol=0, atol=ATOL)

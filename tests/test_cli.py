@@ -732,6 +732,7 @@ def caches(tmp_path):
     write_safetensors(tmp_path / "one.safetensors", short=("BF16", short))
     parts = {"cos": ("F32", made.cos), "sin": ("F32", made.sin), "n": ("I16", short)}
     write_safetensors(tmp_path / "several.safetensors", **parts)
+    write_safetensors(tmp_path / "empty.safetensors")
     return tmp_path
 
 
@@ -768,7 +769,7 @@ def test_verify_reports_a_wrong_cache(caches):
     words = ["verify", "--cache", "other.npy", "--layout", "vllm", "--config", "config.json"]
     done = run(*words, cwd=caches)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "  299 of 300 rows are wrong, from row 1 on\n" in done.stdout
+    assert "  299 of 300 rows are wrong, first row 1\n" in done.stdout
     assert done.stdout.endswith("likely cause: other frequencies: those of base 10000\n")
     done = run(*words, "--json", cwd=caches)
     found = json.loads(done.stdout)
@@ -806,8 +807,23 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
         ("--cache vllm.npy --layout vllm --config none.json", "--config must be a path to a config.json"),
         ("--cache none.npy --layout vllm --config config.json", "none.npy must be a .npy file of one array of numbers"),
         ("--cache none.safetensors --layout vllm --config config.json", "none.safetensors must be a .npy file"),
-        ("--cache cos.npy --layout onnxruntime --config config.json", "--cache must be given twice, for cosines and "),
-        ("--cache cos.npy --cache sin.npy --layout vllm --config config.json", "--cache must be given once for the"),
+        (
+            "--cache cos.npy --layout onnxruntime --config config.json",
+            "--cache must be given twice, for cosines and for sines, for the layout onnxruntime; got ['cos.npy']; or",
+        ),
+        (
+            "--cache cos.npy --cache sin.npy --layout vllm --config config.json",
+            "--cache must be given once for the layout vllm; got ['cos.npy', 'sin.npy']\n",
+        ),
+        (
+            "--cache several.safetensors --tensor cos --layout onnxruntime --config config.json",
+            "--tensor must be given twice, for cosines and for sines, for the layout onnxruntime; got ['cos']\n",
+        ),
+        (
+            "--cache several.safetensors --tensor cos --tensor sin --layout vllm --config config.json",
+            "--tensor must be given once for the layout vllm; got ['cos', 'sin']\n",
+        ),
+        ("--cache empty.safetensors --layout vllm --config config.json", "empty.safetensors must contain a tensor\n"),
         ("--cache vllm.npy --tensor a --layout vllm --config config.json", "--tensor must be given for .safetensors"),
         ("--cache several.safetensors --layout vllm --config config.json", "--tensor must be one of cos, sin, n, for "),
         (

@@ -6,6 +6,7 @@ import layouts
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import one_jax
 
 import rope_any as ra
 from rope_any.layouts import LAYOUTS, pack, unpack
@@ -144,6 +145,7 @@ def supports(lib, layout):
         pytest.skip(f"{lib.name} has no complex numbers")
 
 
+@one_jax
 @pytest.mark.parametrize("layout", TABLES)
 def test_tables_are_packed_as_the_engine_makes_its_cache(lib, layout):
     supports(lib, layout)
@@ -159,18 +161,24 @@ def test_tables_are_packed_as_the_engine_makes_its_cache(lib, layout):
     assert all(same(lib.get(a), lib.get(b)) for a, b in zip(again, made, strict=True))
 
 
+@one_jax
 @pytest.mark.parametrize("layout", TABLES)
 def test_any_numbers_keep_their_bits(lib, layout, rng):
     supports(lib, layout)
+
+    def both(made):
+        cache = pack(made, layout)
+        return cache, unpack(cache, layout, rotary_dim=D)
+
     for dtype in (d for d in LAYOUTS[layout].dtypes if d in lib.dtypes or d == "complex64"):
         data = rng.uniform(-1, 1, (2, 5, D // 2))
         made = ra.Table(*(lib(x, dtype.replace("complex64", "float32")) for x in data))
-        cache = pack(made, layout)
+        cache, again = lib.quick(both)(made)
         assert {x.dtype.name for x in read(lib, cache)} == {dtype}
-        again = unpack(cache, layout, rotary_dim=D)
         assert all(same(lib.get(a), lib.get(b)) for a, b in zip(again, made, strict=True))
 
 
+@one_jax
 def test_a_batch_of_rows_keeps_its_axis(lib, rng):
     for layout in ("transformers", "transformers-interleaved"):
         made = ra.Table(*(lib(x, "float32") for x in rng.uniform(-1, 1, (2, 3, 5, D // 2))))
@@ -191,6 +199,7 @@ def test_a_wider_table_is_rounded_once(lib):
         assert same(lib.get(short), np.concatenate([lib.get(x) for x in made], axis=-1).astype(ml_dtypes.bfloat16))
 
 
+@one_jax
 @pytest.mark.parametrize("layout", sorted({*OF_FREQUENCIES} & {*ENGINES}))
 def test_angles_are_those_that_the_engine_makes(lib, layout):
     pairing = LAYOUTS[layout].pairing
@@ -346,6 +355,7 @@ def test_meta_rotates_by_packed_complex_numbers(torch, rng):
     torch.testing.assert_close(got, rope.apply(x, seq_axis=1), atol=1e-6, rtol=0)
 
 
+@one_jax
 def test_packed_and_unpacked_under_compilers(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
@@ -446,7 +456,16 @@ def table(*shape, dtype=np.float32):
             ValueError,
             "cache must hold the angles of the positions 0, 1, 2, ...; got others",
         ),
-        (lambda: unpack(np.zeros((1, 1, 1, 12), np.float32), "megatron"), ValueError, "have two rows or more"),
+        (
+            lambda: unpack(np.zeros((1, 1, 1, 12), np.float32), "megatron"),
+            ValueError,
+            "have two rows or more, to tell frequencies; got 1$",
+        ),
+        (
+            lambda: pack(TABLE, "vllm", dtype="bfloat16"),
+            TypeError,
+            "got bfloat16; NumPy takes ml_dtypes.bfloat16; or use",
+        ),
         (
             lambda: unpack(pack(ROPE, "megatron", like=X, length=8), "megatron", pairing="interleaved"),
             ValueError,
@@ -480,9 +499,11 @@ def test_unknown_lengths_are_refused():
         unpack((cos, sin), "onnxruntime")
 
 
+@one_jax
 def test_complex_layouts_need_complex_numbers(lib):
     if hasattr(lib.xp, "complex64"):
-        assert "complex64" in str(pack(ra.cos_sin(range(4), F, like=lib(X)), "meta").dtype)
+        made = ra.Table(*map(lib, ra.cos_sin(range(4), F, like=X)))
+        assert "complex64" in str(lib.quick(lambda made: pack(made, "meta"))(made).dtype)
     else:
         with pytest.raises(ra.ArgumentValueError, match="layout must be one of real numbers"):
             pack(ra.cos_sin(range(4), F, like=lib(X)), "meta")
@@ -528,7 +549,7 @@ def test_a_cache_of_each_library_and_dtype_passes(lib):
     for layout in ("vllm", "onnxruntime", "transformers-interleaved", "torchtune"):
         for dtype in (d for d in lib.dtypes if d in LAYOUTS[layout].dtypes):
             wide = "float64" if dtype == "float64" else "float32"
-            made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), wide), attention_factor=1.2)
+            made = ra.Table(*(lib(x, wide) for x in ra.cos_sin(range(ROWS), F, like=np.zeros(1), attention_factor=1.2)))
             cache = pack(made, layout, dtype=lib.dtype(dtype))
             report = check_cache(cache, layout, ra.Rope(F, pairing="half", attention_factor=1.2))
             assert report.passed and report.subject.endswith(f", {ROWS} rows of {D // 2} pairs, {dtype}")
@@ -548,16 +569,51 @@ WRONG = {
     "inv_freq": (vllm(angles(stored(np.asarray(G), ml_dtypes.bfloat16))), "frequencies in bfloat16", 1),
     "shift": (vllm(angles(start=1)), "positions one too large", 0),
     "sign": (vllm(-angles()), "the opposite sign: pairs rotate backwards", 1),
-    "one number": (changed(vllm(angles()), (1234, 5), 0.1), "something in row 1234 alone", 1234),
-    "some rows": (changed(vllm(angles()), slice(500, 600), 0), "something in 100 rows from 500 to 599 alone", 500),
-    "cut": (changed(vllm(angles()), slice(900, None), 0), "something else from row 900 on", 900),
-    "nan": (changed(vllm(angles()), (3, 3), np.nan), "infinite or NaN values", 3),
-    "zeros": (np.zeros((2048, 32), np.float32), None, 0),
+    "some rows": (changed(vllm(angles()), slice(500, 600), 0), "100 rows are wrong: 500 to 599", 500),
+    "cut": (changed(vllm(angles()), slice(900, None), 0), "1148 rows are wrong: 900 to 2047", 900),
+    "switch": (
+        np.concatenate([vllm(angles())[:1500], vllm(angles(SCALED))[1500:]]),
+        "548 rows are wrong: 1500 to 2047",
+        1500,
+    ),
+    "one pair": (changed(vllm(angles()), (slice(1, None), 5), 0.1), "1 pair is wrong: 5", 1),
+    "zeros": (np.zeros((2048, 32), np.float32), "all numbers are 0", 0),
+    "noise": (np.random.default_rng(0).uniform(-1, 1, (2048, 32)).astype(np.float32), None, 0),
+    "cosines scaled": (vllm(angles()) * np.repeat(np.float32([1.1, 1]), 16), None, 0),
+    "nans": (np.full((2048, 32), np.nan, np.float32), "infinite or NaN values", 0),
+    "reversed": (
+        np.concatenate([np.cos(angles())[:, ::-1], np.sin(angles())[:, ::-1]], axis=1),
+        "the pairs are in reverse order",
+        1,
+    ),
+    "each row twice": (vllm(angles(rows=1024)).repeat(2, axis=0), "the rows stand twice, side by side", 1),
+    "all rows twice": (
+        np.tile(vllm(angles(rows=1024)), (2, 1)),
+        "the rows stand twice, one time after the other",
+        1024,
+    ),
     "gptj": (gptj(angles()), 'the layout is "gptj"', 0),
-    "adjacent": (torchtune(angles()).reshape(2048, 32), 'the layout is "tensorrt-llm"', 0),
+    "adjacent": (
+        torchtune(angles()).reshape(2048, 32),
+        "several layouts fit, in another shape: tensorrt-llm, torchtune",
+        0,
+    ),
     "shape": (torchtune(angles()), 'the layout is "torchtune"', None),
     "flat": (tensorrt(angles(), interleave=False), 'the layout is "tensorrt-llm-halves"', None),
     "wide": (torchtitan(angles()), 'the layout is "torchtitan"', None),
+    "a batch": (vllm(angles())[None], "the shape is (1, 2048, 32) rather than (2048, 32)", None),
+    "ravelled": (vllm(angles()).ravel(), "the shape is (65536,) rather than (2048, 32)", None),
+    "transposed": (vllm(angles()).T.copy(), "the axes are in reverse order", None),
+    "twice": (
+        np.tile(vllm(angles()), (1, 2)),
+        "the numbers of each row stand twice, one time after the other",
+        None,
+    ),
+    "repeated": (
+        vllm(angles()).repeat(2, axis=1),
+        "the numbers of each row stand twice, side by side",
+        None,
+    ),
 }
 
 
@@ -571,7 +627,88 @@ def test_mistakes_of_a_cache_are_named(name):
     assert re.match(r"FAILED: layout vllm, (read as [\w-]+, )?2048 rows of 16 pairs, float32\n", str(report))
     if first is not None:
         assert report.ratios[first] > 1 >= max(report.ratios[:first], default=0)
-        assert f"{report.wrong} of 2048 rows are wrong, from row {first} on" in str(report)
+        assert f"{report.wrong} of 2048 rows are wrong, first row {first}" in str(report)
+
+
+# a number is wrong by so much, in a row anywhere; its column says which pair, and that of cosines or of sines
+@pytest.mark.parametrize("row", [0, 1, 2, 7, 8, 9, 10, 100, 107, 1000, 1234, 2040, 2047])
+@pytest.mark.parametrize(("column", "value"), [(0, 0.5), (5, 0.1), (31, 1.0), (16, np.nan), (20, -np.inf)])
+def test_one_wrong_number_is_named_by_its_row(row, column, value):
+    report = check_cache(changed(vllm(angles()), (row, column), value), "vllm", MODEL)
+    assert (report.first_wrong, report.wrong, report.causes[0]) == (row, 1, f"1 row is wrong: {row}")
+    assert report.causes[1:] == (() if np.isfinite(value) else ("infinite or NaN values",))
+
+
+def test_wrong_rows_are_named_in_runs():
+    rows = [3, 5, 6, 7, 900, 902, 904, 906]
+    report = check_cache(changed(vllm(angles()), rows, 0), "vllm", MODEL)
+    assert report.causes == ("8 rows are wrong: 3, 5 to 7, 900, 902, 904, ...",)
+    short = check_cache(changed(vllm(angles(rows=2)), (1, 3), 0), "vllm", MODEL)
+    assert short.causes == ("1 pair is wrong: 3",)  # in all rows but that of position 0
+
+
+@pytest.mark.parametrize("layout", ["vllm", "megatron"])
+def test_an_exact_angle_has_no_error_at_large_positions(layout):
+    """Frequency 1, or another power of two, in float32: its products are exact, so that cosines are rounded once."""
+    f = (1.0, 0.25, 0.19)
+    rope, made = ra.Rope(f, pairing="half"), ENGINES[layout](angles(f, rows=100_001))
+    assert check_cache(made, layout, rope).passed
+    for column, off in ((0, 1e-5), (1, 1e-5), (2, None)):
+        spoiled = made.copy()
+        error = 1e-5 if layout == "vllm" else 0.0625
+        angle = np.float64(100_000) * np.float32(f[column])
+        spoiled[-1, ..., column] = (np.cos(angle) if layout == "vllm" else angle) + (error if off else error / 16)
+        assert check_cache(spoiled, layout, rope).first_wrong == (100_000 if off else None), column
+
+
+def test_an_empty_cache_is_refused():
+    for layout, cache in (("vllm", X[:0].reshape(0, 32)), ("transformers", (X[:0].reshape(0, 5, 32),) * 2)):
+        with pytest.raises(ra.ArgumentValueError, match=r"cache must have a row or more; got shape \(0, "):
+            check_cache(cache, layout, MODEL)
+
+
+def test_several_layouts_may_fit():
+    report = check_cache(vllm(angles()), "gptj", MODEL)
+    assert report.causes == ("several layouts fit: vllm, sglang, flashinfer",)
+    report = check_cache(stored(vllm(angles()), ml_dtypes.bfloat16), "gptj", MODEL, dtype="bfloat16")
+    assert report.causes == ("several layouts fit: vllm, sglang",)  # FlashInfer takes float32 only
+    report = check_cache(vllm(angles(ra.frequencies(32))), "gptj", MODEL)
+    assert report.causes == ("several layouts fit: vllm, sglang, flashinfer", "other frequencies: those of base 10000")
+    report = check_cache(vllm(angles(ra.frequencies(32)))[None], "vllm", MODEL)
+    assert report.causes == (
+        "the shape is (1, 2048, 32) rather than (2048, 32)",
+        "other frequencies: those of base 10000",
+    )
+    report = check_cache(np.tile(vllm(angles(ra.frequencies(32))), (1, 2)), "vllm", MODEL)
+    assert report.causes[1:] == ("other frequencies: those of base 10000",) and "stand twice" in report.causes[0]
+
+
+def test_divisors_and_reciprocals_are_told_apart():
+    scaled = ra.Rope(SCALED, pairing="half")
+    for rope in (MODEL, scaled):
+        divisors, reciprocals = pack(rope, "llama.cpp", like=X, base=BASE), pack(rope, "mlx", like=X)
+        assert check_cache(divisors, "mlx", rope).causes == ('the layout is "llama.cpp", of base 500000',)
+        assert check_cache(reciprocals, "llama.cpp", rope, base=BASE).causes == ('the layout is "mlx"',)
+        assert check_cache(reciprocals[::-1].copy(), "mlx", rope).causes == ("the pairs are in reverse order",)
+    assert check_cache(changed(pack(MODEL, "mlx", like=X), 5, 1), "mlx", MODEL).causes == ("1 pair is wrong: 5",)
+
+
+def test_tensors_are_read_however_torch_holds_them(torch):
+    cos, sin = MODEL.table(range(64), like=torch.zeros(1))
+    conjugated = torch.complex(cos, -sin).conj()
+    assert check_cache(conjugated, "meta", MODEL).passed
+    assert (ra.Table(cos, sin).sin == unpack(conjugated, "meta").sin).all()
+    empty = torch.zeros(64, 32, device="meta")
+    for call in (
+        lambda: check_cache(empty, "vllm", MODEL),
+        lambda: unpack(empty[0, :16], "mlx", pairing="half"),
+        lambda: unpack(empty.reshape(64, 1, 1, 32), "megatron"),
+    ):
+        with pytest.raises(
+            ra.ArgumentValueError, match="cache must have values to read; got an array on the device meta"
+        ):
+            call()
+    assert unpack(empty, "vllm").cos.shape == (64, 16)  # reads no values
 
 
 def test_two_mistakes_of_a_cache_are_named():
@@ -618,7 +755,7 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
     other = pack(ra.Rope(ra.frequencies(32), pairing="half"), "mlx", like=X)
     report = check_cache(other, "mlx", MODEL)
     assert (report.first_wrong, report.causes) == (1, ("other frequencies: those of base 10000",))
-    assert check_cache(changed(cache.copy(), 5, 1), "mlx", MODEL).wrong == 1
+    assert "\n  pair      largest error" in str(report) and "15 of 16 pairs are wrong, first pair 1" in str(report)
     rope = ra.Rope((*G, 0.0), pairing="half")
     assert check_cache(pack(rope, "mlx", like=X), "mlx", rope).passed
     divisors = pack(ra.Rope(SCALED, pairing="half"), "llama.cpp", like=X, base=BASE)
@@ -635,7 +772,26 @@ def test_divisors_and_reciprocals_are_compared_by_pair():
         (lambda: check_cache(vllm(angles()), "llama.cpp", MODEL), TypeError, "base must be given"),
         (lambda: check_cache(np.ones(3), "vllm", MODEL), TypeError, "cache must be of float32 .*; got float64"),
         (lambda: check_cache(vllm(angles())[:, 1:], "vllm", MODEL), ValueError, "cache must have the axes"),
-        (lambda: check_cache((X, X, X), "onnxruntime", MODEL), TypeError, "cache must be a pair"),
+        (lambda: check_cache((X, X, X), "onnxruntime", MODEL), TypeError, "cache must be a pair .*; got 3 of them"),
+        (lambda: check_cache((), "onnxruntime", MODEL), TypeError, "cache must be a pair of arrays, .*; got 0 of them"),
+        (lambda: check_cache((), "vllm", MODEL), TypeError, "cache must be an array"),
+        (lambda: check_cache(np.float32(1), "vllm", MODEL), TypeError, "cache must be an array .*; got float32"),
+        (lambda: check_cache(np.ones((), np.float32), "vllm", MODEL), ValueError, r"the axes .*; got \(\)"),
+        (
+            lambda: check_cache(vllm(angles()), "vllm", MODEL, dtype="bogus"),
+            ValueError,
+            "dtype must be one of bfloat16, .*; got 'bogus'",
+        ),
+        (
+            lambda: check_cache(vllm(angles()), "vllm", MODEL, others={"a": G}),
+            TypeError,
+            r"others\['a'\] must be a Rope; got tuple",
+        ),
+        (
+            lambda: check_cache(vllm(angles()), "vllm", MODEL, others=[MODEL]),
+            TypeError,
+            "others must be a mapping from names to rotations; got list",
+        ),
         (lambda: check_cache((X, X[:0]), "onnxruntime", MODEL), ValueError, "cache must have two arrays of one shape"),
         (lambda: check_cache(vllm(angles()), "flashinfer", MODEL, dtype="bfloat16"), TypeError, "must be of float32"),
     ],

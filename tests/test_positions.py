@@ -154,14 +154,27 @@ def numbered(ids):
 
 @one_jax
 def test_segments_count_each_document_from_0(lib):
+    segments = lib.quick(positions.segments)
     rows = [[1, 1, 1, 2, 2, 2, 2, 0, 0, 0], [7, 0, 0, 3, 3, 1, 1, 1, 3, 3], [-1] * 10, [5] * 10, [0, *[1] * 9]]
     assert numbered(rows[0]) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]  # the positions of MaxText
     for dtype in ("int32", "int8"):
-        same(lib, positions.segments(lib(rows, dtype)), [numbered(row) for row in rows])
-    same(lib, positions.segments(lib([[rows[0]]], "int32")), [[numbered(rows[0])]])
-    same(lib, positions.segments(lib([[1, 1, 2, 2, 2, 0]], "int32")), [[0, 1, 0, 1, 2, 0]])  # a mask of documents
+        same(lib, segments(lib(rows, dtype)), [numbered(row) for row in rows])
+    same(lib, segments(lib([[rows[0]]], "int32")), [[numbered(rows[0])]])
+    same(lib, segments(lib([[1, 1, 2, 2, 2, 0]], "int32")), [[0, 1, 0, 1, 2, 0]])  # a mask of documents
     for shape in ((0,), (2, 0), (1,)):
-        same(lib, positions.segments(lib(np.ones(shape), "int32")), np.zeros(shape, int))
+        same(lib, segments(lib(np.ones(shape), "int32")), np.zeros(shape, int))
+
+
+@one_jax
+@pytest.mark.parametrize(("dtype", "far"), [("uint16", 2**15), ("uint32", 2**31), ("uint64", 2**63), ("int64", 2**32)])
+def test_segments_beyond_32_bits_and_of_unsigned_dtypes_are_documents(lib, dtype, far):
+    if dtype not in lib.integers and (dtype == "int64" or not lib.name.startswith(("torch", "mlx", "dask"))):
+        pytest.skip(f"{lib.name} has no {dtype}")
+    ids = [far + 1, far + 1, 1, 1, far, far, far, far + 1, 0, 0]
+    x = lib(np.asarray(ids, dtype))
+    if lib.get(x).dtype != dtype:
+        pytest.skip(f"{lib.name} has no {dtype}, but is given 32 bits")
+    same(lib, lib.quick(positions.segments)(x), numbered(ids))
 
 
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=13, max_size=13), min_size=1, max_size=4))
@@ -228,6 +241,11 @@ WRONG_PLACES = {
         lambda like: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[0, 8], like=like),
         ValueError,
         "length must be at least the last of `cumulative_lengths`, 8",
+    ),
+    "an array of documents": (
+        lambda like: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=np.asarray([0, 4]), like=like),
+        TypeError,
+        r"cumulative_lengths must be a sequence of integers; got ndarray .*; write cumulative_lengths.tolist\(\)",
     ),
     "no documents": (
         lambda like: positions.shard(4, 2, 0, zigzag=True, cumulative_lengths=[], like=like),

@@ -106,6 +106,8 @@ _READABLE = {
 def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
     """Return a tensor, the only one if `name` is None, and the name of its dtype; bfloat16 numbers in float32."""
     found = read_entries(file)
+    if not found:
+        raise ArgumentValueError(file, "contain a tensor", NOTHING)
     name = next(iter(found)) if name is None and len(found) == 1 else name
     if name not in found:
         wanted = f"be one of {', '.join([*found][:20])}{', ...' if len(found) > 20 else ''}, for {file}"

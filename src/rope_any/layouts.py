@@ -7,10 +7,10 @@ they keep their dtype. Caches of cosines and sines come from a `Table`, the othe
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rope_any._arrays import Array, Library, host, library, require_array
+from rope_any._arrays import Array, Library, library, require_array
 from rope_any._checks import (
     MAX_FEATURES,
     NOTHING,
@@ -161,8 +161,9 @@ def pack(
     layout : str
         A name in `LAYOUTS`.
     dtype : dtype, optional
-        Of a cache of cosines and sines: one that the layout has, and no wider than that of the table. By default that
-        of the table if the layout has it, else the first of the layout.
+        For a layout of cosines and sines: the dtype of the cache, which the layout must have and which must be no wider
+        than that of the table. By default that of the table if the layout has it, else the first one of the layout.
+        The bfloat16 of NumPy is ``ml_dtypes.bfloat16``.
     like : array, optional
         For a `Rope`: gives the library and the device.
     length : int, optional
@@ -263,8 +264,9 @@ def unpack(
     TypeError
         If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type.
     ValueError
-        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, or
-        angles are not those of the positions 0, 1, 2, ...
+        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, angles
+        are not those of the positions 0, 1, 2, ..., or a tensor of angles, divisors or reciprocals is on the meta
+        device and has no values.
 
     Notes
     -----
@@ -288,7 +290,8 @@ def unpack(
     options = {"rotary_dim": rotary_dim, "pairing": pairing, "base": base}
     optional = {"rotary_dim"} | ({"pairing"} if row.pairing else set())
     require_options(layout, options, _TO_UNPACK[row.holds], optional)
-    first = [part[0, ...] for part in named_parts(cache, layout, rotary_dim=rotary_dim)]  # of the copies
+    parts = parts_of(arrays_of(cache, layout), layout, rotary_dim=rotary_dim)
+    first = [part[0, ...] for part in parts]  # of the copies
     if row.holds == "cos and sin":
         made = [x[0, ...] if x.shape[0] == 1 else x for x in first]
         return Table(*(made[row.parts.index(part)] for part in Table._fields))
@@ -298,40 +301,53 @@ def unpack(
     if row.holds == "angles":
         f = _row_of_angles(numbers)
     else:
-        given = host(numbers[0, ...]).tolist()
+        given = values_of(numbers[0, ...]).tolist()
         if 0 in given:
             raise ArgumentValueError("cache", f"hold {row.holds} other than 0", NOTHING)
         f = tuple(a / b for a, b in zip(divided(row, len(given), base), given, strict=True))
     return Rope(f, pairing=row.pairing or as_pairing(pairing))
 
 
-def named_parts(cache: Any, layout: str, *, rotary_dim: int | None = None) -> list[Array]:
-    """
-    Return the parts of a cache, each ``(copies, batch, seq, pairs)``; raise unless it fits the layout.
-
-    A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
-    have length 1.
-    """
+def arrays_of(cache: Any, layout: str) -> list[Array]:
+    """Return the one or two arrays of a cache; raise unless they have a dtype of the layout and one shape."""
     row = layout_of(layout)
+    if row.arrays == 2 and not (isinstance(cache, tuple | list) and len(cache) == 2):
+        got = Text(f"{len(cache)} of them" if isinstance(cache, tuple | list) else type(cache).__name__)
+        raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(row.parts)}", got)
     names = ("cache",) if row.arrays == 1 else tuple(f"the {part} of cache" for part in row.parts)
-    given = (cache,) if row.arrays == 1 else cache
-    if row.arrays == 2 and (not isinstance(cache, tuple | list) or len(cache) != 2):
-        raise ArgumentTypeError("cache", f"be a pair of arrays, {' and '.join(row.parts)}", Text(type(cache).__name__))
-    arrays = dict(zip(names, given, strict=True))
-    lib = library(**arrays)
+    arrays = dict(zip(names, (cache,) if row.arrays == 1 else cache, strict=True))
+    lib, given = library(**arrays), [*arrays.values()]
     for name, x in arrays.items():
         require_known(name, x.shape)
         if (dtype := lib.dtype_name(x.dtype)) not in row.dtypes:
             raise ArgumentTypeError(name, f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
-        if x.shape != given[0].shape:
-            got = Text(f"{tuple(given[0].shape)} and {tuple(x.shape)}")
-            raise ArgumentValueError("cache", "have two arrays of one shape", got)
+    if given[0].shape != given[-1].shape:
+        got = Text(f"{tuple(given[0].shape)} and {tuple(given[1].shape)}")
+        raise ArgumentValueError("cache", "have two arrays of one shape", got)
+    return given
+
+
+def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = None) -> list[Array]:
+    """
+    Return the parts of a cache, each ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
+
+    A cache of cosines and sines has two parts, in the order of the layout, others have one. Axes that the layout lacks
+    have length 1.
+    """
+    row, lib = layout_of(layout), require_array("cache", arrays[0])
     if row.is_complex:
-        given = [lib.xp.real(cache), lib.xp.imag(cache)]
-    named = [_spread(lib, x, layout, row, rotary_dim) for x in given]
-    if "part" in row.names:
-        named = [named[0][i, ...] for i in range(2)]
-    return named
+        arrays = [lib.xp.real(arrays[0]), lib.xp.imag(arrays[0])]
+    parts = [_spread(lib, x, layout, row, rotary_dim) for x in arrays]
+    return [parts[0][i, ...] for i in range(2)] if "part" in row.names else parts
+
+
+def values_of(x: Array) -> Any:
+    """Return the numbers of a cache in NumPy, those of half precision in float32; raise unless they can be read."""
+    lib = require_array("cache", x)
+    try:
+        return lib.get(x if "complex" in lib.dtype_name(x.dtype) else lib.cast(x, lib.compute_dtype(x)))
+    except NotImplementedError:  # torch
+        raise ArgumentValueError("cache", "have values to read", Text(f"an array on the device {x.device}")) from None
 
 
 # --- tables -----------------------------------------------------------------------------------------------
@@ -386,7 +402,7 @@ def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
 
 
 def divided(row: Layout, pairs: int, base: float | None) -> Row:
-    """Return the numbers that an engine divides to have frequencies: those of a base, or ones."""
+    """Return what an engine divides by the numbers of its cache to get frequencies: those of a base, or ones."""
     if row.holds == "reciprocals":
         return (1.0,) * pairs
     return frequencies(2 * pairs, base=base)  # type: ignore[arg-type]  # given for divisors
@@ -396,8 +412,8 @@ def _row_of_angles(angles: Array) -> Row:
     """Return the frequencies of angles ``(seq, pairs)``; raise unless they are those of the positions 0, 1, 2, ..."""
     count = angles.shape[0]
     if count < 2:
-        raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", tuple(angles.shape))
-    zero, f, last = (host(angles[i, ...]).tolist() for i in (0, 1, count - 1))
+        raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", count)
+    zero, f, last = (values_of(angles[i, ...]).tolist() for i in (0, 1, count - 1))
     near = all(math.isclose(a, (count - 1) * b, rel_tol=2**-21) for a, b in zip(last, f, strict=True))
     if any(zero) or not near:
         raise ArgumentValueError("cache", "hold the angles of the positions 0, 1, 2, ...", Text("others"))
@@ -410,7 +426,7 @@ _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
 def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
-    """Return x, whose axes have these names, in the order of the layout, with all axes of the layout."""
+    """Return x, whose axes are given by name, reshaped and copied along the axes that the layout has besides."""
     sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
     x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
     x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
@@ -418,7 +434,11 @@ def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
 
 
 def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
-    """Return an array of a cache with its axes one by one: ``(copies, batch, seq, pairs)``, after that of parts."""
+    """
+    Return an array of a cache reshaped to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
+
+    An array of both cosines and sines gets an axis of length 2 before these.
+    """
     axes = [axis.split("*") for axis in row.axes.split()]
     sizes = {"part": 2, "copy": 2, "1": 1}
     if rotary_dim is not None:

@@ -180,13 +180,14 @@ def _total(name: str, ends: list[int], length: int | None) -> int:
 
 def segments(ids: Array, /) -> Array:
     """
-    Count the tokens of each document in rows of packed documents, given by the number of its document at each token.
+    Count the tokens of each packed document from 0, given the number of the document that each token belongs to.
 
     Parameters
     ----------
     ids : array
-        ``(..., seq)`` integers: the same number for neighbouring tokens of one document, 0 (or a negative number) for
-        padding. Its values are not read. A number that comes again after another one begins a new document.
+        ``(..., seq)``, integers of any dtype: the same positive number for neighbouring tokens of one document, 0 or a
+        negative number for padding. Its values are not read. A number that comes again after another one begins a new
+        document.
 
     Returns
     -------
@@ -211,23 +212,23 @@ def segments(ids: Array, /) -> Array:
     >>> print(positions.segments(np.array([1, 1, 1, 2, 2, 2, 2, 0, 0])))
     [0 1 2 0 1 2 3 0 0]
     """
-    xp = require_array("ids", ids).xp
+    lib = require_array("ids", ids)
     if ids.ndim == 0:
         raise ArgumentValueError("ids", "have shape (..., seq)", ())
-    numbers, length = _integers("ids", ids, like=None), ids.shape[-1]
+    zeros, length = 0 * _integers("ids", ids, like=None), ids.shape[-1]
     if not length:
-        return numbers
-    i = consecutive(0, length, like=numbers)
-    # start of a document = the last i at or before this one at which the number changes: a running maximum
-    start = xp.concat(
-        [0 * numbers[..., :1], xp.where(numbers[..., 1:] != numbers[..., :-1], i[1:], 0 * i[1:])], axis=-1
-    )
+        return zeros
+    xp, i = lib.xp, consecutive(0, length, like=ids)
+    # start of a document = the last i at or before this one at which the number changes: a running maximum.
+    # Numbers are compared in their own dtype, because a signed one need not hold them
+    start = xp.concat([zeros[..., :1], xp.where(ids[..., 1:] != ids[..., :-1], i[1:], 0 * i[1:])], axis=-1)
     step = 1
     while step < length:
         later, earlier = start[..., step:], start[..., :-step]
         start = xp.concat([start[..., :step], xp.where(later > earlier, later, earlier)], axis=-1)
         step *= 2
-    return xp.where(numbers > 0, i - start, 0 * numbers)
+    in_document = ids != 0 if lib.dtype_name(ids.dtype).startswith("uint") else ids > 0  # torch lacks uint64 > 0
+    return xp.where(in_document, i - start, zeros)
 
 
 def padded(mask: Array, /) -> Array:
@@ -709,8 +710,8 @@ def shard(
         a causal mask. Otherwise it has chunk ``rank`` of `ranks`. It has no default and must match how the data is
         distributed.
     cumulative_lengths : sequence of int, optional
-        Of packed documents, as for `packed`; the last is `length`. Each document is then divided by itself, and its
-        length must be a multiple of the chunks.
+        Of packed documents, as for `packed`, but no array; the last is `length`. Each document is then divided by
+        itself, and its length must be a multiple of the number of chunks.
     restart : bool, optional
         Whether positions restart at 0 in each document, as `Rope` takes them. If False, they are the places of the
         tokens in the packed row, by which to take them.
@@ -1249,5 +1250,6 @@ def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return a host sequence as a list of ints; raise unless it has only integers from `least` on, of 32 bits."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
+        hint = f"write {name}.tolist()" if is_array(values) else hint
         raise ArgumentTypeError(name, "be a sequence of integers", values, hint)
     return [int32(name, value, least=least) for value in values]

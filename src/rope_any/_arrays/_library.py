@@ -265,6 +265,7 @@ class Library:
             return dtype  # for libraries that use dtypes of NumPy and ml_dtypes without exporting them
         got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
         hint = f"write {_SHORT_NAMES[name]}" if name in _SHORT_NAMES else ""
+        hint = "NumPy takes ml_dtypes.bfloat16; or use a library that has it" if name == "bfloat16" else hint
         raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got, hint)
 
     def compute_dtype(self, x: Array) -> Any:

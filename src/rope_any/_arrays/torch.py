@@ -413,6 +413,6 @@ LIBRARY = Library(
     with_gradient=_with_gradient,
     module=torch,
     devices=_devices,
-    get=lambda x: x.detach().cpu().numpy(),
+    get=lambda x: x.detach().cpu().resolve_conj().resolve_neg().numpy(),
     wait=_wait,
 )

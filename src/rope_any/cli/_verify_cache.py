@@ -27,12 +27,14 @@ def verify_cache(
     **options: Any,
 ) -> bool:
     """Print how far the cache in files is off; return whether all its numbers are within their bounds."""
-    arrays = 2 if layout_of(layout).arrays == 2 else 1
-    if tensors and len(files) == 1:
-        files = files * len(tensors)
-    if len(files) != arrays or (tensors and len(tensors) != arrays):
-        wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
-        raise ArgumentValueError("cache", wanted, [*map(str, files)], "`tensor` names those of one file")
+    arrays = layout_of(layout).arrays
+    wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
+    if tensors and len(tensors) != arrays:
+        raise ArgumentValueError("tensor", wanted, tensors)
+    if len(files) not in {arrays, 1 if tensors else arrays}:
+        hint = "or `tensor` twice, for one .safetensors file" if len(files) == 1 else ""
+        raise ArgumentValueError("cache", wanted, [*map(str, files)], hint)
+    files = files * (arrays // len(files))
     rope, _ = only(explained(config, part=part, layer_type=layer_type, **options))
     rotations = explained_parts(config, **options)
     others = {

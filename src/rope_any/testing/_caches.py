@@ -1,25 +1,27 @@
 """Compare the rotary cache of an engine with exact numbers, row by row, and guess its mistakes."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rope_any._arrays import require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 from rope_any.layouts import (
     DIGITS,
     LAYOUTS,
-    Layout,
+    arrays_of,
     divided,
     layout_of,
-    named_parts,
+    parts_of,
     plain_frequencies,
     require_options,
+    values_of,
 )
 from rope_any.testing._check import ANGLE_NOISE, TABLE_BOUND
 from rope_any.testing._exact import Data, features
@@ -29,6 +31,15 @@ RUN = 8  # consecutive rows that are compared with wrong references
 LONGEST_ANGLES = 1010  # rows: beyond, angles in float32 are too coarse to tell mistakes apart
 WITHIN_BOUNDS = ("frequencies in float32", "angles in float32")  # no mistakes of a cache
 WORST = 3  # rows that are shown for their error
+RUNS = 5  # runs of wrong rows that are named
+# The share of wrong rows up to which they are named, and no mistake is guessed that would make all wrong. A layout with
+# one number for each pair has no rows, and half of its pairs are right if frequencies are scaled by parts.
+FEW = {"row": 0.5, "pair": 0.125}
+NOT_FINITE = "infinite or NaN values"
+TWICE: dict[str, Callable[[int], tuple[slice, slice]]] = {
+    "one time after the other": lambda n: (slice(n // 2), slice(n // 2, n)),
+    "side by side": lambda n: (slice(0, n, 2), slice(1, n, 2)),
+}
 
 
 class CacheReport(NamedTuple):
@@ -51,7 +62,7 @@ class CacheReport(NamedTuple):
     wrong : int
         How many rows are beyond their bounds.
     causes : tuple of str
-        The likely mistakes, all of them together; empty if none is known.
+        The likely mistakes, all of them together, or the rows that are wrong; empty if no cause is known.
     """
 
     subject: str
@@ -91,36 +102,42 @@ def check_cache(
     layout : str
         A name in `rope_any.layouts.LAYOUTS`.
     rope : Rope
-        The rotation that the cache should be for. Of several axes each pair must have one, as in M-RoPE, whose caches
-        are those of equal positions on all axes.
+        The rotation that the cache should be for. If it has several axes, each pair must use only one of them, as in
+        M-RoPE; row p is then that of position p on all axes.
     base : float, optional
-        For divisors: the base of the frequencies that the engine divides.
+        For a layout of divisors, and required there: the base of the frequencies that the engine divides.
     dtype : str, optional
         The dtype that the numbers of the cache had, if its arrays have a wider one: "bfloat16" for NumPy.
     others : mapping of str to Rope, optional
-        Other rotations by name that the cache may be for by mistake, such as those of other layers.
+        Other rotations that the cache may be for by mistake, by name, such as those of other layers.
 
     Returns
     -------
     CacheReport
-        The errors of the rows, and a guess at the cause.
+        The errors of the rows, and the likely causes.
 
     Raises
     ------
     TypeError
         If an argument has a wrong type, or the cache a dtype that the layout lacks.
     ValueError
-        If the layout is unknown, or no layout with as many arrays has the shape of the cache.
+        If the layout or `dtype` is unknown, the cache has no rows or no values (on torch's meta device), or its shape
+        fits neither this layout nor another one with as many arrays.
 
     Notes
     -----
-    The bound is that of an engine that does it right in float32, and of one rounding to the dtype. A cosine or a sine
-    at position p may be off by ``A (1.2e-7 + p f (4 + |ln f|) 2⁻²⁴)``, in which f is the frequency of its pair and A
-    the attention factor: a float32 power of a base is off by as much of f. An angle may be off by the second term
-    alone, a divisor or reciprocal by that share of itself. `check_rotary` has a bound that float32 angles miss.
+    A number may be off by as much as in an engine that computes right, but in float32. Such an engine rounds the
+    frequency f of a pair and its product with the position p, which makes an error of up to
+    ``e = p f (4 + |ln f|) 2⁻²⁴`` in the angle. There is none if f is a power of two, such as 1, and p is below 2²⁴:
+    float32 holds both exactly.
+    A cosine or a sine may be off by ``A (1.2e-7 + e)``, in which A is the attention factor, and by one rounding to the
+    dtype; an angle by e; a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself and one rounding. `check_rotary`
+    allows no error of angles.
 
-    For the guess, the cache is read in the other layouts, compared with `others`, and then with deliberately wrong
-    tables: see `check_rotary`.
+    If up to half of the rows after the first are wrong, the causes name these rows and no more. If more are wrong, the
+    cache is read in other layouts, compared with `others`, and then with tables that have the mistakes which
+    `check_rotary` knows: another base, scaling, rounding or sign. A cause is named only if it gives the numbers of the
+    cache; if several layouts do, all are named.
 
     Examples
     --------
@@ -137,197 +154,302 @@ def check_cache(
     >>> check_cache(cache, "vllm", other).causes
     ('other frequencies: those of base 10000',)
     """
-    row, rope = layout_of(layout), _on_one_axis(rope)
-    pairs = len(rope.frequencies)
+    row, rope = layout_of(layout), _on_one_axis("rope", rope)
     if row.holds != "cos and sin":
         plain_frequencies(layout, row, rope)
     require_options(layout, {"base": base}, {"base"} if row.holds == "divisors" else set())
-    arrays = tuple(cache) if row.arrays == 2 and isinstance(cache, tuple | list) else (cache,)
-    lib = require_array("cache", arrays[0])
-    dtype = lib.dtype_name(arrays[0].dtype) if dtype is None else dtype
-    if dtype not in row.dtypes:
+    others = {} if others is None else others
+    if not isinstance(others, Mapping):
+        raise ArgumentTypeError("others", "be a mapping from names to rotations", others)
+    for name, other in others.items():
+        if not isinstance(other, Rope):
+            raise ArgumentTypeError(f"others[{name!r}]", "be a Rope", other)
+    arrays = arrays_of(cache, layout)
+    if dtype is None:
+        dtype = require_array("cache", arrays[0]).dtype_name(arrays[0].dtype)
+    if choice("dtype", dtype, DIGITS, f"be one of {', '.join(DIGITS)}") not in row.dtypes:
         raise ArgumentTypeError("cache", f"be of {' or '.join(row.dtypes)} for the layout {layout}", Text(dtype))
-    job = _Job(rope, base, 2.0 ** -DIGITS[dtype])
+    if not all(arrays[0].shape):
+        raise ArgumentValueError("cache", "have a row or more", Text(f"shape {tuple(arrays[0].shape)}"))
     with np.errstate(all="ignore"):  # a cache of zeros or infinities gets a report, too
-        try:
-            given = _Reading(layout, _numbers(cache, layout, pairs))
-        except ArgumentValueError:
-            given = None
-        best = None
-        for one in chain([given] if given else [], _other_readings(arrays, row, pairs)):
-            if job.fits(one):
-                best = one
-                break
-            best = best or (one if job.starts_well(one) else None)
-        best = best or given or _Reading(layout, _numbers(cache, layout, pairs))  # the last raises why it does not fit
-        return _report(job, given, best, f"layout {layout}", dtype, others or {})
+        return _report(_Cache([values_of(x) for x in arrays], layout, rope, dtype, base), others)
 
 
-def _on_one_axis(rope: object) -> Rope:
+def _on_one_axis(name: str, rope: object) -> Rope:
     """Return a Rope whose positions are equal on all axes as one of one axis; raise if a pair has several axes."""
     if not isinstance(rope, Rope):
-        raise ArgumentTypeError("rope", "be a Rope", rope)
+        raise ArgumentTypeError(name, "be a Rope", rope)
     columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
     if max(map(len, columns)) > 1:
-        raise ArgumentValueError("rope", "have one axis for each pair, as the rows of a cache", Text("several"))
+        raise ArgumentValueError(name, "have one axis for each pair, as the rows of a cache", Text("several"))
     return replace(rope, frequencies=tuple(column[0] for column in columns))
 
 
-# --- the numbers of a cache -------------------------------------------------------------------------------
+# --- a cache, and ways to read it -------------------------------------------------------------------------
+
+
+class _Cache(NamedTuple):
+    """A cache in NumPy, and what it should hold."""
+
+    arrays: list[Data]
+    layout: str
+    rope: Rope
+    dtype: str
+    base: float | None
 
 
 class _Reading(NamedTuple):
-    """A cache as read in one layout."""
+    """The numbers of a cache as read in one layout."""
 
     layout: str
     values: Data
     """``(parts, copies, batch, rows, pairs)``."""
-
-
-def _numbers(cache: Any, layout: str, pairs: int) -> Data:
-    """Return a cache as float64 numbers ``(parts, copies, batch, rows, pairs)``; raise unless it fits the layout."""
-    parts = named_parts(cache, layout, rotary_dim=2 * pairs)
-    return np.stack([_on_host(x) for x in parts]).astype(np.float64)
-
-
-def _on_host(x: Any) -> Data:
-    """Return an array as NumPy data; numbers in half precision in float32, which NumPy has."""
-    lib = require_array("cache", x)
-    return np.asarray(lib.get(x if "complex" in lib.dtype_name(x.dtype) else lib.cast(x, lib.compute_dtype(x))))
-
-
-def _other_readings(arrays: tuple[Any, ...], row: Layout, pairs: int) -> Iterator[_Reading]:
-    """Yield a cache in each other layout of its kind, those of its shape first, then reshaped."""
-    data = [_on_host(x) for x in arrays]
-    found: dict[tuple[Any, ...], tuple[Any, ...]] = {(row.axes, row.parts): (True, "", ())}
-    for name, other in LAYOUTS.items():
-        same = other.holds == row.holds and (other.arrays, other.is_complex) == (row.arrays, row.is_complex)
-        sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": pairs}
-        sizes["seq"] = data[0].size // int(np.prod([sizes.get(axis, 1) for axis in other.names]))
-        shape = tuple(int(np.prod([sizes[part] for part in axis.split("*")])) for axis in other.axes.split())
-        if same and all(x.size == np.prod(shape) for x in data):
-            found.setdefault((other.axes, other.parts), (shape != data[0].shape, name, shape))
-    for _, name, shape in sorted(one for one in found.values() if one[1]):
-        shaped = tuple(x.reshape(shape).astype(LAYOUTS[name].dtypes[0]) for x in data)
-        yield _Reading(name, _numbers(shaped if len(shaped) == 2 else shaped[0], name, pairs))
-
-
-class _Job(NamedTuple):
-    """The rotation that a cache should be for, and the unit roundoff of its dtype."""
-
-    rope: Rope
     base: float | None
-    roundoff: float
+    """The base of divisors."""
+    note: str = ""
+    """What had to be undone to read it so."""
 
-    def compare(self, one: _Reading) -> tuple[Data, Data]:
-        """Return the error of each number, ``(parts, copies, batch, rows, pairs)``, and its multiple of the bound."""
-        row, f = LAYOUTS[one.layout], np.asarray(self.rope.frequencies)
-        count, pairs = one.values.shape[-2:]
-        noise = np.abs(f) * (4 + np.abs(np.log(np.where(f, np.abs(f), 1)))) * 2.0**-24
-        at = np.arange(count, dtype=np.float64)[:, None]
-        want: Data
-        if row.holds == "cos and sin":
-            table = self.rope.table(range(count), like=np.zeros(1))
-            want = np.stack([getattr(table, part) for part in row.parts])
-            bound = self.rope.attention_factor * (TABLE_BOUND + at * noise)
-        elif row.holds == "angles":
-            want, bound = (at * f)[None], at * noise
-        else:
-            want = (np.asarray(divided(row, pairs, self.base)) / f)[None, None]
-            bound = np.abs(want[0]) * np.where(f, noise / np.abs(f), 0)
-        want = want[:, None, None]
-        error = np.where(one.values == want, 0, np.abs(one.values - want))
-        ratio = np.where(error == 0, 0, error / (bound + self.roundoff * np.abs(want)))
-        return error, np.where(np.isnan(ratio), np.inf, ratio)
+    @property
+    def unit(self) -> str:
+        """What a report counts: rows, or pairs if the layout has no rows."""
+        return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
-    def ratios(self, one: _Reading) -> Data:
-        """Return the largest error of each row as a multiple of its bound."""
-        return _by_row(one, self.compare(one)[1])
-
-    def fits(self, one: _Reading) -> bool:
-        """Whether all numbers are within their bounds; the first rows are compared first, because they tell most."""
-        parts = one._replace(values=one.values[..., :RUN, :]), one
-        return all(self.ratios(part).max(initial=0) <= 1 for part in parts)
-
-    def starts_well(self, one: _Reading) -> bool:
-        """Whether row 0 is right and most copies agree, as in a cache of this layout with another mistake."""
-        first = one._replace(values=one.values[..., :1, :])
-        return bool((one.values == one.values[:, :1]).mean() > 0.9 and self.ratios(first)[:1].max(initial=0) <= 1)
+    def largest(self, numbers: Data) -> Data:
+        """Return the largest of the numbers of each row, or of each pair if the layout has no rows."""
+        return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 
-def _by_row(one: _Reading, numbers: Data) -> Data:
-    """Return the largest number of each row, or of each pair if the layout has no rows."""
-    return np.asarray(numbers.max(axis=(0, 1, 2, 4 if "seq" in LAYOUTS[one.layout].names else 3)))
+def _read(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
+    """Return the numbers of arrays as read in a layout, by default that of the cache; None if it has another shape."""
+    try:
+        parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
+    except ArgumentValueError:
+        return None
+    return _Reading(layout or cache.layout, np.stack(parts).astype(np.float64), cache.base, note)
+
+
+def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
+    """Yield readings in the layout of a cache after undoing one mistake in its shape or its order."""
+    if given is not None:
+        values = given.values
+        yield given._replace(values=values[..., ::-1], note="the pairs are in reverse order")
+        if given.unit == "pair":
+            yield given._replace(values=1 / values, note="each number is the reciprocal of the right one")
+        for how, halves in TWICE.items():
+            first, second = (values[..., half, :] for half in halves(values.shape[-2]))
+            if np.array_equal(first, second):
+                yield given._replace(values=first, note=f"the rows stand twice, {how}")
+        return
+    old, new = cache.arrays[0].shape, _shape(cache, cache.layout)
+    mended: dict[str, list[Data]] = {}
+    for how, halves in TWICE.items() if old else ():
+        one, other = ([x[..., half] for x in cache.arrays] for half in halves(old[-1]))
+        if all(map(np.array_equal, one, other)):
+            mended[f"the numbers of each row stand twice, {how}"] = one
+    mended["the axes are in reverse order"] = [x.T for x in cache.arrays]
+    if new is not None:
+        mended[f"the shape is {old} rather than {new}"] = [x.reshape(new) for x in cache.arrays]
+    yield from filter(None, (_read(cache, arrays, note=note) for note, arrays in mended.items()))
+
+
+def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
+    """Yield readings in other layouts of the same kind, of the shape of the cache or, if `reshaped`, of another."""
+    own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
+    for name, row in LAYOUTS.items():
+        kinds, shape = {row.holds, own.holds}, _shape(cache, name)
+        same_kind = len(kinds) == 1 or kinds == {"divisors", "reciprocals"}
+        is_other = (row.axes, row.parts, row.holds) != (own.axes, own.parts, own.holds)
+        if not (is_other and same_kind and row.arrays == own.arrays and cache.dtype in row.dtypes):
+            continue
+        if shape is None or (shape != given) != reshaped:
+            continue
+        base = _base_of_divisors(cache) if row.holds == "divisors" else None
+        note = f", of base {base:.6g}" if base else ", in another shape" if reshaped else ""
+        one = _read(cache, [x.reshape(shape) for x in cache.arrays], note, name)
+        if one and (base or row.holds != "divisors"):
+            yield one._replace(base=base)
+
+
+def _shape(cache: _Cache, layout: str) -> tuple[int, ...] | None:
+    """Return the shape that arrays of this size have in a layout, with a batch of 1; None if they have no such one."""
+    row = LAYOUTS[layout]
+    sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": len(cache.rope.frequencies)}
+    sizes["seq"] = cache.arrays[0].size // math.prod(sizes.get(name, 1) for name in row.names)
+    shape = tuple(math.prod(sizes[name] for name in axis.split("*")) for axis in row.axes.split())
+    return shape if math.prod(shape) == cache.arrays[0].size else None
+
+
+def _base_of_divisors(cache: _Cache) -> float | None:
+    """Return the base B for which an array holds ``B^(-i/pairs) / f``, divisors; None if there is none."""
+    f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
+    if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
+        return None
+    base = float((f[-1] * given[-1]) ** (-len(f) / (len(f) - 1)))
+    # divisors are 1, 8, ...; reciprocals of other frequencies come close to their base, and other numbers are below 1
+    return base if given.min() > 0.9 and given.max() < base < 1e12 else None
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+def _errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
+    """Return the error of each number of a reading, and its multiple of the bound that `check_cache` states."""
+    row, f = LAYOUTS[one.layout], np.asarray(cache.rope.frequencies)
+    count, pairs = one.values.shape[-2:]
+    angle, roundoff = np.arange(count, dtype=np.float64)[:, None] * f, 2.0 ** -DIGITS[cache.dtype]
+    # the rounded exponent is an error of ln f, power and division of 3, the product with a position of 1 unit
+    share = (4 + np.abs(np.log(np.where(f, np.abs(f), 1)))) * 2.0**-24
+    is_exact = (np.frexp(np.abs(f))[0] == 0.5) & (angle == angle.astype(np.float32))
+    slack = np.where(is_exact, 0, np.abs(angle) * share)[None]
+    want: Data
+    if row.holds == "cos and sin":
+        table = cache.rope.table(range(count), like=np.zeros(1))
+        want = np.stack([getattr(table, part) for part in row.parts])
+        bound = cache.rope.attention_factor * (TABLE_BOUND + slack) + roundoff * np.abs(want)
+    elif row.holds == "angles":
+        want, bound = angle[None], slack
+    else:
+        want = (np.asarray(divided(row, pairs, one.base)) / f)[None, None]
+        bound = np.abs(want) * (share + roundoff)
+    want, bound = want[:, None, None], bound[:, None, None]
+    error = np.where(one.values == want, 0, np.abs(one.values - want))
+    ratio = np.where(error == 0, 0, error / bound)
+    return error, np.where(np.isnan(ratio), np.inf, ratio)
+
+
+def _fits(cache: _Cache, one: _Reading) -> bool:
+    """Whether all numbers are within their bounds; the first rows are compared first, because they tell most."""
+    parts = (one._replace(values=one.values[..., :count, :]) for count in (RUN, None))
+    return all(_errors(cache, part)[1].max() <= 1 for part in parts)
+
+
+def _starts_well(cache: _Cache, one: _Reading) -> bool:
+    """Whether row 0 is right and most copies agree, as in a cache of this layout with another mistake."""
+    first = one._replace(values=one.values[..., :1, :])
+    agree = (one.values == one.values[:, :1]).mean() > 0.9
+    return bool(agree and one.largest(_errors(cache, first)[1])[0] <= 1)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
-def _report(  # noqa: PLR0917  # its one caller has all of them
-    job: _Job, given: _Reading | None, best: _Reading, name: str, dtype: str, others: Mapping[str, Rope]
-) -> CacheReport:
-    """Return the report of a cache as read in the layout given, and the mistakes of the reading that fits best."""
-    shown = given or best
-    error, ratio = (_by_row(shown, numbers) for numbers in job.compare(shown))
-    wrong = np.flatnonzero(ratio > 1)
+def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
+    """Return the report of a cache as read in its layout, or in the likely one if its shape has another."""
+    given = best = _read(cache, cache.arrays)
     causes: tuple[str, ...] = ()
-    if len(wrong) or given is None:
-        if best is not given:
-            causes = (f'the layout is "{best.layout}"',)
-        causes += _causes(job, best, others)
+    if given is None or not _fits(cache, given):
+        best, causes = _diagnose(cache, given, others)
+    shown: Any = given or best
+    if shown is None:  # no layout has this shape
+        parts_of(cache.arrays, cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
+    error, ratio = (shown.largest(numbers) for numbers in _errors(cache, shown))
+    wrong = np.flatnonzero(ratio > 1)
     count, pairs = shown.values.shape[-2:]
-    size = f"{count} rows of {pairs} pairs" if "seq" in LAYOUTS[shown.layout].names else f"{pairs} pairs"
+    size = f"{count} rows of {pairs} pairs" if shown.unit == "row" else f"{pairs} pairs"
+    read_as = f", read as {shown.layout}" if shown.layout != cache.layout else ""
     first = int(wrong[0]) if len(wrong) else None
-    passed = not len(wrong) and given is not None
-    subject = f"{name}{'' if given else f', read as {best.layout}'}, {size}, {dtype}"
-    return CacheReport(subject, passed, tuple(error.tolist()), tuple(ratio.tolist()), first, len(wrong), causes)
+    return CacheReport(
+        subject=f"layout {cache.layout}{read_as}, {size}, {cache.dtype}",
+        passed=given is not None and not len(wrong),
+        errors=tuple(error.tolist()),
+        ratios=tuple(ratio.tolist()),
+        first_wrong=first,
+        wrong=len(wrong),
+        causes=causes,
+    )
 
 
-def _causes(job: _Job, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
-    """Return the likely mistakes of a cache, other than its layout; empty if it is right or the cause is unknown."""
-    row, ratio = LAYOUTS[one.layout], job.ratios(one)
-    if ratio.max(initial=0) <= 1:
+def _diagnose(
+    cache: _Cache, given: _Reading | None, others: Mapping[str, Rope]
+) -> tuple[_Reading | None, tuple[str, ...]]:
+    """Return the reading that fits a wrong cache best, and its mistakes; None if no layout has its shape."""
+    if given is not None and not given.values.any():
+        return given, ("all numbers are 0",)
+    few = given and _named(given.largest(_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit])
+    of_shape, reshaped = (partial(_in_other_layouts, cache, reshaped=flag) for flag in (False, True))
+    own = partial(_undone, cache, given)
+    for readings in (own,) if few else (of_shape, own, reshaped):
+        if fitting := [one for one in readings() if _fits(cache, one)]:
+            return fitting[0], _mended(cache, fitting)
+    if given is not None and few:
+        return given, (few,) if np.isfinite(given.values).all() else (few, NOT_FINITE)
+    if given is not None and _starts_well(cache, given):
+        return given, _causes(cache, given, others)
+    for readings in (of_shape, own, reshaped):
+        if likely := [one for one in readings() if _starts_well(cache, one)]:
+            best = likely[0]
+            alike = [one for one in likely[1:] if np.array_equal(one.values, best.values, equal_nan=True)]
+            return best, (*_mended(cache, [best, *alike]), *_causes(cache, best, others))
+    return given, () if given is None else _causes(cache, given, others)
+
+
+def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
+    """Return what was mended to read a cache, in one of several layouts that fit; empty for nothing."""
+    note, names = readings[0].note, [one.layout for one in readings]
+    if names[0] == cache.layout:
+        return (note,) if note else ()
+    return (f"several layouts fit{note}: {', '.join(names)}" if names[1:] else f'the layout is "{names[0]}"{note}',)
+
+
+def _named(wrong: Data, unit: str, most: float = math.inf) -> str:
+    """Return which rows or pairs are wrong, as text; empty for none, or if they are more than a share."""
+    found = np.flatnonzero(wrong)
+    if not len(found) or len(found) > most * (len(wrong) - 1):
+        return ""
+    runs = np.split(found, np.flatnonzero(np.diff(found) > 1) + 1)
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:RUNS]]
+    which = ", ".join(texts) + (", ..." if len(runs) > RUNS else "")
+    return f"{len(found)} {unit}s are wrong: {which}" if len(found) > 1 else f"1 {unit} is wrong: {which}"
+
+
+def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
+    """Return the likely mistakes of a cache, most of whose rows are wrong, other than its layout; empty if unknown."""
+    ratio = _errors(cache, one)[1]
+    if ratio.max() <= 1:
         return ()
     for name, rope in others.items():
         try:
-            other = job._replace(rope=_on_one_axis(rope))
+            other = cache._replace(rope=_on_one_axis("others", rope))
         except ArgumentValueError:  # no cache has pairs of several axes
             continue
-        if len(other.rope.frequencies) == one.values.shape[-1] and other.fits(one):
+        if len(other.rope.frequencies) == one.values.shape[-1] and _fits(other, one):
             return (f"the rotation is that of {name}",)
-    if "seq" not in row.names and job.fits(one._replace(values=1 / one.values)):
-        return ("each number is the reciprocal of the right one",)
-    rows, cos, sin = _sample(job, one)
-    wrong = np.flatnonzero(ratio > 1)
-    if "seq" in row.names and ratio[rows].max(initial=0) <= 1:
-        where = f"row {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} rows from {wrong[0]} to {wrong[-1]}"
-        return (f"something in {where} alone",)
-    if not (one.values == one.values[:, :1]).all() and np.isfinite(one.values).all():
-        return ("the two copies of a number differ",)
-    f = np.asarray([job.rope.frequencies])
-    pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * job.roundoff
-    if row.holds != "cos and sin":
+    if one.unit == "row" and not np.isfinite(one.values).all():
+        return (NOT_FINITE,)
+    differ = ("the two copies of a number differ",) if (one.values != one.values[:, :1]).any() else ()
+    if found := differ or _guess(cache, one):
+        return found
+    pairs, wrong = ratio.max(axis=(0, 1, 2, 3)) > 1, one.largest(ratio) > 1
+    named = _named(pairs, "pair", most=0.5) or ("" if wrong[1:].all() else _named(wrong, one.unit))
+    return (named,) if named else ()
+
+
+def _guess(cache: _Cache, one: _Reading) -> tuple[str, ...]:
+    """Return the mistakes that `check_rotary` knows and that give the numbers of a reading; empty if none does."""
+    f, factor = np.asarray([cache.rope.frequencies]), cache.rope.attention_factor
+    rows, cos, sin = _sample(one)
+    pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
+    if LAYOUTS[one.layout].holds != "cos and sin":
         noise += float(np.abs(f).max() * rows[-1]) * 2.0**-22  # of a float32 angle
-    right = Rotary("half", f, 0, job.rope.attention_factor)
+    right = Rotary("half", f, 0, factor)
     x = features(len(rows), 2 * pairs, bits=23)
     a, b = x[:, :pairs], x[:, pairs:]
-    y, at = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1), rows[:, None]
-    found = find_causes(right, x, at, y, bound=noise)
-    found = tuple(cause for cause in found if cause not in WITHIN_BOUNDS) or _scaled_by_parts(right, x, y, rows)
-    return found or ((f"something else from row {wrong[0]} on",) if wrong[0] >= RUN else ())
+    y = np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
+    found = find_causes(right, x, rows[:, None], y, bound=noise)
+    return tuple(cause for cause in found if cause not in WITHIN_BOUNDS) or _scaled_by_parts(right, x, y, rows)
 
 
-def _sample(job: _Job, one: _Reading) -> tuple[Data, Data, Data]:
+def _sample(one: _Reading) -> tuple[Data, Data, Data]:
     """Return some positions, and the cosines and sines that a cache means there, each ``(positions, pairs)``."""
     row, values = LAYOUTS[one.layout], one.values[:, 0, 0]
-    count = values.shape[-2] if "seq" in row.names else LONGEST_ANGLES
+    count = values.shape[-2] if one.unit == "row" else LONGEST_ANGLES
     count = count if row.holds == "cos and sin" else min(count, LONGEST_ANGLES)
     starts = [0, *(p for p in POWERS[2:] if p < count), max(count - RUN, 0)]
     rows = np.unique([p + i for p in starts for i in range(RUN) if p + i < count])
     if row.holds == "cos and sin":
         cos, sin = (values[row.parts.index(part)][rows] for part in ("cos", "sin"))
         return rows, cos, sin
-    f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], job.base)) / values[0, 0]
+    f = None if row.holds == "angles" else np.asarray(divided(row, values.shape[-1], one.base)) / values[0, 0]
     angle = values[0][rows] if f is None else rows[:, None] * f
     return rows, np.cos(angle), np.sin(angle)
 
@@ -335,7 +457,8 @@ def _sample(job: _Job, one: _Reading) -> tuple[Data, Data, Data]:
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
     """Return the cause if fast pairs are right and slow ones are scaled by one number; empty if not."""
     places = np.asarray([p for p in POWERS if p in rows])
-    if {0, 1} - {*places.tolist()} or not np.isfinite(y).all():
+    before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
+    if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too
         return ()
     which = np.searchsorted(rows, places)
     ratio = measure_frequencies(right, x[which], y[which], places) / right.frequencies[0]
@@ -352,10 +475,10 @@ def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, 
 
 def _report_lines(report: CacheReport) -> Iterator[str]:
     """Yield the lines of a report."""
-    ratios = np.asarray(report.ratios)
+    ratios, unit = np.asarray(report.ratios), "row" if " rows of " in report.subject else "pair"
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     yield ""
-    yield "  row       largest error  times its bound"
+    yield f"  {unit:<9} largest error  times its bound"
     worst = np.argsort(-ratios, kind="stable")[:WORST].tolist()
     first = [] if report.first_wrong is None else [report.first_wrong]
     for row in sorted({*(p for p in (*POWERS, len(ratios) - 1) if 0 <= p < len(ratios)), *worst, *first}):
@@ -363,7 +486,7 @@ def _report_lines(report: CacheReport) -> Iterator[str]:
         yield f"  {row:<9} {report.errors[row]:<14.1e} {ratios[row]:.1e}{fails}"
     if report.first_wrong is not None:
         yield ""
-        yield f"  {report.wrong} of {len(ratios)} rows are wrong, from row {report.first_wrong} on"
+        yield f"  {report.wrong} of {len(ratios)} {unit}s are wrong, first {unit} {report.first_wrong}"
     if not report.passed:
         yield ""
         yield f"  likely cause: {'; '.join(report.causes) or 'none of the known ones'}"
