@@ -50,6 +50,7 @@ LONGROPE = {
     "original_max_position_embeddings": 64,
 }
 SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+STRIDED = {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 TOWER = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "num_attention_heads": 4}
 GPTJ = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 0}
 NARROW = ("vision_output_dim", "intermediate_size", "projector_input_dim", "projector_output_dim")
@@ -78,6 +79,7 @@ MODELS = {
     "qwen2_vl": lambda: of_transformers(
         "Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER
     ),
+    "qwen3_vl": lambda: of_transformers("Qwen3VLText", **SIZES, head_dim=16, rope_parameters=SECTIONS | STRIDED),
     "llama4_vision": lambda: of_transformers("Llama4Vision", **IMAGE, **dict.fromkeys(NARROW, 64)),
     "pixtral": lambda: of_transformers("PixtralVision", **IMAGE | {"image_size": 64}, intermediate_size=64),
     "dinov3": lambda: of_transformers("DINOv3ViT", **IMAGE, intermediate_size=64),
@@ -118,7 +120,7 @@ class Holder(nn.Module):
         for name, x in buffers.items():
             self.register_buffer(name, x.clone(), persistent=False)
         for name, x in attributes.items():
-            setattr(self, name, x.clone())
+            setattr(self, name, copy.deepcopy(x))
 
 
 def holder(attributes=(), /, **buffers):
@@ -160,6 +162,8 @@ MODULES = {
     "transformers 4": (lambda: holder(**{name: x[None, None] for name, x in DOUBLED.items()}), ROPE),
     "flash-attn": (lambda: holder({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES), ROPE),
     "Meta": (lambda: holder({"freqs_cis": COMPLEX}), ROPE),
+    "a list of tables": (lambda: holder({"freqs_cis": [COMPLEX, COMPLEX[:32]]}), ROPE),
+    "a dict of tables": (lambda: holder({"cos_sin_cache": {1e4: torch.cat((COS, SIN), -1)}}), ROPE),
     "torchtitan": (lambda: holder(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)), ROPE),
 }
 """Rotary modules without a config, and their rotation."""
@@ -172,10 +176,17 @@ def built(name):
 
 
 def tensors(model):
-    """Return buffers, parameters and plain tensors by name."""
+    """Return buffers, parameters and plain tensors, also those in lists and dicts, by name."""
     found = dict(model.named_buffers()) | dict(model.named_parameters())
     for path, module in model.named_modules():
-        found |= {f"{path}.{name}".lstrip("."): x for name, x in vars(module).items() if isinstance(x, torch.Tensor)}
+        own = {name: x for name, x in vars(module).items() if not name.startswith(("_buffers", "_parameters"))}
+        items = {
+            name: x.items() if isinstance(x, dict) else enumerate(x)
+            for name, x in own.items()
+            if type(x) in (list, dict)
+        }
+        own |= {f"{name}.{key}": x for name, inner in items.items() for key, x in inner}
+        found |= {f"{path}.{name}".lstrip("."): x for name, x in own.items() if isinstance(x, torch.Tensor)}
     return found
 
 

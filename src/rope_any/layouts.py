@@ -221,7 +221,7 @@ def pack(
         work = lib.xp.float64 if lib.has_float64(like) else lib.xp.float32
         at = lib.cast(consecutive(0, int32("length", length, least=0), like=like), work)
         angles = at[:, None] * lib.xp.asarray(f, dtype=work, **place)[None, :]
-        return _arrange(lib, lib.cast(angles, lib.xp.float32), ["seq", "pair"], row)
+        return arranged(lib, [lib.cast(angles, lib.xp.float32)], ["seq", "pair"], row)
     of = divided(row, len(f), base)
     numbers = [a / b if b else math.inf for a, b in zip(of, f, strict=True)]
     return lib.xp.asarray(numbers, dtype=lib.xp.float32, **place)
@@ -376,12 +376,11 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
         if not hasattr(lib.xp, name):
             raise ArgumentValueError("layout", f"be one of real numbers on {lib.name}", layout)
         real, imaginary = (lib.xp.astype(lib.cast(x, lib.xp.float32), lib.xp.complex64) for x in parts)
-        return _arrange(lib, real + imaginary * 1j, names, row)
+        return arranged(lib, [real + imaginary * 1j], names, row)
     parts = [x if name == own else lib.cast(x, lib.floating_dtype(dtype or name)) for x in parts]
     if row.arrays == 2:
-        return tuple(_arrange(lib, x, names, row) for x in parts)
-    names = [name for name in row.names if name in {"part", *names}]
-    return _arrange(lib, lib.xp.stack(parts, axis=names.index("part")), names, row)
+        return tuple(arranged(lib, [x], names, row) for x in parts)
+    return arranged(lib, parts, names, row)
 
 
 # --- frequencies ------------------------------------------------------------------------------------------
@@ -425,8 +424,12 @@ def _row_of_angles(angles: Array) -> Row:
 _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
-def _arrange(lib: Library, x: Array, names: list[str], row: Layout) -> Array:
-    """Return x, whose axes are given by name, reshaped and copied along the axes that the layout has besides."""
+def arranged(lib: Library, parts: Sequence[Array], names: list[str], row: Layout) -> Array:
+    """Return one array, or two parts in the layout's order, with axes by name, in the shape of the layout."""
+    x = parts[0]
+    if len(parts) > 1:
+        names = [name for name in row.names if name in {"part", *names}]
+        x = lib.xp.stack(parts, axis=names.index("part"))
     sizes = {"copy": 2, "1": 1, "batch": 1} | dict(zip(names, x.shape, strict=True))
     x = lib.xp.reshape(x, tuple(sizes[name] if name in names else 1 for name in row.names))
     x = lib.xp.broadcast_to(x, tuple(sizes[name] for name in row.names))
@@ -474,7 +477,7 @@ def layout_of(name: object) -> Layout:
         """Return the most similar name, as the hint of an error."""
         from rope_any.config._schemes import did_you_mean  # only errors need it
 
-        return did_you_mean(str(value).lower(), LAYOUTS)
+        return did_you_mean(str(value), LAYOUTS)
 
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 

@@ -178,7 +178,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     lower = {each.lower(): each for each in known}
     found = [lower[each] for each in get_close_matches(name[:80].lower(), lower, n=1)]
-    is_version = found and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", found[0])
+    is_version = (
+        found and found[0] != name.lower() and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", found[0])
+    )
     return f"did you mean {found[0]}?" if found and not is_version else ""
 
 

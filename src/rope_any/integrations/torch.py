@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
     raise missing_package("rope_any.integrations.torch", error, "torch") from None
 
 from rope_any import config as configs
+from rope_any._arrays import library
 from rope_any._arrays._sharding import is_sharded, local, replicated
 from rope_any._frequencies import Row, as_rows, frequencies
 from rope_any._pairing import Pairing
@@ -28,6 +29,7 @@ from rope_any._rope import Rope
 from rope_any._table import cos_sin
 from rope_any.config._recipe import LONGEST
 from rope_any.config._towers import TOWERS
+from rope_any.layouts import LAYOUTS, Layout, arranged
 
 __all__ = ["Finding", "Report", "Undo", "audit", "refill"]
 
@@ -41,8 +43,8 @@ SIGNS = {"vision": r"[Vv]is(ion|ual)|ViT|\bvit|[Ii]mage", "audio": r"[Aa]udio|[S
 UNNAMED = ("transformer", "text_config", "thinker_config")
 """Names of parts that are not in paths."""
 ROTARY = re.compile(r"[Rr]otary|R[oO]PE|[Rr]ope(?![a-z])")
-OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$")
-"""Tensors of rotary classes that hold no angles: of xPos, of a temperature."""
+OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$|(^|\.)time_embed")
+"""Tensors that hold no angles of positions: of xPos, of a temperature, of the times of diffusion."""
 KINDS = {
     "both": r"cos_sin_cached?|rope_cache|cache",
     "complex": r"freqs_cis?|(pos|neg)_freqs",
@@ -57,37 +59,16 @@ COMMON = re.compile(r"(^|[.])(freqs|theta|args(_\d)?|cos|sin|cache)$")
 """Names that say so in rotary classes alone."""
 
 
-class Layout(NamedTuple):
-    """How the rows of a table hold their values."""
-
-    kind: str
-    """A key of `KINDS`."""
-    pairing: Pairing | None
-    """If each value is there twice, the pairing of the rotations that multiply by such rows."""
-    make: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """Return a table from cosines, sines and angles, each (rows, pairs)."""
-
-
-def _of_one(kind: str, i: int) -> tuple[Layout, ...]:
-    """Return the layouts of a table of cosines, sines or angles alone."""
-    return (
-        Layout(kind, "half", lambda *t: torch.cat((t[i], t[i]), dim=-1)),
-        Layout(kind, "interleaved", lambda *t: t[i].repeat_interleave(2, dim=-1)),
-        Layout(kind, None, lambda *t: t[i]),
-    )
-
-
-LAYOUTS = (
-    *_of_one("cos", 0),
-    *_of_one("sin", 1),
-    *_of_one("angles", 2),
-    Layout("both", None, lambda c, s, _: torch.cat((c, s), dim=-1)),  # vLLM, SGLang
-    Layout("both", None, lambda c, s, _: torch.stack((c, s), dim=-1)),  # torchtune
-    Layout("both", "half", lambda c, s, _: torch.cat((c, c, s, s), dim=-1)),  # torchtitan, torchtune's Qwen 2
-    Layout("complex", None, lambda c, s, _: torch.complex(c, s)),  # Meta, diffusers, the tower of Llama 4
-    Layout("complex", None, lambda c, s, _: torch.stack((c, s), dim=-1)),
-    Layout("sines first", None, lambda c, s, _: torch.cat((s, c), dim=-1)),  # GPT-J, CodeGen, RoFormer
-)
+_ALONE = ("transformers", "transformers-interleaved", "flash-attention")
+TABLES = {
+    "cos": _ALONE,
+    "sin": _ALONE,
+    "angles": _ALONE,
+    "both": ("vllm", "torchtune", "torchtitan"),
+    "complex": ("meta", "torchtune"),
+    "sines first": ("gptj",),
+}
+"""The layouts of a table, as names of `rope_any.layouts`, by what it holds."""
 
 
 class Finding(NamedTuple):
@@ -241,9 +222,12 @@ class Place(NamedTuple):
 
     path: str
     owner: nn.Module
-    holder: dict[str, Any]
-    """The buffers, the parameters or the namespace of the owner."""
+    holder: Any
+    """The buffers, the parameters or the namespace of the owner, or a list or dict in it."""
+    key: Any
+    """Its key or index in the holder."""
     name: str
+    """The name of the attribute that is the tensor, or its list or dict."""
     tensor: Tensor
     kind: str | None
     """What it holds by its name, a key of `KINDS`."""
@@ -280,7 +264,7 @@ def _states(model: nn.Module, config: object) -> list[State]:
     if isinstance(own, Mapping) and type(model).__module__.startswith("diffusers."):
         own = {"_class_name": type(model).__name__, **own}
     given = own if config is None else config
-    why = "there is no config" if given is None else "the config tells of no rotation of its path and shape"
+    why = "there is no config" if given is None else "the config has no rotation for its path and shape"
     read = cache(partial(_truths, given))
     try:
         read(None)
@@ -296,21 +280,26 @@ def _states(model: nn.Module, config: object) -> list[State]:
 def _places(model: nn.Module) -> Iterator[Place]:
     """Yield the tensors of all modules that may hold rotary state."""
     for path, module in model.named_modules():
-        space = vars(module)
-        tensors = (
-            (holder, name, x)
-            for holder in (space["_buffers"], space["_parameters"], space)
-            for name, x in holder.items()
-            if isinstance(x, Tensor) and x.ndim and (x.is_floating_point() or x.is_complex())
-        )
-        for holder, name, x in tensors:
-            full = f"{path}.{name}".lstrip(".")
-            place = Place(full, module, holder, name, x, None)
-            says = ROTARY.search(place.words) or not COMMON.search(full)
-            kinds = (kind for kind, end in KINDS.items() if says and re.search(rf"(^|[._])({end})$", full))
-            place = place._replace(kind=next(kinds, None))
-            if not OTHERS.search(full) and (place.kind or holder is not space["_parameters"]):
+        for holder, key, name, x in _tensors(module):
+            attribute = f"{path}.{name}".lstrip(".")
+            full = attribute if name == key else f"{attribute}.{key}"
+            place = Place(full, module, holder, key, name, x, None)
+            if ROTARY.search(place.words) or not COMMON.search(attribute):
+                kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
+                place = place._replace(kind=next(kinds, None))
+            if not OTHERS.search(attribute) and (place.kind or holder is not vars(module)["_parameters"]):
                 yield place
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
+    """Yield (holder, key, name, tensor) of the fields of `Place` for each tensor of real or complex numbers."""
+    space = vars(module)
+    holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
+    holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]
+    for name, holder in holders:
+        for key, x in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(x, Tensor) and x.ndim and (x.is_floating_point() or x.is_complex()):
+                yield holder, key, str(name or key), x
 
 
 def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
@@ -320,7 +309,7 @@ def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
         return None  # embed_positions are learned in other models
     exempt = _why_exempt(place)
     verdict, text, error, truth = (
-        ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why, alone=not any(truths))
+        ("exempt", exempt, math.nan, None) if exempt else _verdict(place, options, why, has_config=any(truths))
     )
     if place.kind is None and verdict not in ("right", "rounded"):
         return None
@@ -370,8 +359,8 @@ def _truths(config: object, length: int | None) -> list[Truth]:
     errors: list[Exception] = []
     for part in configs.parts(config):
         try:
-            told = configs.explain(config, part=part, sequence_length=length)
-            found += [Truth(part, one.rope, one.facts, config, one.layer_type, one.layers) for one in told if one.rope]
+            read = configs.explain(config, part=part, sequence_length=length)
+            found += [Truth(part, one.rope, one.facts, config, one.layer_type, one.layers) for one in read if one.rope]
         except (TypeError, ValueError) as error:
             errors.append(error)
             found.append(Truth(part, None, {}, config))
@@ -401,7 +390,7 @@ def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
     if not fitting and len(signs) == 1:
         fitting = [*signs]  # the model is that part
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
-    if part == "text" and any(re.search(sign, place.words) for sign in SIGNS.values()):
+    if part == "text" and any(re.search(sign, place.path) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
     own = [truth for truth in truths if truth.part == part and truth.rope]
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
@@ -446,15 +435,17 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
         rope: Any = truth.rope
         rows = as_rows(rope.frequencies)
         parts = [tuple(filter(None, row)) for row in rows]
-        for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *parts, tuple(chain(*parts))]):
+        by_axis = [] if truth.part == "text" else [*parts, tuple(chain(*parts))]  # towers have their axes apart
+        for form in dict.fromkeys([tuple(map(sum, zip(*rows, strict=True))), *by_axis]):
             if place.shape == [len(form)] and place.kind in (None, "frequencies"):
                 values = torch.tensor(form, dtype=torch.float64).abs() * _multiple(place, truth)
                 yield Option(values, values.where(values > 0, 1.0), i == 0)
-            for layout in _layouts(place, len(form)):
+            for kind, row in _layouts(place, len(form)):
                 # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
-                sure = layout.pairing != "interleaved" or truth.part.startswith("transformer") or not truth.part
-                current = i == 0 and sure and layout.pairing in (None, rope.pairing)
-                values, scale = map(layout.make, *_table(place, truth, form))
+                pairing = _pairing_of(row)
+                sure = pairing != "interleaved" or truth.part.startswith("transformer") or not truth.part
+                current = i == 0 and sure and pairing in (None, rope.pairing)
+                values, scale = map(partial(_arranged, kind, row), *_table(place, truth, form))
                 yield Option(values, scale, current)
 
 
@@ -465,11 +456,27 @@ def _multiple(place: Place, truth: Truth) -> float:
     return float(getattr(place.owner, "interpolate_factor", 1) / (tower.scale if tower else 1))
 
 
-def _layouts(place: Place, pairs: int) -> list[Layout]:
-    """Return the layouts of a tensor's kind in which rows of so many pairs have its shape."""
-    blank, kind = torch.zeros(1, pairs), place.kind
-    few = [layout for layout in LAYOUTS if kind in (None, layout.kind)] if len(place.shape) > 1 else []
-    return [layout for layout in few if list(layout.make(blank, blank, blank).shape[1:]) == place.shape[1:]]
+def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
+    """Return the kinds and layouts in which rows of so many pairs have the shape of a tensor and what it holds."""
+    blank = (torch.zeros(1, pairs),) * 3
+    kinds = TABLES if place.kind is None else {place.kind} & TABLES.keys()
+    rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(place.shape) > 1]
+    return [row for row in rows if list(_arranged(*row, *blank).shape[1:]) == place.shape[1:]]
+
+
+def _arranged(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
+    """Return a table from cosines, sines and angles, each (rows, pairs), without axes of length one but the first."""
+    alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
+    parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
+    parts = [torch.complex(cos, sin)] if row.is_complex else parts if alone is None else [alone]
+    table: Tensor = arranged(library(x=cos), parts, ["seq", "pair"], row)
+    return table.reshape(len(cos), *[n for n in table.shape if n != 1][len(cos) > 1 :])
+
+
+def _pairing_of(row: Layout) -> Pairing | None:
+    """Return the pairing of the rotations that multiply by rows of a layout; None if no value is there twice."""
+    copies = [name for name in row.names if name in ("copy", "pair")]
+    return None if copies == ["pair"] else "half" if copies[0] == "copy" else "interleaved"
 
 
 def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -493,16 +500,18 @@ def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor]
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _verdict(place: Place, options: list[Option], why: str, *, alone: bool) -> tuple[str, str, float, Tensor | None]:
+def _verdict(
+    place: Place, options: list[Option], why: str, *, has_config: bool
+) -> tuple[str, str, float, Tensor | None]:
     """
     Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it.
 
-    `alone` is whether no config tells of it, so that its own values are asked.
+    If not `has_config`, values are right if they are those of any base without scaling.
     """
     x, known = place.tensor, bool(options)
     if x.is_meta:
         return "meta", "", math.nan, None
-    if alone and (rope := _rope_of_values(place)):
+    if not has_config and (rope := _rope_of_values(place)):
         options = list(_options(place, [[Truth("", rope, {}, None)]]))
     own = _real(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
@@ -546,10 +555,11 @@ def _is_rounded(own: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) 
 
 def _frequencies_in(place: Place) -> Iterator[list[float]]:
     """Yield the frequencies that a whole tensor may hold: its values, or the angles in the second row of a table."""
-    x, shape = place.tensor, place.shape
+    shape = place.shape
+    x: Any = place.tensor
     if place.kind == "cos":  # small angles are lost in cosines
-        x, place = place.holder.get(place.name.replace("cos", "sin"), x), place._replace(kind="sin")
-    if place.kind is None or is_sharded(x) or x.is_meta or x.shape != place.tensor.shape:
+        x, place = getattr(place.owner, place.name.replace("cos", "sin"), None), place._replace(kind="sin")
+    if not isinstance(x, Tensor) or x.shape != place.tensor.shape or place.kind is None or is_sharded(x) or x.is_meta:
         return
     if len(shape) < 2:
         yield _real(x).flatten().tolist()
@@ -558,7 +568,7 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
     for n in (shape[1], shape[1] // 2, shape[1] // 4):
         marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
         for layout in _layouts(place, n):
-            at = {mark: i for i, mark in enumerate(_real(layout.make(*marks)).flatten().tolist())}
+            at = {mark: i for i, mark in enumerate(_real(_arranged(*layout, *marks)).flatten().tolist())}
             c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
             c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
             yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
@@ -615,8 +625,8 @@ def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Call
     new = written.setdefault(id(x), _shard(truth.to(_dtype(place, truth)), x).to(x.device))
     in_place = new.dtype == x.dtype and 0 not in x.stride()
     if not in_place and not isinstance(x, nn.Parameter):
-        place.holder[place.name] = new
-        return [partial(place.holder.__setitem__, place.name, x)]
+        place.holder[place.key] = new
+        return [partial(place.holder.__setitem__, place.key, x)]
     if not is_first:  # modules share it
         return []
     if in_place:
