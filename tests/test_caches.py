@@ -460,6 +460,7 @@ def test_models_that_can_not_move():
     refused(transformers.DynamicCache(config=model.config), model, r"values that rotate too, and compressed keys")
     cache = filled(model_of("llama"), range_of(0))
     refused(cache, transformers.GPT2Config(), r"^model must have rotary embedding; got gpt2")
+    refused(cache, transformers.BartConfig(), r"^model must have rotary embedding; got bart")
     refused(cache, {"model_type": "unheard_of", "head_dim": 16, "num_hidden_layers": 2}, r"unheard_of")
     learned = transformers.AutoConfig.for_model("mistral_large4_text")
     refused(cache, learned, r"^model must have keys that rotate by its config alone; .*alpha of the weights")

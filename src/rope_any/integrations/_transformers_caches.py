@@ -1,7 +1,7 @@
 """
 Move the keys of a whole cache of transformers to other positions, each layer by its own rotation.
 
-Classes of transformers are told by their names, so that this module does not import it.
+It recognises the classes of transformers by their names, so that it does not import that package.
 """
 
 from collections.abc import Iterable, Iterator
@@ -86,8 +86,8 @@ def reposition(
     model : torch.nn.Module or config
         The model that filled the cache, or its config. A model that normalises rotated keys is needed itself.
     old, new : positions
-        Present and future positions of the tokens in the cache, as for `Rope.reposition`: where the first token
-        stands, ``(seq,)`` or ``(batch, seq)``; with several axes ``(seq, axes)`` or ``(batch, seq, axes)``. A layer
+        Present and future positions of the tokens in the cache, as for `Rope.reposition`: that of the first token,
+        ``(seq,)`` or ``(batch, seq)``; with several axes ``(seq, axes)`` or ``(batch, seq, axes)``. A layer
         with a sliding window, which holds only the last tokens, takes the last positions.
     old_length, new_length : int, optional
         In tokens: the lengths for which the rotations at `old` and at `new` were made, if they depend on it (dynamic,
@@ -168,6 +168,8 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
+    if not part.model.rotary:
+        raise ArgumentValueError("model", "have rotary embedding", Text(str(part.model_type)))
     by_length = {length: layers(config, part=name, sequence_length=length) for length in {*lengths, LONGEST}}
     for argument, length in zip(("old_length", "new_length"), lengths, strict=True):
         if length is None and by_length[None] != by_length[LONGEST]:
