@@ -203,7 +203,7 @@ def feature_order(
     start: int = 0,
     heads: tuple[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the old index of each feature in the new order, for one group of heads."""
+    """Return the old index of each feature in the new order; of n heads if `heads` is (m, n), the first m reordered."""
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:

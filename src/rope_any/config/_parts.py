@@ -213,7 +213,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
     """
     Return the part with a name, or the default part if `name` is None; raise if there is none.
 
-    The default is the text, or the only part with rotary embedding, or the only one of these outside of sub-configs.
+    The default is the text, the only part, the only one with rotary embedding, or the only such outside of sub-configs.
     """
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]

@@ -171,9 +171,10 @@ def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
 
 def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[Scheme, dict[str, Fact]]:
     """
-    Return the scheme of the rope type in `facts`, and the values it reads: checked, and with defaults.
+    Return the scheme of the rope type in `facts`, and the values of its parameters: checked, and with defaults.
 
-    `length` is the sequence length, None for the trained length. Raise for parameters that the scheme does not read.
+    `length` is the sequence length, None for the trained length. Parameters without effect are among the values; raise
+    for those that are unknown or of another scheme.
     """
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
