@@ -351,7 +351,7 @@ def test_llama4_layers_without_rotary_are_translated():
     scout = part(SCOUT)
     types = scout.keys["layer_types"]
     assert types == (["chunked_attention"] * 3 + ["full_attention"]) * 12
-    rotates = [scout.model.has_rotary(scout.keys, kind, i) for i, kind in enumerate(types)]
+    rotates = [scout.model.has_rotary(scout, kind, i) for i, kind in enumerate(types)]
     assert rotates == [True, True, True, False] * 12
     with pytest.raises(ValueError, match="layers of type full_attention have no rotary embedding"):
         rope(SCOUT, "full_attention")
@@ -361,9 +361,9 @@ def test_llama4_layers_without_rotary_are_translated():
         {key: value for key, value in SCOUT.items() if key not in ("nope_layer_interval", "attention_chunk_size")}
     )
     assert every.keys["layer_types"] == ["full_attention"] * 48
-    assert all(every.model.has_rotary(every.keys, "full_attention", i) for i in range(48))
+    assert all(every.model.has_rotary(every, "full_attention", i) for i in range(48))
     odd = part(SCOUT | {"nope_layer_interval": 3})
-    assert [odd.model.has_rotary(odd.keys, "", i) for i in range(6)] == [True, True, False] * 2
+    assert [odd.model.has_rotary(odd, "", i) for i in range(6)] == [True, True, False] * 2
 
 
 def test_vision_and_audio_parts_are_translated():
