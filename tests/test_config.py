@@ -2161,7 +2161,7 @@ BAD = {
     "a type of GGUF that is no name": (gguf("llama", rope__scaling__type=3), "llama.rope.scaling.type must be a name"),
     "two bases of one model": (
         {"model_type": "dbrx", "d_model": 64, "n_heads": 1, "rope_theta": 1e4, "attn_config": {"rope_theta": 5e5}},
-        "rope_theta must agree with attn_config.rope_theta",
+        "attn_config.rope_theta must agree with rope_theta",
     ),
     "sections of other kinds": (
         {"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_scaling": {"mrope_section": [20, 24, 20]}},

@@ -438,7 +438,7 @@ def _require_layer_type(part: Part, source: str, kind: str) -> None:
 def _coded_types(part: Part) -> Fact | None:
     """Return the types of the layers by the list of their numbers in older configs (`Codes`); None if not given."""
     codes = part.model.codes
-    fact = part.at(codes.path) if codes else None
+    fact = part.get(codes.path) if codes else None
     if fact is None or codes is None:
         return None
     known = [int(code) for code in codes.types if code != "others"]

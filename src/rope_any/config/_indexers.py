@@ -46,7 +46,7 @@ def _first_given(part: Part, keys: Iterable[str]) -> Fact | None:
 
 def _integer(part: Part, paths: Iterable[str], least: int, most: int) -> Fact | None:
     """Return the integer at these paths, or None if none is given; raise if they differ or it is out of range."""
-    given = filter(None, (part.at(path) for path in paths))
+    given = filter(None, (part.get(path) for path in paths if path))
     return agreed(*(checked(fact, lambda name, value: integer_between(name, value, least, most)) for fact in given))
 
 

@@ -108,7 +108,7 @@ class Model(NamedTuple):
     needs_parameters: bool = False
     axes: str = ""  # how M-RoPE divides the pairs among axes, by a name in `_recipe`
     sections: tuple[int, ...] = ()  # the default sections
-    keys: Mapping[str, str] = {}  # its own names of keys, by common name or by "layer type.common name"
+    keys: Mapping[str, str] = {}  # its own keys, or paths "object.key", by common name or by "layer type.common name"
     switch: tuple[str, Any, Any] | None = None  # a `Switch`
     has_rotary: Callable[[Part, str, int], bool] = lambda *_: True  # whether a layer rotates; by part, type, index
     pattern: Callable[[Part, int, int], str] | None = None  # the type of layer i of n, if the config lists no types
@@ -122,7 +122,6 @@ class Model(NamedTuple):
     alone: str = "text"  # the name of its rotation as a part, if it is not in a larger config
     apart: bool = False  # whether only its parts have rotary embedding
     learned: str = ""  # how the weights change the frequencies, which the config does not say
-    base_object: str | None = None  # the key of the object that contains the base
     sizes: Mapping[str, int] = {}  # defaults, by key or "layer type.key"; those of the whole model only for its parts
     parameters_win: bool = False  # whether a base in the parameters replaces a different one outside, without an error
     rotary_dim: Callable[[Callable[[str], int]], int] | None = None  # how many features rotate, from sizes by name

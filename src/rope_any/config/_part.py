@@ -70,19 +70,13 @@ class Part(NamedTuple):
         key = ".".join(keys)
         return self.names.get(key, ".".join((*self.path, key)))
 
-    def get(self, key: str) -> Fact | None:
-        """Return the value of a key with its source; None if it is missing or null."""
-        value = self.keys.get(key)
-        return None if value is None else Fact(value, self.name(key))
-
-    def at(self, path: str) -> Fact | None:
-        """Return the value at "key" or "object.key" with its source; None if it is missing or null, or `path` is ""."""
+    def get(self, path: str) -> Fact | None:
+        """Return the value at "key" or "object.key" with its source; None if it is missing or null."""
         outer, _, key = path.partition(".")
-        found = self.get(outer) if outer else None
-        if found is None or not key:
-            return found
-        value = typed(found.source, found.value, Mapping, "be an object or null").get(key)
-        return None if value is None else Fact(value, self.name(outer, key))
+        value = self.keys.get(outer)
+        if key and value is not None:
+            value = typed(self.name(outer), value, Mapping, "be an object or null").get(key)
+        return None if value is None else Fact(value, self.name(path))
 
     def model_value(self, name: str) -> Fact | None:
         """Return the value of the model's own key for a common name; None if it has no such key or it is null."""
@@ -172,7 +166,7 @@ def part_at(
     `pairing` is the caller's, `names` those of `Part`.
     """
     require_names(keys)
-    return _checked(_unwrapped(Part(keys, path, model_type, _model(model_type), pairing, names)))
+    return _checked(Part(keys, path, model_type, _model(model_type), pairing, names))
 
 
 def _model(model_type: str | None) -> Model:
@@ -222,19 +216,6 @@ def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the objects under the keys `OBJECTS`, and the objects inside those, one for each kind of layers."""
     whole = [body for key in OBJECTS if isinstance(body := keys.get(key), Mapping)]
     return whole + [entry for body in whole for entry in body.values() if isinstance(entry, Mapping)]
-
-
-def _unwrapped(part: Part) -> Part:
-    """Return a part with the base of its inner object (`Model.base_object`), if it has one, under ``rope_theta``."""
-    key = part.model.base_object
-    inner = part.keys.get(key) if key else None
-    base = inner.get("rope_theta") if isinstance(inner, Mapping) else None
-    if base is None:
-        return part
-    name, outer = part.name(str(key), "rope_theta"), part.get("rope_theta")
-    if outer is not None and not same(outer.value, base):
-        raise ArgumentValueError(outer.source, f"agree with {name}", outer.value)
-    return part._replace(keys={**part.keys, "rope_theta": base}, names={**part.names, "rope_theta": name})
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
