@@ -242,7 +242,7 @@ MODULES = {"axes", "bending", "config", "layouts", "onnx", "plot", "positions", 
 def test_public_names_are_as_listed():
     assert ra.__all__ == sorted(
         {"ArgumentTypeError", "ArgumentValueError", "BentTable", "Rope", "Table", "__version__"}
-        | {"clear_caches", "cos_sin", "frequencies", "rotate"}
+        | {"clear_caches", "cos_sin", "cumulative_angles", "frequencies", "from_angles", "rotate"}
         | MODULES
     )
     assert dir(ra) == ra.__all__

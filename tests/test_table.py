@@ -249,7 +249,7 @@ def test_like_decides_the_dtype(lib):
 def test_high_halves_of_products_are_exact_in_32_bits(rng):
     n = np.concatenate([rng.integers(-(2**31), 2**31, 2000), [0, 1, -1, 2**31 - 1, -(2**31)]]).astype(np.int32)
     words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]
-    prepared = _frequencies.PreparedFrequencies((), (), (), (tuple(words),), None)
+    prepared = _frequencies.PreparedFrequencies((), (), (), (tuple(words),), None, None)
     high = _table._high_product(n[:, None], *(np.asarray(part, dtype=np.int32) for part in prepared.words))
     want = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
     np.testing.assert_array_equal(high.astype(np.int64) + 2**31, want)

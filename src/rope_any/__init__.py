@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from rope_any._caches import clear_caches
 from rope_any._checks import ArgumentTypeError, ArgumentValueError
+from rope_any._cumulative import cumulative_angles
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any._rotate import rotate
-from rope_any._table import BentTable, Table, cos_sin
+from rope_any._table import BentTable, Table, cos_sin, from_angles
 
 __all__ = [
     "ArgumentTypeError",
@@ -32,7 +33,9 @@ __all__ = [
     "clear_caches",
     "config",
     "cos_sin",
+    "cumulative_angles",
     "frequencies",
+    "from_angles",
     "layouts",
     "onnx",
     "plot",

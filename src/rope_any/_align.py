@@ -131,6 +131,33 @@ def _axes_if_fits(shape: tuple[Any, ...], seq: int, given: tuple[int, ...]) -> t
     return axes if fits else None
 
 
+def for_heads(tokens: Tokens, table: Table, heads: int, /) -> Table:
+    """
+    Return a table ``(..., heads, seq, pairs)`` with all axes of x but its last.
+
+    If x has n times as many heads, each is repeated n times in succession. A table without an axis of heads, or with
+    one of length 1, serves all heads.
+    """
+    (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
+    if ndim < 3:
+        return table
+    have = ([n for axis, n in enumerate(x.shape[:-1]) if axis != seq] or [1])[-1]
+    if have % heads:
+        hint = "give `seq_axis`=-3 for (..., seq, heads, head_dim)"
+        raise ArgumentValueError(name, f"have {heads} heads, as the frequencies, or a multiple", tuple(x.shape), hint)
+
+    def align(part: Array) -> Array:
+        """Return cos or sin with the axes of x, and its heads repeated."""
+        if part.shape[-3] == heads != have:
+            times = lib.xp.stack([part] * (have // heads), axis=-3)
+            part = lib.reshape_last_axes(times, 4, have, *part.shape[-2:])
+        for _ in range(x.ndim - ndim):
+            part = lib.xp.expand_dims(part, axis=-4)
+        return part
+
+    return Table(align(table.cos), align(table.sin))
+
+
 def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array:
     """Return the last `queries` of the values of keys along a negative axis; values shared by all keys unchanged."""
     if values.ndim < -axis or values.shape[axis] != keys:

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -73,7 +74,7 @@ def reposition_frequencies(prepared: PreparedFrequencies, source: PreparedFreque
     found = None if moves is None else moves.get(source)
     if found is not None:
         return found
-    made = prepare((*prepared.rows, *(tuple(-f for f in row) for row in source.rows)))
+    made = replace(prepare((*prepared.rows, *(tuple(-f for f in row) for row in source.rows))), heads=prepared.heads)
     if compiling:
         return made
     with _LOCK:

@@ -3,24 +3,28 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, integer, positive, real, shown
 
 Row: TypeAlias = tuple[float, ...]
 """One frequency per pair, in radians per position."""
 
-Frequencies: TypeAlias = Row | tuple[Row, ...]
-"""The frequencies of a `Rope`: one row, or one row for each axis of the positions."""
+Frequencies: TypeAlias = Row | tuple[Row, ...] | tuple[tuple[Row, ...], ...]
+"""The frequencies of a `Rope`: one row; one row for each axis of the positions; or such rows for each head."""
 
 _LARGEST = 2.0**16  # far above any frequency in use; up to here tables keep their error bounds (see `_table`)
 _BITS = 192
-_INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
+INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E410  # ⌊2¹⁹² / 2π⌋
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedFrequencies:
-    """Host frequencies in the forms that exact products need; the first four fields have one row per axis."""
+    """
+    Host frequencies in the forms that exact products need; the first four fields have one row per axis.
+
+    A row holds the frequencies of all heads, head by head.
+    """
 
     rows: tuple[Row, ...]
     """Radians per position."""
@@ -32,6 +36,13 @@ class PreparedFrequencies:
     """f / 2π modulo one turn, in units of 2⁻⁶⁴ turns, as signed 64-bit integers."""
     axes: int | None
     """The length of the last axis of the positions; None for a single row: its positions have no such axis."""
+    heads: int | None
+    """The number of heads that have their own frequencies; None if all have the same."""
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs of features of a head."""
+        return len(self.rows[0]) // (self.heads or 1)
 
     @property
     def words(self) -> tuple[tuple[int, ...], ...]:
@@ -98,7 +109,7 @@ def as_row(values: object) -> Row:
 
 
 def as_frequencies(values: object) -> Frequencies:
-    """Return host frequencies, one row or several of the same length, as tuples of floats."""
+    """Return host frequencies, as nested as they are given, as tuples of floats; raise if rows differ in length."""
     values = _sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values)
@@ -106,17 +117,27 @@ def as_frequencies(values: object) -> Frequencies:
         if not isinstance(value, tuple | list):
             got = Text(f"{shown(value)} among rows")
             raise ArgumentTypeError("frequencies", "be all numbers or all rows of numbers", got)
-    rows = tuple(as_row(value) for value in values)
-    lengths = sorted({len(row) for row in rows})
-    if len(lengths) > 1:
-        got = Text(f"lengths {lengths}")
-        raise ArgumentValueError("frequencies", "have rows of the same length, one per axis", got)
-    return rows
+    rows: Any = tuple(map(as_frequencies, values))
+    shapes = sorted(set(map(_shape, rows)))
+    if len(shapes) > 1:
+        wanted = "have rows of the same length, one per axis, and as many in each head"
+        raise ArgumentValueError("frequencies", wanted, Text(f"shapes {', '.join(map(str, shapes))}"))
+    if len(shapes[0]) > 2:
+        wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
+        raise ArgumentValueError("frequencies", wanted, (len(rows), *shapes[0]))
+    return rows  # type: ignore[no-any-return]  # rows of one shape
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    """Return the lengths of nested tuples, from the outermost."""
+    return (len(values), *_shape(values[0])) if isinstance(values, tuple) else ()
 
 
 def as_rows(freqs: Frequencies, /) -> tuple[Row, ...]:
-    """Return frequencies as rows; a single row becomes the one row of one axis."""
-    return (freqs,) if isinstance(freqs[0], float) else freqs
+    """Return frequencies as rows; a single row becomes the one row of one axis. Raise if heads have their own."""
+    if len(_shape(freqs)) == 3:
+        raise ArgumentValueError("frequencies", "be the same for all heads here", Text(f"{len(freqs)} heads"))
+    return (freqs,) if isinstance(freqs[0], float) else freqs  # type: ignore[return-value]  # rows by the lines above
 
 
 def _sequence(values: object) -> Sequence[object]:
@@ -147,15 +168,18 @@ LEARNED = (
 
 def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
     """Return host frequencies in the forms that exact products need."""
-    rows = as_rows(frequencies)
+    heads, axes = (None, None, *_shape(frequencies)[:-1])[-2:]
+    # one row per axis: of all heads, the only rows, or the only row
+    of_heads: Any = zip(*frequencies, strict=True) if heads else ((row,) for row in as_rows(frequencies))
+    rows = tuple(tuple(f for part in parts for f in part) for parts in of_heads)
     high, low, fixed_point = zip(*(zip(*map(_turns_per_position, row), strict=True) for row in rows), strict=True)
-    return PreparedFrequencies(rows, high, low, fixed_point, None if isinstance(frequencies[0], float) else len(rows))
+    return PreparedFrequencies(rows, high, low, fixed_point, axes, heads)
 
 
 def _turns_per_position(f: float) -> tuple[float, float, int]:
     """Return f / 2π as its first 22 bits, its remaining bits, and in fixed point modulo one."""
     numerator, denominator = f.as_integer_ratio()
-    fine = numerator * _INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
+    fine = numerator * INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))
     high = math.ldexp(round(math.ldexp(mantissa, 22)), exponent - 22)
     numerator, denominator = high.as_integer_ratio()

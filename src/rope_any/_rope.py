@@ -8,6 +8,7 @@ from rope_any._align import (
     Tokens,
     broadcaster,
     expand_positions,
+    for_heads,
     own_positions,
     positions_by_axis,
     query_tail,
@@ -17,7 +18,7 @@ from rope_any._align import (
 from rope_any._arrays import Array, Library, X, _sharding, find, is_array, library, signature
 from rope_any._caches import PLANS, keep_plan, reposition_frequencies
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, attention_factor, flag, integer
-from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, as_rows, prepare
+from rope_any._frequencies import LEARNED, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import Positions, as_position_array, stack_axes
 from rope_any._rotate import plan_of, require_rotatable
@@ -47,8 +48,9 @@ class Rope:
 
     Parameters
     ----------
-    frequencies : tuple of float, or tuple of such rows
-        Radians per position, one for each pair; or one row for each axis of the positions.
+    frequencies : tuple of float, or nested tuples of float
+        Radians per position, ``(pairs,)``; one row for each axis of the positions, ``(axes, pairs)``; or such rows for
+        each head, ``(heads, axes, pairs)``, or for each group of consecutive heads that share their rows.
     pairing : {"half", "interleaved"}
         Which features form a pair: i and i + pairs, or 2i and 2i + 1, counted from `start`.
     attention_factor : float, optional
@@ -79,7 +81,8 @@ class Rope:
 
     Tokens are along `seq_axis` of x, the batch along its first other axis. Positions and tables may have more of the
     other axes of x, in order and before seq: ``(batch, heads, seq)``. Tables are float64 for float64 arrays, else
-    float32.
+    float32. If each head has frequencies, tables are ``(..., heads, seq, pairs)``, and heads are the last other axis of
+    x. An array with n times as many heads as rows takes each row n times in succession, as grouped queries share a key.
 
     Some mistakes fit the shapes and raise no error:
 
@@ -119,7 +122,8 @@ class Rope:
         if start < 0:
             raise ArgumentValueError("start", "not be negative", start)
         frequencies = as_frequencies(self.frequencies)
-        pairs, blocks = len(as_rows(frequencies)[0]), integer("blocks", self.blocks)
+        prepared, blocks = prepare(frequencies), integer("blocks", self.blocks)
+        pairs, key = prepared.pairs, (prepared.axes, prepared.heads, self.attention_factor == 1)
         if blocks < 1 or pairs % blocks:
             raise ArgumentValueError("blocks", f"be positive and divide the number of pairs, {pairs}", blocks)
         fields = {
@@ -128,18 +132,19 @@ class Rope:
             "attention_factor": attention_factor(self.attention_factor),
             "start": start,
             "blocks": blocks,
-            "_prepared": (prepared := prepare(frequencies)),
-            "_plan_key": (self.pairing, start, blocks, pairs, prepared.axes, self.attention_factor == 1),
+            "_prepared": prepared,
+            "_plan_key": (self.pairing, start, blocks, pairs, *key),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        rows = self._prepared.rows
-        axes = "" if self._prepared.axes is None else f"{len(rows)} axes of "
+        prepared, rows = self._prepared, self._prepared.rows
+        counts = {"heads": prepared.heads, "axes": prepared.axes}
+        sizes = "".join(f"{count} {name} of " for name, count in counts.items() if count is not None)
         nonzero = sorted((f for row in rows for f in row if f), key=abs) or [0.0]
         slow, fast = nonzero[0], nonzero[-1]
-        parts = [f"<{axes}{len(rows[0])} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
+        parts = [f"<{sizes}{prepared.pairs} frequencies from {fast:g} to {slow:g}>", f"pairing={self.pairing!r}"]
         if self.attention_factor != 1:
             parts.append(f"attention_factor={self.attention_factor!r}")
         if self.start:
@@ -471,7 +476,8 @@ class Rope:
         like = _like_of_table(lib, xs)
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
         adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
-        decided = _CallPlan(lib, shorter, isinstance(positions, Table) and not (shorter or inverse), adds)
+        as_given = isinstance(positions, Table) and not (shorter or inverse or self._prepared.heads)
+        decided = _CallPlan(lib, shorter, as_given, adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
         each_table = _for_both(tables)[: len(xs)]
@@ -490,7 +496,7 @@ class Rope:
     def _check_given(self, lib: Library, given: Table) -> None:
         """Raise unless a table has as many pairs as this Rope."""
         check_table(lib, *given)
-        if given.cos.shape[-1] != (pairs := len(self._prepared.rows[0])):
+        if given.cos.shape[-1] != (pairs := self._prepared.pairs):
             wanted = f"be of shape (..., {pairs}) if they are a table"
             hint = doubled_table_hint(given, pairs) or "make it by the table() of this Rope"
             raise ArgumentValueError("positions", wanted, tuple(given.cos.shape), hint)
@@ -528,6 +534,10 @@ class Rope:
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R; `apply` has one array and one table
             tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
+        if (heads := self._prepared.heads) is not None:
+            arrays = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
+            made = [for_heads(one, given, heads) for one, given in zip(arrays, _for_both(tables), strict=False)]
+            tables = made[0] if len(made) == 1 else (made[0], made[1])
         return tables
 
     def _make_table(
@@ -558,8 +568,9 @@ class Rope:
 
         def layout(rope: Rope) -> str:
             """Return in words which pairs of features a Rope rotates."""
-            pairing, start, blocks, pairs, *_ = rope._plan_key
-            return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks"
+            pairing, start, blocks, pairs, _, heads, *_ = rope._plan_key
+            of_heads = "" if heads is None else f", for {heads} heads"
+            return f"{pairing} pairing of {pairs} pairs from {start} in {blocks} blocks{of_heads}"
 
         if layout(self) != layout(source):
             wanted = f"rotate the same pairs of features, {layout(self)}"

@@ -92,11 +92,10 @@ def cos_sin(
     positions : array, int, range or sequence of numbers
         Positions of the tokens: an array of any shape and any integer or real dtype; any sign, any order.
         With frequencies of n rows its last axis has length n. Positions that are no array need `like`.
-    frequencies : tuple of float, tuple of such rows, or array
-        Radians per position: ``(pairs,)``, or one row for each axis of the positions, ``(axes, pairs)``.
-        An array (learned frequencies) must be of the library and device of `positions`. Gradients flow to
-        it. Its products are floating-point, without the bounds below. It may have frequencies for each
-        head, ``(heads, axes, pairs)``.
+    frequencies : tuple of float, nested tuples of float, or array
+        Radians per position: ``(pairs,)``; one row for each axis of the positions, ``(axes, pairs)``; or such
+        rows for each head, ``(heads, axes, pairs)``. An array (learned frequencies) must be of the library and
+        device of `positions`. Gradients flow to it. Its products are floating-point, without the bounds below.
     attention_factor : float, optional
         Multiplies cosine and sine, as in YaRN and LongRoPE.
     dtype : dtype, optional
@@ -148,6 +147,56 @@ def cos_sin(
     return table(positions, source, attention_factor=attention_factor, dtype=dtype, like=like, fused=fused)
 
 
+def from_angles(angles: Array, /, *, attention_factor: float = 1.0, dtype: Any = None) -> Table:
+    """
+    Return the table of angles that a model computes itself, instead of positions and frequencies.
+
+    Parameters
+    ----------
+    angles : array
+        ``(..., pairs)``, in radians, of a floating-point dtype. Gradients flow to them.
+    attention_factor : float, optional
+        Multiplies cosine and sine.
+    dtype : dtype, optional
+        Of the table. By default float64 for float64 angles, else float32.
+
+    Returns
+    -------
+    Table
+        The pair ``(cos, sin)``, each of the shape of the angles.
+
+    Raises
+    ------
+    TypeError
+        If the angles are no array, or their dtype or `dtype` is no floating-point dtype.
+    ValueError
+        If the angles have no axis, or `dtype` is float64 and the library has none.
+
+    Notes
+    -----
+    The table is as exact as the angles: a float32 angle of a million radians has an error of up to 0.03. For sums over
+    many tokens use `cumulative_angles`. In a call of a `Rope` the axes of the angles before the last are those of
+    tables: ``(seq,)``, ``(batch, seq)``, ``(batch, heads, seq)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rope_any as ra
+    >>> cos, sin = ra.from_angles(np.asarray([[0.0, np.pi / 3]]))
+    >>> print(cos.round(6))
+    [[1.  0.5]]
+    """
+    lib = library(angles=angles)
+    lib.require_floating("angles", angles)
+    if angles.ndim == 0:
+        raise ArgumentValueError("angles", "have shape (..., pairs)", ())
+    dtype, xp = _table_dtype(lib, lib.has_float64(angles), dtype, deciding=(angles,)), lib.xp
+    lib.initialise_trig(angles)
+    work = xp.float64 if dtype == xp.float64 else xp.float32
+    radians = lib.cast(angles, xp.float64 if angles.dtype == xp.float64 else work)
+    return _finished(lib, _table_of_radians(lib, radians, work), checked_factor(attention_factor), dtype)
+
+
 def table(
     positions: Positions | SplitPositions,
     frequencies: PreparedFrequencies | Array,
@@ -165,6 +214,32 @@ def table(
 
     `lib` is the library of the arrays, if known. `on_fallback` gets the reason if `fused` is given and not possible.
     """
+    options: dict[str, Any] = {"dtype": dtype, "like": like, "lib": lib, "fused": fused, "on_fallback": on_fallback}
+    made = _joined_table(positions, frequencies, attention_factor, **options)
+    if not isinstance(frequencies, PreparedFrequencies) or frequencies.heads is None:
+        return made
+    if made.cos.ndim < 2:
+        wanted = "be (..., seq, axes) if each head has frequencies"
+        raise ArgumentValueError("positions", wanted, tuple(positions.shape) if is_array(positions) else positions)
+    lib = lib or library(cos=made.cos)
+    # (..., seq, heads · pairs) → (..., heads, seq, pairs)
+    by_head = (lib.reshape_last_axes(part, 1, frequencies.heads, frequencies.pairs) for part in made)
+    return Table(*(lib.xp.moveaxis(part, -3, -2) for part in by_head))
+
+
+def _joined_table(
+    positions: Positions | SplitPositions,
+    frequencies: PreparedFrequencies | Array,
+    attention_factor: float,
+    /,
+    *,
+    dtype: Any,
+    like: Array | None,
+    lib: Library | None,
+    fused: bool,
+    on_fallback: Callable[[str], None],
+) -> Table:
+    """Return the table with the pairs of all heads of prepared frequencies along its last axis."""
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -177,8 +252,9 @@ def table(
     if sharded is not None:
         positions = _beside_shards(positions, frequencies, like=sharded)
         if learned is None:
-            of_shard = partial(table, attention_factor=factor, dtype=dtype, fused=fused, on_fallback=on_fallback)
-            return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies), positions))
+            options: dict[str, Any] = {"dtype": dtype, "like": None, "lib": None}
+            of_shard = partial(_joined_table, fused=fused, on_fallback=on_fallback, **options)
+            return Table(*_sharding.tables_by_shard(lambda own: of_shard(own, frequencies, factor), positions))
         learned = _sharding.replicated(learned, like=sharded)
     xp = lib.xp
     work = xp.float64 if dtype == xp.float64 else xp.float32
@@ -186,12 +262,7 @@ def table(
     if made is not None:
         return made
     lib.initialise_trig(home)
-
-    def finished(made: Table) -> Table:
-        """Return a table times the attention factor, in the dtype asked for."""
-        cos, sin = made if factor == 1 else (part * factor for part in made)
-        return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
-
+    finished = partial(_finished, lib, factor=factor, dtype=dtype)
     if learned is not None:
         whole, part = as_numbers(lib, home, positions, wide=wide)
         return finished(_from_learned(lib, whole, part, learned, work))
@@ -209,6 +280,12 @@ def table(
         pieces = [constants(lib, frequencies, field, dtype=numbers.dtype, like=numbers) for field in ("high", "low")]
         make = partial(_from_pieces, lib, pieces=pieces, axes=frequencies.axes, dtype=work)
     return _table_in_tiles(lib, lambda some: finished(make(some)), numbers, frequencies, dtype)
+
+
+def _finished(lib: Library, made: Table, factor: float, dtype: Any) -> Table:
+    """Return a table times the attention factor, in the dtype asked for."""
+    cos, sin = made if factor == 1 else (part * factor for part in made)
+    return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
 def _fast_table(
@@ -491,9 +568,7 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
         position = xp.expand_dims(position, axis=-3)  # (..., 1, seq, axes)
         rows = [xp.expand_dims(row, axis=-2) for row in rows]  # (heads, 1, pairs)
     angle = _weighted(position, rows, axes)
-    if angle.dtype == xp.float32:  # unchanged: another product would cost digits
-        return Table(xp.cos(angle), xp.sin(angle))
-    return _table_of_turns(lib, angle * (1 / _TURN), dtype)
+    return _table_of_radians(lib, angle, dtype)
 
 
 def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
@@ -509,6 +584,13 @@ def _columns(positions: Array, axes: int | None) -> list[Array]:
 def _sum(terms: Iterable[Array]) -> Array:
     """Return the sum of arrays, without the 0 that `sum` begins with."""
     return reduce(operator.add, terms)
+
+
+def _table_of_radians(lib: Library, angle: Array, dtype: Any) -> Table:
+    """Return cosine and sine of angles of any size: of float32 in float32, of float64 in float32 or float64."""
+    if angle.dtype == lib.xp.float32:  # unchanged: another product would cost digits
+        return Table(lib.xp.cos(angle), lib.xp.sin(angle))
+    return _table_of_turns(lib, angle * (1 / _TURN), dtype)
 
 
 def _table_of_turns(lib: Library, turns: Array, dtype: Any) -> Table:

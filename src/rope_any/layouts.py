@@ -22,7 +22,7 @@ from rope_any._checks import (
     integer_between,
     require_known,
 )
-from rope_any._frequencies import Row, frequencies
+from rope_any._frequencies import Row, as_rows, frequencies
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import consecutive
 from rope_any._rope import Rope
@@ -388,8 +388,9 @@ def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
 
 def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
     """Return the frequencies of a Rope; raise if it has anything that a layout of frequencies cannot hold."""
-    if isinstance(rope.frequencies[0], tuple):
-        got = Text(f"{len(rope.frequencies)} axes")
+    (row_of_all, *others) = as_rows(rope.frequencies)
+    if others:
+        got = Text(f"{len(others) + 1} axes")
         raise ArgumentValueError("source", f"have one axis for the layout {layout}", got)
     held: dict[str, Any] = {"attention_factor": 1.0, "start": 0, "blocks": 1, "pairing": row.pairing or rope.pairing}
     for name, value in held.items():
@@ -397,7 +398,7 @@ def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
             hint = "multiply the queries by its square" if name == "attention_factor" else ""
             wanted = f"have {name} {value!r}: the layout {layout} holds no other"
             raise ArgumentValueError("source", wanted, Text(f"{name} {own!r}"), hint)
-    return rope.frequencies
+    return row_of_all
 
 
 def divided(row: Layout, pairs: int, base: float | None) -> Row:

@@ -192,8 +192,8 @@ class Library:
     # --- operations that differ between libraries ---
     concat: Callable[[list[Array]], Array] = _FROM_XP
     """Join arrays along their features."""
-    cumulative_sum: Callable[[Array], Array] = _FROM_XP
-    """The cumulative sum of integers along the last axis, in their own dtype."""
+    cumulative_sum: Callable[..., Array] = _FROM_XP
+    """``(x, axis=-1)``: the cumulative sum along an axis, in the dtype of x."""
     reshape_last_axes: Callable[..., Array] = _FROM_XP
     """``(x, axes, *lengths)``: x with its last `axes` axes reshaped to `lengths`; others may be unknown."""
     empty_like: Callable[[Array], Array] = _FROM_XP
@@ -239,7 +239,7 @@ class Library:
                 "float64" in xp.__array_namespace_info__().dtypes(device=_device(x), kind="real floating")
             ),
             "concat": lambda parts: xp.concat(parts, axis=-1),
-            "cumulative_sum": lambda x: xp.cumulative_sum(x, axis=-1, dtype=x.dtype),
+            "cumulative_sum": lambda x, axis=-1: xp.cumulative_sum(x, axis=axis, dtype=x.dtype),
             "reshape_last_axes": lambda x, axes, *lengths: xp.reshape(x, (*x.shape[: x.ndim - axes], *lengths)),
             "empty_like": xp.empty_like,
             "put": lambda data, device: xp.asarray(data, **({} if device is None else {"device": device})),

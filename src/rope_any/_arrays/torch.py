@@ -381,7 +381,7 @@ LIBRARY = Library(
     is_partitioned=_is_sharded,
     map_partitions=_sharding.map_shards,
     concat=lambda parts: torch.cat(parts, dim=-1),  # the only name with a batching rule
-    cumulative_sum=lambda x: x.cumsum(-1, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
+    cumulative_sum=lambda x, axis=-1: x.cumsum(axis, dtype=x.dtype),  # array-api-compat's makes torch.compile warn
     empty_like=_empty_like,
     reshape_last_axes=lambda x, axes, *lengths: x.reshape((*x.shape[: x.ndim - axes], *lengths)),
     initialise_trig=_initialise_trig,

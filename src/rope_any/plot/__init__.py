@@ -420,7 +420,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     ends = sorted({*(2**n for n in range(last.bit_length())), last})
     groups = [np.unique(np.linspace(end // 2 + 1, end, 8).astype(int)) for end in ends]
     places = _on_axes(rope, np.concatenate(groups))
-    truth = exact(places, rope.frequencies)
+    truth = exact(places, as_rows(rope.frequencies))
     like = np.ones(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]

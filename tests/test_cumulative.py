@@ -1,0 +1,164 @@
+"""Tables of angles that a model computes, and running sums of steps over a million tokens."""
+
+import numpy as np
+import oracle
+import pytest
+from conftest import one_jax
+
+import rope_any as ra
+
+TWO_PI = oracle.mp.pi * 2
+GRID = 2.0**20  # steps are multiples of 1 / GRID, so that their sum is an integer
+
+
+def off(angles, steps, rows):
+    """Return the largest distance of some rows of angles from the exact sum of steps, modulo one turn."""
+    sums = np.cumsum((steps * GRID).astype(np.int64), axis=0)
+    wrong = [
+        oracle.mp.mpf(float(angles[row, i])) - oracle.mp.mpf(int(sums[row, i])) / GRID
+        for row in rows
+        for i in range(steps.shape[1])
+    ]
+    return max(float(abs(d - oracle.mp.nint(d / TWO_PI) * TWO_PI)) for d in wrong)
+
+
+def some_steps(rng, n):
+    """Return steps (n, 3): constant, which rounds alike in each sum; at random; and small."""
+    columns = np.full(n, 0.7), rng.uniform(-np.pi, np.pi, n), rng.uniform(0, 1e-3, n)
+    return np.round(np.stack(columns, -1) * GRID) / GRID
+
+
+def bound(lib, dtype, n):
+    """Return the error that the docstring states."""
+    return 1e-15 + 5e-26 * n**2 if dtype == "float64" else 1.3e-7 + (not lib.has_float64) * 5e-17 * n**2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_million_steps_keep_the_stated_bound(lib, rng, dtype):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    n = 1_000_000
+    steps, rows = some_steps(rng, n), [0, *rng.integers(0, n, 20), n - 1]
+    angles, _ = ra.cumulative_angles(lib(steps, dtype))
+    got = lib.get(angles)
+    assert got.dtype == dtype
+    assert off(got, steps, rows) <= bound(lib, dtype, n)
+    assert np.abs(got).max() <= np.pi + 1e-6
+
+
+@one_jax
+def test_the_carry_continues_the_sum(lib, rng):
+    steps = some_steps(rng, 60)
+    parts, carry = [], None
+    for part in (steps[:50], *np.split(steps[50:], 10)):  # a prompt, then token by token
+        angles, carry = ra.cumulative_angles(lib(part, "float32"), carry=carry)
+        parts.append(lib.get(angles))
+    assert off(np.concatenate(parts), steps, range(60)) <= bound(lib, "float32", 60)
+
+
+@one_jax
+def test_large_steps_and_leading_axes(lib, rng):
+    steps = np.round(rng.uniform(-1e4, 1e4, (2, 3, 40, 2)).astype(np.float32) * 2**10) / 2**10
+    got = lib.get(ra.cumulative_angles(lib(steps, "float32"))[0])
+    for b, h in np.ndindex(2, 3):
+        assert off(got[b, h], steps[b, h].astype(np.float64), range(40)) < 1e-6
+
+
+def test_sums_are_traced(lib, rng):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    steps = lib(some_steps(rng, 30), "float32")
+    angles, carry = lib.trace(ra.cumulative_angles)(steps)
+    want, last = ra.cumulative_angles(steps)
+    np.testing.assert_allclose(lib.get(angles), lib.get(want), atol=2e-7)
+    assert [lib.get(x).tolist() for x in carry[:1]] == [lib.get(last[0]).tolist()]
+
+
+def reversed_sum(g):
+    """Return the sum of each row and all rows after it."""
+    return np.flip(np.cumsum(np.flip(g, -2), -2), -2)
+
+
+def test_the_gradient_of_torch_is_the_reversed_sum_through_the_carry_too(torch, rng):
+    g = rng.standard_normal((2, 9, 3))
+    steps = torch.tensor(rng.uniform(-3, 3, g.shape), requires_grad=True)
+    first, carry = ra.cumulative_angles(steps[:, :4])
+    second, _ = ra.cumulative_angles(steps[:, 4:], carry=carry)
+    torch.cat([first, second], 1).backward(torch.tensor(g))
+    np.testing.assert_allclose(steps.grad.numpy(), reversed_sum(g), atol=1e-12)
+
+
+def test_the_gradient_of_jax_is_the_reversed_sum(jax, rng):
+    g = rng.standard_normal((2, 9, 3)).astype(np.float32)
+    steps = rng.uniform(-3, 3, g.shape).astype(np.float32)
+    grad = jax.jit(jax.grad(lambda s: (ra.cumulative_angles(s)[0] * g).sum()))(steps)
+    np.testing.assert_allclose(np.asarray(grad), reversed_sum(g), atol=3e-6)
+
+
+def test_the_gradient_of_mlx_is_the_reversed_sum(rng):
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
+    g = rng.standard_normal((2, 9, 3)).astype(np.float32)
+    steps = mx.array(rng.uniform(-3, 3, g.shape).astype(np.float32))
+    grad = mx.grad(lambda s: (ra.cumulative_angles(s)[0] * mx.array(g)).sum())(steps)
+    np.testing.assert_allclose(np.array(grad), reversed_sum(g), atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("steps", "carry", "message"),
+    [
+        (np.ones(3), None, r"steps must have shape \(\.\.\., seq, pairs\); got \(3,\)"),
+        (np.ones((2, 3), int), None, "steps must be floating-point"),
+        (np.ones((2, 3)), 5, "carry must be a pair of arrays; got int; give the second result"),
+        (np.ones((2, 3)), (np.ones(3), np.ones(3)), "carry must be int64 and float64; got float64 and float64"),
+        (np.ones((2, 3)), (np.ones(2, int), np.ones(2)), r"carry must have shape \(3,\), .*; got \(2,\)"),
+    ],
+)
+def test_wrong_steps_and_carries_are_refused(steps, carry, message):
+    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
+        ra.cumulative_angles(steps, carry=carry)
+
+
+# --- from_angles ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_tables_of_angles_are_their_cosines_and_sines(lib, rng, dtype):
+    if dtype not in lib.dtypes:
+        pytest.skip(f"{lib.name} has no {dtype}")
+    angles = lib(rng.uniform(-50, 50, (2, 3, 5)), dtype)
+    cos, sin = ra.from_angles(angles, attention_factor=1.25)
+    exact = lib.get(angles).astype(np.float64)
+    wide = dtype == "float64"
+    assert lib.get(cos).dtype == ("float64" if wide else "float32")
+    np.testing.assert_allclose(lib.get(cos), 1.25 * np.cos(exact), atol=2e-14 if wide else 2e-7)
+    np.testing.assert_allclose(lib.get(sin), 1.25 * np.sin(exact), atol=2e-14 if wide else 2e-7)
+
+
+def test_the_dtype_of_a_table_of_angles(lib):
+    angles = lib([[0.5, 2.0]], "float32")
+    half, _ = ra.from_angles(angles, dtype=lib.dtype("float16") if "float16" in lib.dtypes else "float32")
+    assert lib.get(half).dtype == ("float16" if "float16" in lib.dtypes else "float32")
+
+
+def test_angles_of_each_head_rotate_heads(torch):
+    angles = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)  # (batch, heads, seq, pairs)
+    x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
+    got = ra.rotate(x, *ra.from_angles(angles), pairing="interleaved")
+    want = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(1j * angles)).flatten(-2)
+    torch.testing.assert_close(got, want, atol=1e-14, rtol=0)
+    rope = ra.Rope(ra.frequencies(6), pairing="interleaved")
+    torch.testing.assert_close(rope.apply(x, ra.from_angles(angles)), want, atol=1e-14, rtol=0)
+    assert torch.autograd.gradcheck(lambda a: ra.rotate(x, *ra.from_angles(a), pairing="half"), (angles,))
+
+
+@pytest.mark.parametrize(
+    ("angles", "message"),
+    [
+        (np.asarray(1.0), r"angles must have shape \(\.\.\., pairs\); got \(\)"),
+        (np.ones(3, int), "angles must be floating-point"),
+        ([1.0], "angles must be an array"),
+    ],
+)
+def test_wrong_angles_are_refused(angles, message):
+    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
+        ra.from_angles(angles)

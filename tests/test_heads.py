@@ -1,0 +1,126 @@
+"""Frequencies of each head as host numbers, on every library."""
+
+from itertools import product
+
+import numpy as np
+import oracle
+import pytest
+from conftest import one_jax
+
+import rope_any as ra
+
+HEADS, AXES, PAIRS, SEQ = 2, 2, 3, 4
+
+
+@pytest.fixture
+def rows(rng):
+    """Frequencies (heads, axes, pairs)."""
+    return tuple(tuple(map(tuple, head.tolist())) for head in rng.uniform(-1.5, 1.5, (HEADS, AXES, PAIRS)))
+
+
+def rotated(x, positions, rows):
+    """Return x (batch, heads, seq, dim) rotated head by head, each by its own row, in high precision."""
+    out, shared = np.array(x, dtype=np.float64), x.shape[1] // len(rows)
+    positions = np.broadcast_to(positions, (len(x), *positions.shape[-2:]))
+    for b, h in product(range(len(x)), range(x.shape[1])):
+        # e^(i Σ p f) = Π e^(i p f): the axes are rotated one after the other
+        for axis, row in enumerate(rows[h // shared]):
+            out[b, h] = oracle.rotate(out[b, h], positions[b, :, axis], row, pairing="half")
+    return out
+
+
+@one_jax
+@pytest.mark.filterwarnings("ignore:fused=True falls back")
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("batched", [False, True])
+def test_each_query_head_takes_the_row_of_its_key_head(lib, rng, rows, batched, fused):
+    rope, positions = ra.Rope(rows, pairing="half"), rng.integers(0, 10**6, (2, SEQ, AXES) if batched else (SEQ, AXES))
+    q, k = (rng.uniform(-1, 1, (2, n * HEADS, SEQ, 2 * PAIRS)).astype(np.float32) for n in (3, 1))
+    want = [rotated(x, positions, rows) for x in (q, k)]
+    at, both = lib(positions, "int32"), (lib(q), lib(k))
+    for given in (at, rope.table(at, like=both[0])):
+        got = rope(*both, given, fused=fused)
+        assert [np.abs(lib.get(x) - y).max() < 2e-6 for x, y in zip(got, want, strict=True)] == [True, True]
+    shorter = rope(lib(q[:, :, -2:].copy()), lib(k), at)
+    np.testing.assert_allclose(lib.get(shorter[0]), want[0][:, :, -2:], atol=2e-6)
+
+
+@one_jax
+def test_tokens_before_heads_the_inverse_and_moves(lib, rng, rows):
+    rope, positions = ra.Rope(rows, pairing="half", attention_factor=1.5), rng.integers(0, 10**6, (SEQ, AXES))
+    x, at = rng.uniform(-1, 1, (2, HEADS, SEQ, 2 * PAIRS)).astype(np.float32), lib(positions, "int32")
+    want = 1.5 * rotated(x, positions, rows)
+    turned = rope.apply(lib(np.swapaxes(x, 1, 2).copy()), at, seq_axis=-3)
+    np.testing.assert_allclose(np.swapaxes(lib.get(turned), 1, 2), want, atol=3e-6)
+    np.testing.assert_allclose(lib.get(rope.apply(lib(want.astype(np.float32)), at, inverse=True)), x, atol=2e-6)
+    moved = rope.reposition(lib(want.astype(np.float32)), at, 5)
+    there = 1.5 * rotated(x, np.stack([np.arange(5, 5 + SEQ)] * AXES, -1), rows)
+    np.testing.assert_allclose(lib.get(moved), there, atol=3e-6)
+
+
+@one_jax
+def test_tables_have_an_axis_of_heads_before_the_tokens(lib, rng, rows):
+    positions = rng.integers(0, 1000, (3, SEQ, AXES))
+    cos, sin = (lib.get(part) for part in ra.cos_sin(lib(positions, "int32"), rows))
+    assert cos.shape == sin.shape == (3, HEADS, SEQ, PAIRS)
+    angles = np.einsum("bsa,hap->bhsp", positions, np.asarray(rows))
+    np.testing.assert_allclose(cos, np.cos(angles), atol=2e-7)
+    np.testing.assert_allclose(sin, np.sin(angles), atol=2e-7)
+
+
+def test_rotation_is_traced(lib, rng, rows):
+    if lib.compile is None:
+        pytest.skip(f"{lib.name} has no compiler")
+    rope = ra.Rope(rows, pairing="half")
+    q, k = (lib(rng.uniform(-1, 1, (1, n, SEQ, 2 * PAIRS)), "float32") for n in (4, 2))
+    got = lib.trace(lambda q, k: rope(q, k, 3))(q, k)
+    for x, y in zip(got, rope(q, k, 3), strict=True):
+        np.testing.assert_allclose(lib.get(x), lib.get(y), atol=1e-6)
+
+
+def test_gradients_are_those_of_a_rotation(torch, rows):
+    rope = ra.Rope(rows, pairing="interleaved")
+    x = torch.randn(1, 4, SEQ, 2 * PAIRS, dtype=torch.float64, requires_grad=True)
+    g = torch.randn_like(x)
+    rope.apply(x, 7).backward(g)
+    torch.testing.assert_close(x.grad, rope.apply(g, 7, inverse=True), atol=1e-12, rtol=0)
+
+
+def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
+    rope = ra.Rope(rows, pairing="half")
+    with pytest.raises(ra.ArgumentValueError, match=r"^k must have 2 heads, .*`seq_axis`=-3"):
+        rope(np.ones((1, 4, SEQ, 6)), np.ones((1, 3, SEQ, 6)))
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "message"),
+    [
+        ((((1.0,), (1.0,)), ((1.0,),)), r"rows of the same length, .* in each head; got shapes \(1, 1\), \(2, 1\)"),
+        ((((1.0,),), (1.0,)), r"got shapes \(1,\), \(1, 1\)"),
+        (((((1.0,),),),), r"\(heads, axes, pairs\); got \(1, 1, 1, 1\)"),
+    ],
+)
+def test_rows_that_differ_are_refused(frequencies, message):
+    with pytest.raises(ra.ArgumentValueError, match=message):
+        ra.Rope(frequencies, pairing="half")
+
+
+ONE_ROW = {
+    "hands": lambda rope: ra.plot.hands(rope, 3),
+    "wavelengths": ra.plot.wavelengths,
+    "decay": ra.plot.decay,
+    "errors": ra.plot.errors,
+    "pairs": ra.plot.pairs,
+    "pack": lambda rope: ra.layouts.pack(rope, "mlx", like=np.ones(1, np.float32)),
+    "export": ra.onnx.export,
+}
+
+
+@pytest.mark.parametrize("use", ONE_ROW)
+def test_what_takes_one_row_for_all_heads_says_so(rows, use):
+    with pytest.raises(ra.ArgumentValueError, match=r"frequencies must be .*; got 2 heads"):
+        ONE_ROW[use](ra.Rope(rows, pairing="half"))
+
+
+def test_a_rope_shows_how_many_heads_it_has(rows):
+    assert repr(ra.Rope(rows, pairing="half")).startswith("Rope(<2 heads of 2 axes of 3 frequencies from ")
