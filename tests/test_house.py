@@ -325,7 +325,15 @@ DOCUMENTED = [
     "Table",
     "BentTable",
 ]
-TUPLES = {"Table", "BentTable", "config.Explanation", "config.Fact", "layouts.Layout"}
+TUPLES = {
+    "Table",
+    "BentTable",
+    "config.Advice",
+    "config.Explanation",
+    "config.Outlook",
+    "config.Fact",
+    "layouts.Layout",
+}
 TUPLES |= {"positions.DualChunk", "positions.Far"}
 TUPLES |= {f"testing.{name}" for name in ("CacheReport", "Case", "Property", "Report")}
 

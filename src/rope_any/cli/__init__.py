@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 from rope_any import __version__
+from rope_any.cli._advise import advise
 from rope_any.cli._check import check
 from rope_any.cli._common import Verb, Verbs, echo_json
 from rope_any.cli._convert import convert
@@ -24,6 +25,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
     "Read a model": {
         inspect: "rope-any inspect config.json",
         diff: "rope-any diff a.json b.json",
+        advise: "rope-any advise config.json --length 1M",
         export: "rope-any export config.json rope.onnx",
         plot: "rope-any plot config.json wavelengths -o wavelengths.png",
     },

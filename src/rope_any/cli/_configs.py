@@ -32,7 +32,7 @@ LENGTH_KINDS = ("trained", "extended", "stated")
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
     """Return the explanations of the rotations in a config file, by `explain`; errors name the file."""
     config = _loaded(file)
-    with _naming(file):
+    with naming(file):
         return explain(config, **options)
 
 
@@ -40,7 +40,7 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
     """Return the explanations of each part of a config, or why a part other than the text cannot be read."""
     config = _loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
-    with _naming(file):
+    with naming(file):
         for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")) or ("text",):
             try:
                 explanations[part] = explain(config, part=part, **options)
@@ -57,7 +57,7 @@ def _loaded(file: Path) -> Path | dict[str, Any]:
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def naming(file: Path) -> Iterator[None]:
     """Add the name of the file to an error."""
     try:
         yield

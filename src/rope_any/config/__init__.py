@@ -7,16 +7,18 @@ Read the config of a model: its parts, the `Rope` of each layer, the source of e
 import cmath
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from typing import Any, NamedTuple
 
 from rope_any._arrays import Array
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, positive, real
-from rope_any._frequencies import Row, as_rows
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, int32, positive, real
+from rope_any._frequencies import Row
 from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _parts
+from rope_any.config._advise import Advice, Outlook, advice, together
 from rope_any.config._canonical import (
     Layers,
     by_label,
@@ -38,8 +40,11 @@ from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
 __all__ = [
+    "Advice",
     "Explanation",
     "Fact",
+    "Outlook",
+    "advise",
     "drift",
     "explain",
     "layers",
@@ -418,7 +423,7 @@ def wavelengths(rope: Rope, /) -> Row:
     >>> [round(tokens, 2) for tokens in wavelengths(Rope((1.0, 0.5), pairing="half"))]
     [6.28, 12.57]
     """
-    return tuple(2 * math.pi / abs(f) if f else math.inf for f in _together(rope))
+    return tuple(2 * math.pi / abs(f) if f else math.inf for f in together(rope))
 
 
 def drift(a: Rope, b: Rope, /, position: float) -> float:
@@ -450,7 +455,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
     0.495
     """
-    f, g, p = _together(a), _together(b), real("position", position)
+    f, g, p = together(a), together(b), real("position", position)
     if len(f) != len(g):
         raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
     differences = (
@@ -460,11 +465,101 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     return max(map(abs, differences))
 
 
-def _together(rope: Rope) -> Row:
-    """Return the frequency of each pair for equal positions on all axes: the sum over the axes."""
-    if not isinstance(rope, Rope):
-        raise ArgumentTypeError("rope", "be a Rope", rope)
-    return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
+def advise(
+    config: object,
+    length: int,
+    /,
+    *,
+    trained_length: int | None = None,
+    layer_type: str | None = None,
+    pairing: Pairing | None = None,
+    factor: float | None = None,
+) -> tuple[Advice, ...]:
+    """
+    Tell what is known from the numbers of a config about a longer context, and which parameters to try.
+
+    Numbers alone decide nothing: only training, or at least a test at that length, does.
+
+    Parameters
+    ----------
+    config : dict, path or object with ``to_dict()``
+        The config of a text model, as for `Rope.from_config`.
+    length : int
+        The length that the model shall have, in tokens.
+    trained_length : int, optional
+        The length that it was trained for before any scaling, if the config does not tell it or tells another.
+    layer_type : str, optional
+        One kind of layers. By default all kinds in the config.
+    pairing, factor : optional
+        As for `Rope.from_config`.
+
+    Returns
+    -------
+    tuple of Advice
+        One for each different rotation: how many pairs never complete a turn in training, the base that papers ask for,
+        what each scheme does to wavelengths and scores, and the parameters to try with the reason.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Rope.from_config`; or if the config is not of a text model, or the trained length is not known.
+
+    Notes
+    -----
+    A pair that never completes a turn within the trained length reaches unseen angles beyond it. The others are the
+    critical dimension of Liu et al., *Scaling Laws of RoPE-based Extrapolation*, arXiv:2310.05209. With it, a model
+    that is trained further needs a base of ``(length / 2π) ** (rotary_dim / critical_dimension)``. Men et al., *Base of
+    RoPE Bounds Context Length*, arXiv:2405.14591, fit a lower bound of ``0.0424 * length ** 1.628`` for heads of 128
+    features and lengths from 1024 to 1 million.
+
+    Examples
+    --------
+    >>> from rope_any.config import advise
+    >>> llama2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
+    >>> (one,) = advise(llama2, 16384)
+    >>> one.critical_dimension, one.unfinished, round(one.bases["arXiv:2310.05209"])
+    (92, 18, 56628)
+    >>> one.rope_parameters
+    {'rope_type': 'yarn', 'rope_theta': 10000.0, 'factor': 4.0, 'original_max_position_embeddings': 4096}
+    """
+    n, given = int32("length", length, least=1), None
+    if trained_length is not None:
+        given = Fact(int32("trained_length", trained_length, least=1), "trained_length")
+    whole = load(config)
+    one = _parts.choose_part(_parts.part_readers(whole, pairing=pairing, factor=factor), None)
+    if not one.is_text:
+        raise ArgumentValueError("config", "be that of a text model", Text(f"that of {one.part.model_type}"))
+    found = by_label(of_type(one.layers(), layer_type))
+    advices = []
+    for each in explain(whole, layer_type=layer_type, pairing=pairing, factor=factor):
+        trained = given or each.facts.get("trained_length")
+        if each.rope is None:
+            continue
+        if trained is None:
+            hint = "the config gives none before its scaling"
+            raise ArgumentValueError("trained_length", "be given", NOTHING, hint)
+        groups = found.get(each.layer_type) or found[None]
+        parameters = _today(one.part, each.layer_type, groups) or {}
+        made = advice(each.layer_type, each.rope, each.facts, parameters, trained, n, path=one.part.path)
+        advices.append(_if_readable(made, whole, one.part.path))
+    return tuple(advices)
+
+
+def _if_readable(made: Advice, whole: Mapping[str, Any], path: tuple[str, ...]) -> Advice:
+    """Return the advice, without its parameters or its code if a config with them is not read."""
+    if made.rope_parameters is None:
+        return made
+    if is_gguf(whole) or form_of(whole) is not None:
+        return made._replace(code=None)
+    today = modernize(whole)
+    part: dict[str, Any] = reduce(getitem, path, today)
+    new, label = made.rope_parameters, made.layer_type
+    changed = {**part, "rope_parameters": new if label is None else {**part["rope_parameters"], label: new}}
+    try:
+        Rope.from_config(_replaced(today, path, changed, ()), layer_type=label)
+    except (TypeError, ValueError) as error:
+        return made._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
+    return made
 
 
 def modernize(config: object, /) -> dict[str, Any]:

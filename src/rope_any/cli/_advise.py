@@ -1,0 +1,88 @@
+"""``rope-any advise``: tell what is known of a model at a longer context, and which parameters to try."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from rope_any._checks import ArgumentValueError
+from rope_any.cli._common import AsJson, echo_json, show, table
+from rope_any.cli._configs import ConfigFile, Factor, LayerType, PairingOf, naming
+from rope_any.config import Advice
+from rope_any.config import advise as advices
+from rope_any.config._advise import PERPLEXITY
+
+_UNITS = {"K": 2**10, "M": 2**20}
+
+
+def _tokens(text: str) -> int:
+    """Return a number of tokens, such as ``131072``, ``128K`` or ``1M``."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    if not number.isdecimal():
+        raise ArgumentValueError("length", "be a number of tokens, such as 131072, 128K or 1M", text)
+    return int(number) * _UNITS.get(unit, 1)
+
+
+def advise(
+    file: ConfigFile,
+    *,
+    length: Annotated[str, typer.Option(metavar="TOKENS", help="Wanted context; 1K is 1024, 1M is 1024K.")],
+    trained_length: Annotated[
+        str | None, typer.Option(metavar="TOKENS", help="In training, before scaling.", show_default="of the config")
+    ] = None,
+    layer_type: LayerType = None,
+    pairing: PairingOf = None,
+    factor: Factor = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Tell what is known of a model at a longer context, and which parameters to try.
+
+    It follows from the numbers of the config alone: the pairs that never complete a turn in training, the base that
+    papers ask for, what each scheme does to wavelengths and scores. Only an experiment decides.
+    """
+    trained = None if trained_length is None else _tokens(trained_length)
+    with naming(file):
+        found = advices(
+            file, _tokens(length), trained_length=trained, layer_type=layer_type, pairing=pairing, factor=factor
+        )
+    if as_json:
+        echo_json([one._asdict() | {"schemes": {k: v._asdict() for k, v in one.schemes.items()}} for one in found])
+        return
+    for number, one in enumerate(found):
+        if number:
+            show("")
+        _show(one)
+    example = ", ".join(f"{name} {value}" for name, value in PERPLEXITY.items())
+    show("\nNumbers alone decide nothing: train at this length, or at least test there.")
+    show(f"Perplexity of the small model of examples/perplexity.py at 8 times its length: {example}")
+
+
+def _show(one: Advice) -> None:
+    """Show the advice for one rotation."""
+    trained, source = one.trained_length
+    show(f"{one.layer_type or 'all layers'}: from {trained:.0f} tokens ({source}) to {one.length}", bold=True)
+    if not one.schemes or one.in_window:
+        show(one.reason)
+        return
+    if one.extended_length is not None:
+        show(f"the scaling of the config is for {one.extended_length.value:.0f} tokens ({one.extended_length.source})")
+    show(f"{one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
+    show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
+    asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
+    show(f"base: {one.base:.6g}; trained further at this length, at least {asked}")
+    show(f"score: mean cosine over pairs, half of the length apart or more; as trained {one.score:.2f}")
+    heads = "scheme", "score", "shortest wave", "longest", "pairs slowed", "at new angles", "attention factor"
+    schemes = (
+        (name, f"{x.score:.2f}", *(f"{n:.4g}" for n in x.wavelengths), str(x.slowed), str(x.unseen))
+        for name, x in one.schemes.items()
+    )
+    factors = (f"{x.attention_factor:.4g}" for x in one.schemes.values())
+    show(table(*heads, rows=((*row, factor) for row, factor in zip(schemes, factors, strict=True))))
+    if one.rope_parameters is None:
+        show(f"nothing to try: {one.reason}")
+        return
+    show(f"to try: {one.reason}")
+    show(f'"rope_parameters": {json.dumps(one.rope_parameters, indent=2)}')
+    if one.code is not None:
+        show(one.code)

@@ -1,0 +1,196 @@
+"""Tell from the numbers of a config what is known of a longer context, and which parameters to try."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rope_any import scaling
+from rope_any._checks import ArgumentTypeError
+from rope_any._frequencies import Row, as_rows, frequencies
+from rope_any._rope import Rope
+from rope_any.config._load import Fact
+from rope_any.config._schemes import ORIGINAL
+
+
+class Outlook(NamedTuple):
+    """What one scheme does to the pairs at a length."""
+
+    wavelengths: tuple[float, float]
+    """The shortest and the longest, in tokens; pairs that don't rotate are left out."""
+    slowed: int
+    """The number of pairs that rotate slower than without scaling."""
+    unseen: int
+    """The number of pairs that reach angles that they never reached in training."""
+    attention_factor: float
+    """The factor of cosine and sine."""
+    score: float
+    """The mean of ``cos(distance · frequency)`` over all pairs and the distances from half of the length on."""
+
+
+class Advice(NamedTuple):
+    """What is known from the numbers alone about a rotation at a longer length. Only an experiment decides."""
+
+    layer_type: str | None
+    """The type of layers; None if layers don't differ."""
+    trained_length: Fact
+    """The length that the model was trained for before any scaling, in tokens."""
+    extended_length: Fact | None
+    """The length that the scaling of the config is for; None if it does not say."""
+    length: int
+    """The length asked for."""
+    pairs: int
+    """The number of pairs that rotate."""
+    unfinished: int
+    """How many of them never complete a turn within the trained length."""
+    critical_dimension: int
+    """How many features belong to pairs that complete one."""
+    base: float
+    """The base of the config."""
+    bases: dict[str, float]
+    """The least base for this length, by paper."""
+    score: float
+    """As `Outlook.score`, without scaling and at the trained length."""
+    schemes: dict[str, Outlook]
+    """By name, with that of the config as "config"; empty if the length is not beyond the trained one."""
+    rope_parameters: dict[str, Any] | None
+    """The parameters to try, in today's form; None if there is no reason or no formula."""
+    reason: str
+    """Why these, or why none."""
+    in_window: bool
+    """Whether no distance in these layers is longer than their window."""
+    code: str | None
+    """The parameters as code for a config of transformers, called ``config.json``; None without parameters."""
+
+
+PERPLEXITY = {"none": 22.8, "linear": 21.9, "ntk": 19.8, "yarn": 5.6}
+"""Of `examples/perplexity.py` by scheme: a small model, trained on 128 bytes, with 1024; see docs/perplexity.md."""
+
+LIU, MEN = "arXiv:2310.05209", "arXiv:2405.14591"
+_WINDOWED = ("sliding_attention", "chunked_attention")
+_NO_FORMULA = {
+    "dynamic": "dynamic scaling follows the length by itself",
+    "dynamic_yarn": "dynamic scaling follows the length by itself",
+    "longrope": "the factors of LongRoPE are found by search, not by a formula",
+}
+
+
+def advice(  # noqa: PLR0917  # its one caller has all of them
+    layer_type: str | None,
+    rope: Rope,
+    facts: Mapping[str, Fact],
+    parameters: Mapping[str, Any],
+    trained: Fact,
+    length: int,
+    /,
+    *,
+    path: tuple[str, ...],
+) -> Advice:
+    """
+    Return the advice for one rotation, with its facts as `explain` returns them and its parameters in today's form.
+
+    `path` leads to the sub-config of the part.
+    """
+    base, original = float(facts["rope_theta"].value), float(trained.value)
+    row = _unscaled(rope, facts, base)
+    turning = [f for f in row if f]
+    finished = sum(f * original >= 2 * math.pi for f in turning)
+    recipe, reason = _recipe(layer_type, facts, parameters, original, length)
+    own = {} if facts["rope_type"].value == "default" else {"config": (together(rope), rope.attention_factor)}
+    schemes = _schemes(row, base, original, length) | own if length > original else {}
+    d = 2 * len(row)
+    bases = {MEN: 0.0424 * length**1.628}
+    if 0 < finished < len(turning):
+        bases[LIU] = (length / (2 * math.pi)) ** (d / (2 * finished))
+    return Advice(
+        layer_type=layer_type,
+        trained_length=trained,
+        extended_length=facts.get("extended_length"),
+        length=length,
+        pairs=len(turning),
+        unfinished=len(turning) - finished,
+        critical_dimension=2 * finished,
+        base=base,
+        bases=bases,
+        score=_score(row, original),
+        schemes={name: _outlook(row, *made, original, length) for name, made in schemes.items()},
+        rope_parameters=recipe,
+        reason=reason,
+        in_window=layer_type in _WINDOWED,
+        code=None if recipe is None else _code(recipe, layer_type, length, path),
+    )
+
+
+def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
+    """Return the lines that put the parameters into a config and read it."""
+    part = "config" + "".join(f"[{key!r}]" for key in path)
+    items = "".join(f"    {key!r}: {value!r},\n" for key, value in recipe.items())
+    own, option = ("", "") if layer_type is None else (f"[{layer_type!r}]", f", layer_type={layer_type!r}")
+    return (
+        'config = ra.config.modernize("config.json")\n'
+        f'{part}["rope_parameters"]{own} = {{\n{items}}}\n'
+        f'{part}["max_position_embeddings"] = {length}\n'
+        f"rope = ra.Rope.from_config(config{option})"
+    )
+
+
+def _unscaled(rope: Rope, facts: Mapping[str, Fact], base: float) -> Row:
+    """Return the frequencies of the base, without those that the rotation of the config does not rotate."""
+    row = frequencies(facts["rotary_dim"].value, base=base)
+    return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
+
+
+def together(rope: Rope, /) -> Row:
+    """Return the frequency of each pair for equal positions on all axes: the sum over the axes."""
+    if not isinstance(rope, Rope):
+        raise ArgumentTypeError("rope", "be a Rope", rope)
+    return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
+
+
+def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, tuple[Row, float]]:
+    """Return the frequencies and the attention factor of each scheme that has a formula."""
+    s = length / original
+    return {
+        "none": (row, 1.0),
+        "linear": (scaling.linear(row, s), 1.0),
+        "ntk": (scaling.ntk(row, s), 1.0),
+        "yarn": (scaling.yarn(row, s, base=base, original_length=original), scaling.yarn_attention_factor(s)),
+    }
+
+
+def _outlook(row: Row, scaled: Row, factor: float, original: float, length: int) -> Outlook:
+    """Return what a scheme does: `row` is without scaling."""
+    periods = [2 * math.pi / f for f in scaled if f]
+    both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
+    # a pair that completed a turn has shown all angles
+    unseen = sum(f * original < 2 * math.pi and g * length > f * original * (1 + 1e-9) for f, g in both)
+    slowed = sum(g < f * (1 - 1e-9) for f, g in both)
+    return Outlook((min(periods), max(periods)), slowed, unseen, factor, _score(scaled, length))
+
+
+def _score(row: Row, length: float) -> float:
+    """Return the mean of cos(distance · f) over all pairs, and over the distances from half of the length to it."""
+    # mean over m from L/2 to L of cos(f m) = (sin(f L) − sin(f L/2)) / (f L/2)
+    means = [(math.sin(f * length) - math.sin(f * length / 2)) / (f * length / 2) if f else 1.0 for f in row]
+    return sum(means) / len(means)
+
+
+def _recipe(
+    layer_type: str | None, facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the parameters to try and why; or None, and why there are none."""
+    kind = facts["rope_type"].value
+    reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
+    if length <= reached:
+        return None, f"the config is for {reached:.0f} tokens already"
+    if layer_type in _WINDOWED:
+        return None, "no distance in these layers is longer than their window"
+    factor = length / original
+    kept = {key: value for key, value in parameters.items() if key != "attention_factor"}
+    if kind in ("yarn", "llama3", "linear"):
+        return {**kept, "factor": factor}, f"the scheme of the config, {kind}, with a factor for this length"
+    if kind == "default":
+        whole = int(original) if original.is_integer() else original
+        why = "YaRN keeps fast pairs and slows the others; untrained, Qwen2.5 and Qwen3 use it to a factor of 4"
+        why += "" if factor <= 4 else ": train at this length, which is beyond that"
+        return {**kept, "rope_type": "yarn", "factor": factor, ORIGINAL: whole}, why
+    return None, _NO_FORMULA.get(kind, f"no published recipe extends the scheme {kind}")

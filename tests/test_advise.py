@@ -1,0 +1,177 @@
+"""Advice on a longer context: figures by other ways, parameters that are read, and the command line."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rope_any as ra
+from rope_any.cli import app
+from rope_any.config import advise, explain, wavelengths
+from rope_any.config._advise import LIU, MEN, PERPLEXITY
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = {each["model"]: each["config"] for each in json.loads((ROOT / "tests/published.json").read_text())}
+LLAMA2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
+
+
+def texts():
+    """Return the names of the published configs of text models."""
+    names = []
+    for name, config in PUBLISHED.items():
+        try:
+            explain(config)
+        except (TypeError, ValueError):
+            continue
+        names.append(name)
+    return names
+
+
+def advices(config, length):
+    """Return the advice, for a trained length of 4096 if the config gives none."""
+    known = any("trained_length" in each.facts for each in explain(config))
+    return advise(config, length, trained_length=None if known else 4096)
+
+
+def test_the_critical_dimension_of_llama_2_is_that_of_the_paper():
+    (one,) = advise(LLAMA2, 100_000)
+    assert (one.critical_dimension, one.unfinished, one.pairs) == (92, 18, 64)
+    # section 4.2 of Liu et al.: 2 ⌈d/2 · log_b(L / 2π)⌉
+    assert one.critical_dimension == 2 * math.ceil(64 * math.log(4096 / (2 * math.pi), 10_000))
+    # a base of b reaches 2π b^(92/128) tokens
+    assert 2 * math.pi * one.bases[LIU] ** (92 / 128) == pytest.approx(100_000)
+
+
+@pytest.mark.parametrize("length", [1024, 4096, 16384])
+def test_the_fitted_base_is_near_the_least_one_with_no_negative_sum(length):
+    distances = np.arange(length + 1)[:, None]
+
+    def least(base):
+        """Return the least sum of cosines up to the length, which the paper asks not to be negative."""
+        return np.cos(distances * np.asarray(ra.frequencies(128, base=base))).sum(axis=-1).min()
+
+    (one,) = advise(LLAMA2, length)
+    assert least(one.bases[MEN] / 3) < 0 < least(one.bases[MEN] * 3)
+
+
+def test_scores_are_the_mean_over_distances():
+    (one,) = advise(LLAMA2, 16384)
+    f = np.asarray(ra.scaling.yarn(ra.frequencies(128), 4.0, base=1e4, original_length=4096))
+    distances = np.arange(16384 // 2, 16384)[:, None] + 0.5
+    assert one.schemes["yarn"].score == pytest.approx(np.cos(distances * f).mean(), abs=2e-3)
+    assert one.schemes["linear"].score == pytest.approx(one.score)
+
+
+def test_pairs_that_are_slowed_and_pairs_at_unseen_angles():
+    (one,) = advise(LLAMA2, 8192)
+    plain = np.asarray(ra.frequencies(128))
+    for name, scaled in {
+        "none": plain,
+        "linear": plain / 2,
+        "ntk": np.asarray(ra.scaling.ntk(plain.tolist(), 2.0)),
+    }.items():
+        reached = scaled * 8192 > plain * 4096 * (1 + 1e-9)
+        assert one.schemes[name].unseen == np.count_nonzero(reached & (plain * 4096 < 2 * np.pi))
+        assert one.schemes[name].slowed == np.count_nonzero(scaled < plain * (1 - 1e-9))
+    assert [one.schemes[name].unseen for name in ("none", "linear", "yarn")] == [18, 0, 0]
+
+
+@pytest.mark.parametrize("name", texts())
+def test_parameters_to_try_are_read_and_reach_the_length(name):
+    length = 2**24
+    for one in advices(PUBLISHED[name], length):
+        assert one.reason
+        if one.rope_parameters is None:
+            assert one.code is None
+            continue
+        space = {"ra": ra, "config_file": PUBLISHED[name]}
+        exec(one.code.replace('"config.json"', "config_file"), space)  # noqa: S102  # our own lines
+        scheme = {"llama3": "yarn"}.get(one.rope_parameters["rope_type"], one.rope_parameters["rope_type"])
+        assert max(wavelengths(space["rope"])) == pytest.approx(one.schemes[scheme].wavelengths[1])
+        (again,) = advise(space["config"], length, layer_type=one.layer_type, trained_length=one.trained_length.value)
+        if one.rope_parameters["rope_type"] != "linear":  # which has no key of the trained length
+            assert again.rope_parameters is None
+            assert "already" in again.reason
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("microsoft/Phi-3-mini-128k-instruct", "found by search"),
+        ("openbmb/MiniCPM-2B-128k", "follows the length by itself"),
+        ("google/gemma-4-E2B-it", "no published recipe extends the scheme proportional"),
+        ("microsoft/phi-4", "this model refuses YaRN"),
+    ],
+)
+def test_where_no_formula_helps_the_reason_is_given(model, reason):
+    one = advise(PUBLISHED[model], 2**21)[0]
+    assert one.rope_parameters is None
+    assert reason in one.reason
+
+
+def test_layers_with_a_window_need_nothing():
+    sliding, full = advise(PUBLISHED["google/gemma-3-1b-it"], 2**20)
+    assert (sliding.in_window, sliding.rope_parameters) == (True, None)
+    assert full.rope_parameters["factor"] == 32.0
+
+
+def test_a_length_within_the_trained_one_needs_nothing():
+    (one,) = advise(LLAMA2, 4096)
+    assert (one.schemes, one.rope_parameters) == ({}, None)
+    assert one.reason == "the config is for 4096 tokens already"
+
+
+@pytest.mark.parametrize(
+    ("config", "length", "message"),
+    [
+        ({"model_type": "llama", "head_dim": 128}, 4096, "trained_length must be given; the config gives none"),
+        (LLAMA2, 0, "length must be"),
+        ({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}, 4096, "be that of a text model"),
+    ],
+)
+def test_what_cannot_be_advised_is_refused(config, length, message):
+    with pytest.raises(ra.ArgumentValueError, match=message):
+        advise(config, length)
+
+
+def test_the_perplexities_are_those_of_the_example():
+    runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
+    names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
+    for name, method in names.items():
+        mean = sum(math.exp(run["nats"][method]["1024"]) for run in runs) / len(runs)
+        assert PERPLEXITY[name] == pytest.approx(mean, abs=0.06)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write a config file; return its path."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA2))
+    return str(path)
+
+
+def run(*arguments):
+    """Run the command line."""
+    return CliRunner().invoke(app, ["advise", *arguments])
+
+
+@pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1M", 2**20)])
+def test_the_command_tells_what_advise_returns(file, length, tokens):
+    got = run(file, "--length", length)
+    (one,) = advise(LLAMA2, tokens)
+    assert got.exit_code == 0
+    assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in got.output
+    assert json.dumps(one.rope_parameters, indent=2) in got.output
+    (record,) = json.loads(run(file, "--length", length, "--json").output)
+    assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
+
+
+def test_wrong_lengths_are_refused_by_their_option(file):
+    assert "--length must be a number of tokens" in run(file, "--length", "1G").output
+    assert run(file, "--length", "1G").exit_code == 2
