@@ -645,6 +645,17 @@ def test_verify_passes_a_correct_rotary(mine):
     assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
 
 
+def test_verify_takes_a_file_and_what_lies_beside_it(mine, tmp_path):
+    (mine / "json.py").write_text("import mine\n\ndef both(q, k, p):\n    return mine.right(q, p), mine.right(k, p)\n")
+    words = ["--pairing", "half", "--head-dim", 32, "--keys"]
+    done = run("verify", f"{mine}/json.py:both", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "query heads share key heads" in done.stdout
+    done = run("verify", f"{mine}/none.py:both", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "can't be imported: FileNotFoundError" in done.stderr
+
+
 def test_verify_passes_a_correct_rotary_of_another_library(mine):
     pytest.importorskip("jax", reason="jax is not installed")
     words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
@@ -682,16 +693,16 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mine --pairing half", "MODULE:FUNCTION must be like package.module:function; got 'mine'"),
+        ("mine --pairing half", "TARGET must be like package.module:function or file.py:function; got 'mine'"),
         (
             "mine:left --pairing half",
-            "MODULE:FUNCTION must exist; got 'mine:left'; there is no 'left'",
+            "TARGET must exist; got 'mine:left'; there is no 'left'",
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
         ("gone:f --pairing half", "gone can't be imported: SystemExit: 3"),
         ("strict:f --pairing half --base 5", "strict can't be imported: ValueError: base must be odd"),
-        ("mine:number --pairing half", "MODULE:FUNCTION must be callable, as function(x, positions); got int 3"),
+        ("mine:number --pairing half", "TARGET must be callable, as function(x, positions); got int 3"),
         ("mine:right --pairing neox", "--pairing must be one of 'half', 'interleaved'; got 'neox'"),
         (
             "mine:right --pairing half --head-dim 31",
@@ -793,16 +804,16 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--layout vllm --config config.json", "MODULE:FUNCTION must be given, or --cache"),
-        ("mine:f", "--pairing must be given for MODULE:FUNCTION"),
-        ("mine:f --pairing half --layout vllm", "--layout must not be given for MODULE:FUNCTION"),
+        ("--layout vllm --config config.json", "TARGET must be given, or --cache"),
+        ("mine:f", "--pairing must be given for TARGET"),
+        ("mine:f --pairing half --layout vllm", "--layout must not be given for TARGET"),
         ("--cache vllm.npy --config config.json", "--layout must be given for --cache"),
         ("--cache vllm.npy --layout vllm", "--config must be given for --cache"),
         (
             "--cache vllm.npy --layout vllm --config config.json --head-dim 8",
             "--head-dim must not be given for",
         ),
-        ("mine:f --cache vllm.npy --layout vllm --config config.json", "MODULE:FUNCTION must not be given for"),
+        ("mine:f --cache vllm.npy --layout vllm --config config.json", "TARGET must not be given for"),
         ("--cache vllm.npy --layout vlm --config config.json", "--layout must be one of vllm, "),
         ("--cache vllm.npy --layout vllm --config none.json", "--config must be a path to a config.json"),
         ("--cache none.npy --layout vllm --config config.json", "none.npy must be a .npy file of one array of numbers"),

@@ -95,9 +95,9 @@ def test_heads_that_are_no_multiple_of_the_rows_are_refused(rows):
 @pytest.mark.parametrize(
     ("frequencies", "message"),
     [
-        ((((1.0,), (1.0,)), ((1.0,),)), r"rows of the same length, .* in each head; got shapes \(1, 1\), \(2, 1\)"),
-        ((((1.0,),), (1.0,)), r"got shapes \(1,\), \(1, 1\)"),
-        (((((1.0,),),),), r"\(heads, axes, pairs\); got \(1, 1, 1, 1\)"),
+        ((((1.0,), (1.0,)), ((1.0,),)), r"rows of the same length, .* in each head; got shapes \[\(1, 1\), \(2, 1\)\]"),
+        ((((1.0,),), (1.0,)), r"got shapes \[\(1,\), \(1, 1\)\]"),
+        (((((1.0,),),),), r"\(heads, axes, pairs\); got deeper rows"),
     ],
 )
 def test_rows_that_differ_are_refused(frequencies, message):

@@ -108,8 +108,8 @@ def as_row(values: object) -> Row:
     return row
 
 
-def as_frequencies(values: object) -> Frequencies:
-    """Return host frequencies, as nested as they are given, as tuples of floats; raise if rows differ in length."""
+def as_frequencies(values: object, depth: int = 3) -> Frequencies:
+    """Return host frequencies as tuples of floats, nested as given; raise if rows differ, or nest beyond `depth`."""
     values = _sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values)
@@ -117,14 +117,15 @@ def as_frequencies(values: object) -> Frequencies:
         if not isinstance(value, tuple | list):
             got = Text(f"{shown(value)} among rows")
             raise ArgumentTypeError("frequencies", "be all numbers or all rows of numbers", got)
-    rows: Any = tuple(map(as_frequencies, values))
+    if depth == 1:
+        wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
+        raise ArgumentValueError("frequencies", wanted, Text("deeper rows"))
+    rows: Any = tuple(as_frequencies(value, depth - 1) for value in values)
     shapes = sorted(set(map(_shape, rows)))
     if len(shapes) > 1:
         wanted = "have rows of the same length, one per axis, and as many in each head"
-        raise ArgumentValueError("frequencies", wanted, Text(f"shapes {', '.join(map(str, shapes))}"))
-    if len(shapes[0]) > 2:
-        wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"
-        raise ArgumentValueError("frequencies", wanted, (len(rows), *shapes[0]))
+        found = f"lengths {[n for (n,) in shapes]}" if len(shapes[0]) == len(shapes[-1]) == 1 else f"shapes {shapes}"
+        raise ArgumentValueError("frequencies", wanted, Text(found))
     return rows  # type: ignore[no-any-return]  # rows of one shape
 
 

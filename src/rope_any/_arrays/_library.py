@@ -215,6 +215,9 @@ class Library:
     with_gradient: Callable[..., Array] | None = None
     """``(forward, vjp, x, cos, sin)``: ``forward(x, cos, sin)``, differentiated by ``vjp(g, saved, wanted)``."""
 
+    vjp: Callable[..., Array] | None = None
+    """``(function, x, g)``: the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
+
     # --- data in and out, for the command line, tests and benchmarks ---
     module: Any = None
     """The imported package."""

@@ -45,6 +45,7 @@ LIBRARY = Library(
     has_float64=lambda _: "float64" in xp.__array_namespace_info__().dtypes(kind="real floating"),
     keeps_constants=lambda: trace_state_clean() and not _has_mesh(),
     compiler=Compiler(lambda *_: None, compile=jax.jit),
+    vjp=lambda function, x, g: jax.vjp(function, x)[1](g)[0],
     module=jax,
     devices=lambda: {f"{device.platform}:{device.id}": device for device in jax.devices()},
     put=jax.device_put,

@@ -334,6 +334,14 @@ def _wait(x: Array) -> None:
     torch.cuda.synchronize(x.device) if x.is_cuda else getattr(torch, x.device.type).synchronize()
 
 
+def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
+    """Return the gradient of ``sum(function(x) * g)`` with respect to x; zeros if none reaches it."""
+    leaf: Any = x.detach().requires_grad_()
+    y: Any = function(leaf * 1)  # not the leaf itself, so that it may be written to
+    found = torch.autograd.grad(y, leaf, g, allow_unused=True)[0] if y.requires_grad else None
+    return torch.zeros_like(x) if found is None else found
+
+
 def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
     """Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``."""
     result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
@@ -411,6 +419,7 @@ LIBRARY = Library(
     ),
     compiler=Compiler(_why_not_compiled, compile=_compile, takes_out=True),
     with_gradient=_with_gradient,
+    vjp=_vjp,
     module=torch,
     devices=_devices,
     get=lambda x: x.detach().cpu().resolve_conj().resolve_neg().numpy(),

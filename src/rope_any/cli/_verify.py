@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ def verify(
     ctx: typer.Context,
     target: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:FUNCTION", help="function(x, positions) returns x, rotated."),
+        typer.Argument(metavar="TARGET", help="package.module:function or file.py:function, of (x, positions)."),
     ] = None,
     *,
     pairing: PairingName | None = None,
@@ -49,6 +50,10 @@ def verify(
         typer.Option(metavar="NAME", help="The library of x: numpy, torch, ...", autocompletion=lambda: list(TITLES)),
     ] = "numpy",
     dtype: Annotated[Literal["float16", "bfloat16", "float32", "float64"], typer.Option(help="Of x.")] = "float32",
+    keys: Annotated[bool, typer.Option("--keys", help="It is function(q, k, positions).")] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="It writes into x.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Give positions (batch, seq) too.")] = False,
+    gradient: Annotated[bool, typer.Option("--gradient", help="Check the gradient of x too.")] = False,
     cache: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Instead of a function: .npy or .safetensors; cosines, then sines."),
@@ -93,6 +98,10 @@ def verify(
         "attention_factor": attention_factor,
         "longest": longest,
         "case": None if case is None else _case(case),
+        "keys": keys,
+        "in_place": in_place,
+        "rows": rows,
+        "gradient": gradient,
     }
     with redirect_stdout(sys.stderr):  # keep output of the function and its module out of the report
         function, like = _function(str(target)), _like(library, dtype)
@@ -108,7 +117,10 @@ def verify(
         raise typer.Exit(1)
 
 
-FOR_FUNCTION = ("target", "head_dim", "rotary_dim", "start", "attention_factor", "longest", "case", "library", "dtype")
+FOR_FUNCTION = (
+    *("target", "head_dim", "rotary_dim", "start", "attention_factor", "longest", "case", "library", "dtype"),
+    *("keys", "in_place", "rows", "gradient"),
+)
 FOR_CACHE = ("layout", "config", "tensor", "part", "layer_type", "sequence_length", "factor")
 
 
@@ -126,21 +138,33 @@ KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """Return the function that a target names; its module may be in the current folder."""
-    module, _, name = target.partition(":")
+    """Return the function that a target names; its module may be a file, or be in the current folder."""
+    module, _, name = target.rpartition(":")
     if not module or not name:
-        raise ArgumentValueError("MODULE:FUNCTION", "be like package.module:function", target)
-    sys.path.insert(0, "")
+        raise ArgumentValueError("TARGET", "be like package.module:function or file.py:function", target)
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _module(module)
     except (Exception, SystemExit) as error:
         msg = f"{module} can't be imported: {type(error).__name__}: {error}"
         raise ImportError(msg) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ArgumentValueError("MODULE:FUNCTION", "exist", target, f"there is no {part!r}")
+            raise ArgumentValueError("TARGET", "exist", target, f"there is no {part!r}")
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]  # checked by check_rotary
+
+
+def _module(name: str) -> Any:
+    """Import a module by its name or its file; what it imports may be beside it."""
+    if not name.endswith(".py"):
+        sys.path.insert(0, "")
+        return importlib.import_module(name)
+    path = Path(name)
+    sys.path.insert(0, str(path.parent))
+    spec: Any = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _like(library: str, dtype: str) -> Array:

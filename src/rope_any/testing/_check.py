@@ -1,20 +1,21 @@
 """Compare any implementation of RoPE with the exact rotation, and test the properties of a rotation."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from rope_any._arrays import Array, Library, find, host, require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32, integer
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, flag, int32, integer
 from rope_any._checks import attention_factor as as_factor
 from rope_any._frequencies import Row, as_row
 from rope_any._frequencies import frequencies as plain
 from rope_any._pairing import Pairing, as_pairing, members
 from rope_any._positions import as_position_array
 from rope_any.testing._exact import Data, Sample, exact, features, pair_errors, rotate_exactly
-from rope_any.testing._wrong import Rotary, find_causes
+from rope_any.testing._wrong import Rotary, find_causes, rotate_wrongly
 from rope_any.testing.vectors import Case
 
 TABLE_BOUND = 1.2e-7  # the largest error of a float32 table at integer positions
@@ -91,7 +92,7 @@ class Report(NamedTuple):
 
 
 def check_rotary(
-    function: Callable[[Array, Array], Array],
+    function: Callable[..., Any],
     /,
     *,
     pairing: Pairing,
@@ -104,6 +105,10 @@ def check_rotary(
     longest: int | None = None,
     case: Case | None = None,
     like: Array | None = None,
+    keys: bool = False,
+    in_place: bool = False,
+    rows: bool = False,
+    gradient: bool = False,
 ) -> Report:
     """
     Compare any rotary function with 60-digit arithmetic, test the properties of a rotation, and guess its mistakes.
@@ -133,6 +138,14 @@ def check_rotary(
         One of the test vectors (see `cases`), instead of all of these options.
     like : array, optional
         An array with the library, the device and the dtype for x; by default NumPy, float32.
+    keys : bool, optional
+        Whether the function is ``function(q, k, positions)`` and returns both, rotated; k has fewer heads than q.
+    in_place : bool, optional
+        Whether the function writes into x, or into q and k. It may return None.
+    rows : bool, optional
+        Whether to call it with a row of positions for each row of x too: ``(batch, seq)``.
+    gradient : bool, optional
+        Whether to check the gradient with respect to x too, in torch, JAX and MLX.
 
     Returns
     -------
@@ -153,7 +166,9 @@ def check_rotary(
     -----
     The rotation is that of Su et al., *RoFormer*, arXiv:2104.09864. A pair counts as right within 4e-7 of its length
     (5.5e-4 in float16, 4.2e-3 in bfloat16), at every position: that is the error of float32 tables and one rounding.
-    Every call must keep the other features, the dtype, x and the positions to the last bit.
+    Every call must keep the other features, the dtype, x and the positions to the last bit. Calls with views of larger
+    arrays, with int32 and int64 positions, with one head, and with one token for several rows must return the same.
+    The gradient must be the inverse rotation. Faults of published kernels are named if they give the same numbers.
 
     For the guess, deliberately wrong rotations are run on the same numbers: the other pairing, sign or slice of
     features, another width, positions that differ by one, a factor that is missing, applied twice or different, other
@@ -190,8 +205,12 @@ def check_rotary(
     like = np.zeros(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
     lib.require_floating("like", like)
+    options = {"keys": keys, "in_place": in_place, "rows": rows, "gradient": gradient}
+    asked = frozenset(name for name, value in options.items() if flag(name, value))
+    if gradient and lib.vjp is None:
+        raise ArgumentValueError("gradient", f"be False for {lib.name}, which has no gradients", gradient)
     with np.errstate(all="ignore"):  # a function that returns zeros or infinities gets a report, too
-        return _report(task, _Subject(function, lib, like, _passthrough_features(task), {}))
+        return _report(task, _Subject(function, lib, like, _passthrough_features(task), {}, asked))
 
 
 # --- the requested rotation -------------------------------------------------------------------------------
@@ -261,7 +280,7 @@ def _task_of_case(pairing: Pairing, case: Any, options: dict[str, Any]) -> _Task
 def _passthrough_features(task: _Task) -> list[int]:
     """Return the features that should pass through."""
     right = task.right
-    return sorted(set(range(task.head_dim)) - set(members(right.pairing, right.start, right.frequencies.shape[-1])))
+    return sorted(set(range(task.head_dim)) - set(members(right.pairing, right.start, right.pairs)))
 
 
 class _RefusedError(Exception):
@@ -271,13 +290,15 @@ class _RefusedError(Exception):
 class _Subject(NamedTuple):
     """A function under test, and the array library to call it with."""
 
-    function: Callable[[Array, Array], Array]
+    function: Callable[..., Any]
     lib: Library
     like: Array
     passthrough: list[int]
     """The features that should pass through."""
     violations: dict[str, float]
     """The largest deviation of all calls so far from what each must keep to the last bit; updated by each call."""
+    asked: frozenset[str]
+    """The names of the options of `check_rotary` that are True."""
 
     def features(self, *shape: int) -> Data:
         """Return input numbers that use all digits of the dtype."""
@@ -294,25 +315,51 @@ class _Subject(NamedTuple):
         lib = require_array("x", x)
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
-    def __call__(self, data: Data, positions: Sequence[Any]) -> Data:
-        """Call the function and return its result; record violations of what each call must keep."""
-        x, where = self.put(data), as_position_array(positions, like=self.like)
-        try:
+    def run(self, x: Array, where: Array) -> Any:
+        """Return x rotated by the function: as it is, or the last of its heads as keys and the others as queries."""
+        if "keys" not in self.asked:
             y = self.function(x, where)
+            return x if y is None and "in_place" in self.asked else y
+        heads = x.shape[1]
+        shared = max(heads // 3, 1)
+        parts = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
+        both = self.function(*parts, where)
+        both = parts if both is None and "in_place" in self.asked else both
+        if not isinstance(both, tuple | list) or len(both) != 2:
+            return both
+        for part, y in zip(parts, both, strict=True):
+            if (problem := _why_invalid(self.lib, y, part)) is not None:
+                raise _RefusedError(problem)
+        return self.lib.xp.concat(tuple(both), axis=1) if heads > 1 else both[0]
+
+    def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
+        """Call the function and return its result; record violations of what each call must keep."""
+        buffer = self.put(data if view is None else view.around(data))
+        x, where = (
+            buffer if view is None else view.x_of(self.lib.xp, buffer),
+            as_position_array(positions, like=self.like),
+        )
+        where = where if dtype is None else self.lib.cast(where, getattr(self.lib.xp, dtype))
+        try:
+            y = self.run(x, where)
             if (problem := _why_invalid(self.lib, y, x)) is None:
-                got = self.get(y)  # a lazy one raises here
+                got, after = self.get(y), self.get(x)  # a lazy one raises here
+                given = np.abs(after - data) if "in_place" not in self.asked else np.empty(0)
+                beside = np.empty(0) if view is None else np.abs(self.get(buffer) - view.around(after))
                 self._record(
                     {
                         "keeps the dtype": x.dtype != y.dtype,
-                        "does not change x": np.abs(self.get(x) - data),
+                        "does not change x": given,
+                        "writes nothing beside x": beside,
                         "does not change positions": np.abs(host(where) - np.asarray(positions)),
                         "passes the other features through": np.abs(got - data)[..., self.passthrough],
                     }
                 )
                 return got
+        except _RefusedError:
+            raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  # any exception goes into the report
-            first, _, _ = str(error).strip().partition("\n")
-            problem = f"raised {type(error).__name__}: {first[:200]}"
+            problem = _raised(error)
         raise _RefusedError(problem)
 
     def _record(self, errors: dict[str, Any]) -> None:
@@ -320,6 +367,35 @@ class _Subject(NamedTuple):
         for name, error in errors.items():
             if np.size(error):
                 self.violations[name] = float(np.maximum(self.violations.get(name, 0.0), np.max(error)))  # a nan stays
+
+
+def _raised(error: BaseException) -> str:
+    """Return an exception as text."""
+    first, _, _ = str(error).strip().partition("\n")
+    return f"raised {type(error).__name__}: {first[:200]}"
+
+
+class _View(NamedTuple):
+    """A way to put x into a larger array, of which it is a view with gaps."""
+
+    around: Callable[[Data], Data]
+    """Return the larger array, with x in it."""
+    x_of: Callable[[Any, Any], Any]
+    """Return x as a view of the larger array, by a namespace."""
+    first: Callable[[Data], int]
+    """Return the flat index of the first number of x in the larger array."""
+
+
+def _fused(x: Data) -> Data:
+    """Return rows of a fused projection, ``(batch, seq, 3, heads, head_dim)``; x is the second of three arrays."""
+    rows = np.moveaxis(x, 1, 2)
+    return np.stack([np.ones_like(rows), rows, np.ones_like(rows)], axis=2)
+
+
+_VIEWS = (
+    _View(_fused, lambda xp, rows: xp.moveaxis(rows[:, :, 1, :, :], 1, 2), lambda x: x[0, :, 0].size),
+    _View(lambda x: np.stack([x, np.ones_like(x)], -1), lambda _, both: both[..., 0], lambda _: 0),
+)
 
 
 def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
@@ -335,7 +411,7 @@ def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
 def _report(task: _Task, subject: _Subject) -> Report:
     """Run all comparisons and property tests, and return the report."""
     dtype, right = subject.lib.dtype_name(subject.like.dtype), task.right
-    bound, pairs = ROTATION_BOUNDS[dtype], right.frequencies.shape[-1]
+    bound, pairs = ROTATION_BOUNDS[dtype], right.pairs
     errors: dict[Any, float] = {}
     refusals: dict[Any, str] = {}
     runs: list[tuple[Data, ...]] = []
@@ -352,7 +428,7 @@ def _report(task: _Task, subject: _Subject) -> Report:
         worst, errors[name] = np.maximum(worst, off), float(off.max())
         runs.append((x, y, sample.positions.reshape(len(sample.positions), -1)))
     property_bound = max(1e-4, 4 * bound)
-    properties, more = _properties(task, subject, bound=property_bound)
+    properties, more, named = _properties(task, subject, bound=property_bound)
     refusals |= more
     properties = {name: Property(error == 0, error) for name, error in subject.violations.items()} | properties
     guess: tuple[str, ...] = ()
@@ -363,12 +439,27 @@ def _report(task: _Task, subject: _Subject) -> Report:
         row, head = np.unravel_index(worst.argmax(), worst.shape)
         x, y = (np.concatenate([run[i][row, head] for run in runs]) for i in (0, 1))
         guess = find_causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ANGLE_NOISE))
-        guess = guess or _correct_range(task.runs, errors, bound)
+        guess = _other_axis(task, runs[0], bound) or guess or _correct_range(task.runs, errors, bound)
+        if "keys" in subject.asked:
+            guess = tuple(f"{fault}, in {'keys' if head == HEADS - 1 else 'queries'}" for fault in guess)
+    guess = guess if guess and errors else (*guess, *named)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     last = right.start + 2 * pairs - 1
     features = "" if 2 * pairs == task.head_dim else f", features {right.start} to {last} are rotated"
     about = f"{right.pairing}, head_dim {task.head_dim}{features}, {dtype} of {subject.lib.name}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
+
+
+def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, ...]:
+    """Return the cause if the positions of a run are applied along the axis of rows or of heads, not of tokens."""
+    right, (x, y, positions) = task.right, run
+    for axis, name in enumerate(("the rows of the batch", "the heads")):
+        index = np.indices(x.shape[:-1])[axis].reshape(-1, 1)  # of each vector, along the axis
+        want = rotate_wrongly(right, x.reshape(-1, x.shape[-1]), positions[0] + index)
+        off = pair_errors(y.reshape(want.shape), want, right.pairing, start=right.start, pairs=right.pairs)
+        if off.max() <= max(bound, ANGLE_NOISE):
+            return (f"{name} are taken for the tokens: positions run along axis {axis}",)
+    return ()
 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
@@ -383,17 +474,25 @@ def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: flo
 # --- properties -------------------------------------------------------------------------------------------
 
 
-def _properties(task: _Task, subject: _Subject, *, bound: float) -> tuple[dict[str, Property], dict[Any, str]]:
-    """Return the result of each property test, and the exceptions and invalid results."""
+def _properties(
+    task: _Task, subject: _Subject, *, bound: float
+) -> tuple[dict[str, Property], dict[Any, str], tuple[str, ...]]:
+    """Return the result of each property test, the exceptions and invalid results, and the causes that are known."""
     found: dict[str, Property] = {}
     refusals: dict[Any, str] = {}
-    for name, measure in _PROPERTIES.items():
+    causes: list[str] = []
+    for name, (measure, option) in _PROPERTIES.items():
+        if option and option not in subject.asked:
+            continue
+        cause = ""
         try:
             error = measure(task, subject)
+            error, cause = error if isinstance(error, tuple) else (error, "")
         except _RefusedError as refusal:
             error, refusals[name] = float("nan"), str(refusal)
         found[name] = Property(error <= bound, error)
-    return found, refusals
+        causes += [cause] if cause and not found[name].holds else []
+    return found, refusals, tuple(dict.fromkeys(causes))
 
 
 def _consecutive(task: _Task, begin: int, length: int = RUN_LENGTH) -> list[Any]:
@@ -430,7 +529,7 @@ def _identity_error(task: _Task, subject: _Subject) -> float:
 def _rotary_slice(task: _Task, x: Data) -> Data:
     """Return the features that should be rotated."""
     start = task.right.start
-    return x[..., start : start + 2 * task.right.frequencies.shape[-1]]
+    return x[..., start : start + 2 * task.right.pairs]
 
 
 def _length_error(task: _Task, subject: _Subject) -> float:
@@ -475,13 +574,94 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
     return float(np.max([_relative_error(difference, of) for of, difference in parts]))
 
 
-_PROPERTIES: dict[str, Callable[[_Task, _Subject], float]] = {
-    "is the identity at position 0": _identity_error,
-    "preserves lengths": _length_error,
-    "scores depend only on the distance": _distance_error,
-    "rotations by m and n add up to m + n": _composition_error,
-    "tokens, heads, rows are independent": _independence_error,
-    "one large call equals its parts": _batching_error,
+def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
+    """Return how much results for views of larger arrays differ, and whether their strides are ignored."""
+    x, where = _inputs(task, subject), _consecutive(task, 10)
+    y, worst, cause = subject(x, where), 0.0, ""
+    for view in _VIEWS:
+        got = subject(x, where, view=view)
+        worst = float(np.maximum(worst, _relative_error(got - y, y)))
+        flat, first = view.around(x).ravel(), view.first(x)
+        misread = flat[first : first + x.size].reshape(x.shape)
+        if np.max(np.abs(got - subject(misread, where))) <= 1e-5:
+            cause = "the strides of x are ignored: it is read as if it were contiguous"
+    return worst, cause
+
+
+def _dtype_error(task: _Task, subject: _Subject) -> float:
+    """Return how much results differ if positions are int32."""
+    x, where = _inputs(task, subject), _consecutive(task, 100)
+    y = subject(x, where)
+    return _relative_error(subject(x, where, dtype="int32") - y, y)
+
+
+def _fewer_error(task: _Task, subject: _Subject) -> tuple[float, str]:
+    """Return how much results differ in calls with one head, or with one token for all rows, and which rows do."""
+    x, where = _inputs(task, subject), _consecutive(task, 10)
+    y = subject(x, where)
+    head, token = subject(x[:, :1], where) - y[:, :1], subject(x[:, :, :1], where[:1]) - y[:, :, :1]
+    worst = float(np.max([_relative_error(head, y[:, :1]), _relative_error(token, y[:, :, :1])]))
+    first, others = (np.abs(part).max() for part in (token[:1], token[1:]))
+    return worst, "with one token, only the first row of the batch is right" if first <= 1e-5 < others else ""
+
+
+def _group_error(task: _Task, subject: _Subject) -> float:
+    """Return how much four query heads and two key heads differ from the same heads in other calls."""
+    x, where = subject.features(BATCH, 6, RUN_LENGTH, task.head_dim), _consecutive(task, 10)
+    halves = np.concatenate([subject(x[:, :3], where), subject(x[:, 3:], where)], axis=1)
+    return _relative_error(subject(x, where) - halves, halves)
+
+
+def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
+    """Return how much rows with their own positions differ from calls for each, and whether the first one counts."""
+    x, begins = _inputs(task, subject), (10, 57)
+    wheres = [_consecutive(task, begin) for begin in begins]
+    each = np.concatenate([subject(x[[i]], where) for i, where in enumerate(wheres)])
+    got, as_first = subject(x, wheres), subject(x, wheres[0])
+    ignored = np.max(np.abs(got - as_first)) <= 1e-5
+    cause = "all rows of the batch are rotated by the positions of the first" if ignored else ""
+    return _relative_error(got - each, each), cause
+
+
+def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
+    """Return how much the gradient differs from the inverse rotation, and a guess why."""
+    right, lib, runs, worst = task.right, subject.lib, [], 0.0
+    pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
+    for sample in task.runs.values():
+        shape = BATCH, HEADS, len(sample.positions), task.head_dim
+        g, where = subject.features(*shape), as_position_array(sample.positions.tolist(), like=subject.like)
+        try:
+            got = vjp(lambda x, where=where: subject.run(x, where), subject.put(np.flip(g).copy()), subject.put(g))
+            got = subject.get(got)
+        except Exception as error:  # noqa: BLE001  # any exception goes into the report
+            raise _RefusedError(_raised(error)) from None
+        if not got.any():
+            return float("inf"), "no gradient reaches x"
+        want = rotate_exactly(
+            g, sample._replace(sin=-sample.sin), right.pairing, start=right.start, factor=right.factor
+        )
+        worst = max(worst, float(pair_errors(got, want, right.pairing, start=right.start, pairs=pairs).max()))
+        runs.append((g[0, 0], sample.positions.reshape(len(sample.positions), -1), got[0, 0]))
+    bound = max(ROTATION_BOUNDS[lib.dtype_name(subject.like.dtype)], ANGLE_NOISE)
+    causes = find_causes(right._replace(sign=-1), *map(np.concatenate, zip(*runs, strict=True)), bound=bound)
+    return (0.0 if worst <= bound else worst), "; ".join(f"in the gradient: {cause}" for cause in causes)
+
+
+_Measure: TypeAlias = Callable[[_Task, _Subject], float | tuple[float, str]]
+# by name: the error of a property, with a cause if it is known; and the option that asks for it
+_PROPERTIES: dict[str, tuple[_Measure, str]] = {
+    "is the identity at position 0": (_identity_error, ""),
+    "preserves lengths": (_length_error, ""),
+    "scores depend only on the distance": (_distance_error, ""),
+    "rotations by m and n add up to m + n": (_composition_error, ""),
+    "tokens, heads, rows are independent": (_independence_error, ""),
+    "one large call equals its parts": (_batching_error, ""),
+    "one head, or one token, is enough": (_fewer_error, ""),
+    "strides of x don't matter": (_view_error, ""),
+    "positions may be int32": (_dtype_error, ""),
+    "query heads share key heads": (_group_error, "keys"),
+    "each row has its own positions": (_row_error, "rows"),
+    "the gradient is the inverse rotation": (_gradient_error, "gradient"),
 }
 
 
@@ -504,17 +684,23 @@ def _report_lines(report: Report) -> Iterator[str]:
 
 
 def _report_tables(report: Report) -> Iterator[str]:
-    """Yield the lines of its tables of errors and properties."""
+    """Yield the lines of its tables of errors and properties; an exception is told where it is met first."""
+    told: dict[str, Any] = {}
+    refusals: dict[Any, str] = {}
+    for name, text in report.refusals.items():
+        kind = re.sub(r"\d+", "", text) if text.startswith("raised") else text  # positions in a message differ
+        first = told.setdefault(kind, name)
+        refusals[name] = text if first == name else f"the same as at {first}"
     yield ""
     yield f"  {'from position':<36} largest error (bound {report.bound:.1e})"
     for name in sorted({*report.errors, *report.refusals} - {*report.properties}):
         error = report.errors.get(name)
-        text = report.refusals[name] if error is None else _error_text(error, holds=error <= report.bound)
+        text = refusals.pop(name) if error is None else _error_text(error, holds=error <= report.bound)
         yield f"  {name!s:<36} {text}"
     yield ""
     yield f"  {'property':<36} missed by (bound {report.property_bound:.1e}; 0 for exact ones)"
     for name, (holds, error) in report.properties.items():
-        yield f"  {name:<36} {report.refusals.get(name) or _error_text(error, holds=holds)}"
+        yield f"  {name:<36} {refusals.pop(name, '') or _error_text(error, holds=holds)}"
 
 
 def _error_text(error: float, *, holds: bool) -> str:

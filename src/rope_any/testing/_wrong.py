@@ -43,6 +43,11 @@ class Rotary(NamedTuple):
     faults: tuple[str, ...] = ()
     """Descriptions of its mistakes."""
 
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return int(self.frequencies.shape[-1])
+
 
 def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     """Rotate x ``(n, head_dim)`` at positions ``(n, axes)`` with the mistakes of `r`."""
@@ -83,6 +88,7 @@ def rounded(a: Any, dtype: str) -> Data:
 Change: TypeAlias = Callable[[Rotary], Rotary | None]
 # The share of tokens at which each pair must match: a cosine with an error in its last digit may round differently.
 MATCHING_SHARE = 0.97
+_RADIANS_OF_ULPS = 12 * 2.0**-23  # error of an angle of 1 radian by 8 ulps of its frequency, and by its rounding
 NEAR_TOLERANCE = 1e-5  # error of float32 angles at the first positions
 POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are measured
 
@@ -97,15 +103,23 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
     reach = np.abs(positions).max(axis=1)
     near = reach <= reach.min() + 7
 
-    def miss(r: Rotary, rows: Any = slice(None)) -> Data:
-        """Return the error of each pair in `r`, the largest of most tokens."""
-        want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.frequencies.shape[-1]
+    def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
+        """Return the error of each pair in `r`, the largest of most tokens, less `slack` for each radian."""
+        want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
+        off = off - slack * reach[rows, None] * np.abs(r.frequencies).sum(axis=0) if slack else off
         # features of the rotary slice that `r` does not rotate, one by one
         rest = sorted({*_rotary_features(right)} - {*_rotary_features(r)})
         off = np.concatenate([off, np.abs(y[rows] - want)[:, rest]], axis=1)
         most = np.quantile(off, MATCHING_SHARE, axis=0, method="higher")
         return np.where(np.isnan(most), np.inf, most)  # float16 overflows
+
+    def closest(r: Rotary) -> float:
+        """Return the error of `r` with the ulps that fit best; more than the bound if none can fit."""
+        ulps = _ulps(r)
+        if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
+            return float(least)
+        return float(np.max(np.min([miss(r._replace(ulps=n)) for n in ulps], axis=0)))
 
     if not np.isfinite(y).all():
         return ("infinite or NaN values",)
@@ -114,7 +128,7 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
     found = [r._replace(**dtypes, faults=(*r.faults, *fault)) for r in kinds for fault, dtypes in _precisions()]
     for count in range(1, 5):
         wrong = [r for r in found if len(r.faults) == count]
-        misses = [np.max(np.min([miss(r._replace(ulps=n)) for n in _ulps(r)], axis=0)) for r in wrong]
+        misses = [closest(r) for r in wrong]
         if (least := min(misses, default=np.inf)) <= bound:
             # two descriptions of the same rotation differ in their last digits
             return next(r.faults for r, off in zip(wrong, misses, strict=True) if off <= 2 * least + 1e-7)
@@ -126,7 +140,7 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 
 def _rotary_features(r: Rotary) -> range:
     """Return the features that `r` rotates."""
-    return range(r.start, r.start + 2 * r.frequencies.shape[-1])
+    return range(r.start, r.start + 2 * r.pairs)
 
 
 def _ulps(r: Rotary) -> range:
@@ -148,9 +162,10 @@ def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Ro
 
 def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
     """Yield functions that add a mistake other than rounding to a rotation; they return None if it doesn't apply."""
-    pairs, head_dim = right.frequencies.shape[-1], x.shape[-1]
+    pairs, head_dim = right.pairs, x.shape[-1]
     other = _other(right.pairing)
     yield _change(f"the other pairing: {other}", pairing=other)
+    yield _change("the opposite sign: pairs rotate backwards", sign=-right.sign)
     for fault, fields in FIELDS.items():
         yield _change(fault, **fields)
     if {*_changed_features(x, y)} <= {*_rotary_features(right)}:
@@ -200,8 +215,13 @@ def _first_of_call(positions: Data) -> Data:
     return positions[np.maximum.accumulate(np.where(begins, np.arange(len(positions)), 0))]
 
 
+def _as_int32(positions: Data) -> Data:
+    """Return the first half of each call's positions, each followed by its high 32 bits, 0."""
+    index, first = _index_in_call(positions), _first_of_call(positions)
+    return np.where(index % 2, 0, first + index // 2)
+
+
 FIELDS: dict[str, dict[str, Any]] = {
-    "the opposite sign: pairs rotate backwards": {"sign": -1},
     "positions one too large": {"shift": 1},
     "positions one too small": {"shift": -1},
     "cosines and sines exchanged": {"exchanged": True},
@@ -211,6 +231,8 @@ POSITIONS: dict[str, Callable[[Data], Data]] = {
     "positions ignored: all tokens are rotated as at 1": np.ones_like,
     "positions ignored: each call counts from 0": _index_in_call,
     "all tokens of a call are rotated as its first": _first_of_call,
+    "int64 positions are read as int32: every second one is 0": _as_int32,
+    "all axes take the positions of the first": lambda positions: positions[:, :1] + 0 * positions,
 }
 FREQUENCIES: dict[str, Callable[[Data], Data]] = {
     "all frequencies times π/180: angles treated as degrees": np.deg2rad,
@@ -253,7 +275,7 @@ def _changed_features(x: Data, y: Data) -> range:
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
     """Rotate instead the features that changed, by the frequencies of the same base."""
-    width, pairs = len(moved), r.frequencies.shape[-1]
+    width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
     # fᵢ = base^(−i/n)  ⇒  base^(−i/m) = f₁^(i n/m)
@@ -264,7 +286,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
     """Use the attention factor that the lengths in y show."""
-    pairs = r.frequencies.shape[-1]
+    pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
     factor = float(np.median(after / before))
@@ -275,7 +297,7 @@ def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
 
 def measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
     """Return the frequencies that y shows at positions 0, 1, 10, 100 ..., if `r` is right in all else."""
-    pairs = r.frequencies.shape[-1]
+    pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     z, w = (a + 1j * b for a, b in (split(part, order, r.start, pairs) for part, order in orders))
     f = np.zeros(pairs)

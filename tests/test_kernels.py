@@ -1,0 +1,276 @@
+"""Faults that kernels were published with, replayed on a CPU: each is found by `check_rotary`, and most are named."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import rope_any as ra
+from rope_any.testing import cases, check_rotary
+
+D = 16
+ROPE = ra.Rope(ra.frequencies(D), pairing="half")
+PARTIAL = ra.Rope(ra.frequencies(6), pairing="half")  # 6 of 16 features
+
+
+def right(x, positions):
+    """Rotate x as it should be."""
+    return ROPE.apply(x, positions)
+
+
+def one_token_path(x, positions):
+    """As in mlx 3494: the path for one token rotates the first row of the batch alone."""
+    y = ROPE.apply(x, positions)
+    if x.shape[2] == 1:
+        y[1:] = x[1:]
+    return y
+
+
+def contiguous_read(x, positions):
+    """As in mlx 1340, vLLM 17091, apex 334: x is read by its address, without its strides."""
+    source = x if x.base is None else x.base
+    first = (x.__array_interface__["data"][0] - source.__array_interface__["data"][0]) // x.itemsize
+    flat = source.reshape(-1)[first : first + x.size] if not x.flags.c_contiguous else x.reshape(-1)
+    return ROPE.apply(flat.reshape(x.shape).copy(), positions)
+
+
+def tokens_on_another_axis(x, positions):
+    """As in emlx 121: heads are taken for tokens."""
+    return ROPE.apply(x, int(positions[0]), seq_axis=-3)
+
+
+def rows_for_tokens(x, positions):
+    """Take the rows of the batch for the tokens."""
+    return ROPE.apply(x, int(positions[0]), seq_axis=0)
+
+
+def keys_left_out(q, k, positions):
+    """Liger 342: with one key head, keys are not rotated."""
+    return ROPE.apply(q, positions), k if k.shape[1] == 1 else ROPE.apply(k, positions)
+
+
+def halves_crossed(q, k, positions):
+    """ColossalAI 6428: the second half of the keys is that of the queries."""
+    q, k = ROPE(q, k, positions)
+    return q, np.concatenate([k[..., : D // 2], q[:, : k.shape[1], :, D // 2 :]], -1)
+
+
+def keys_backwards(q, k, positions):
+    """Keys rotate backwards, and scores depend on sums of positions."""
+    return ROPE.apply(q, positions), ROPE.apply(k, positions, inverse=True)
+
+
+def first_row_for_all(x, positions):
+    """Liger 477, unsloth 3699: all rows take the positions of the first."""
+    return ROPE.apply(x, positions if positions.ndim == 1 else positions[:1])
+
+
+def in_place(x, positions):
+    """As in unsloth 5001: x itself is rotated, which others share."""
+    return ROPE.apply(x, positions, out=x)
+
+
+def as_int32(x, positions):
+    """As in flashinfer 1129: int64 positions are read as int32."""
+    return ROPE.apply(x, positions.astype(np.int64).view(np.int32)[: len(positions)])
+
+
+def wider_by_rounding(x, positions):
+    """As in sglang 35096: a width of 6 is rounded up to 8, and the next features are rotated too."""
+    y = PARTIAL.apply(x, positions)
+    y[..., 6:8] = ra.Rope((1.0,), pairing="half").apply(x[..., 6:8], positions)
+    return y
+
+
+def width_of_the_head(x, positions):
+    """As in vLLM 43676: the whole head is rotated, not a part."""
+    return ROPE.apply(x, positions)
+
+
+def end_of_table(x, positions):
+    """As in flash-attention: beyond the table nothing is rotated."""
+    return np.where((positions < 2048)[:, None], ROPE.apply(x, positions), x)
+
+
+def one_late(x, positions):
+    """As in mirage 398: the length of the sequence is taken for the last position."""
+    return ROPE.apply(x, positions + 1)
+
+
+def factor_twice(x, positions):
+    """As in llama.cpp: the attention factor is applied again."""
+    return ra.Rope(ROPE.frequencies, pairing="half", attention_factor=1.21).apply(x, positions)
+
+
+def first_head_only(x, positions):
+    """Rotate the first head alone, as a grid without heads does."""
+    y = x.copy()
+    y[:, :1] = ROPE.apply(x[:, :1], positions)
+    return y
+
+
+def neighbours(x, positions):
+    """Leave out the tokens of a block that is not full."""
+    y = ROPE.apply(x, positions)
+    y[:, :, x.shape[2] // 4 * 4 :] = x[:, :, x.shape[2] // 4 * 4 :]
+    return y
+
+
+def narrow_positions(x, positions):
+    """Positions are kept in 16 bits."""
+    return ROPE.apply(x, positions.astype(np.int16))
+
+
+# the function, options of check_rotary, what is named (or ""), and a property that fails (or "")
+FAULTS = [
+    (
+        one_token_path,
+        {},
+        "with one token, only the first row of the batch is right",
+        "one head, or one token, is enough",
+    ),
+    (contiguous_read, {}, "the strides of x are ignored", "strides of x don't matter"),
+    (tokens_on_another_axis, {}, "the heads are taken for the tokens", ""),
+    (rows_for_tokens, {}, "the rows of the batch are taken for the tokens", ""),
+    (keys_left_out, {"keys": True}, "nothing is rotated, as if all positions were 0, in keys", ""),
+    (keys_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in keys", ""),
+    (halves_crossed, {"keys": True}, "", "scores depend only on the distance"),
+    (first_row_for_all, {"rows": True}, "all rows of the batch are rotated by the positions of the first", ""),
+    (in_place, {}, "", "does not change x"),
+    (as_int32, {}, "int64 positions are read as int32: every second one is 0", ""),
+    (wider_by_rounding, {"rotary_dim": 6}, "", "passes the other features through"),
+    (width_of_the_head, {"rotary_dim": 6}, "another rotary_dim, 16: features 0 to 15 are rotated", ""),
+    (end_of_table, {}, "correct up to position 1007, wrong at 10000", ""),
+    (one_late, {}, "positions one too large", "is the identity at position 0"),
+    (factor_twice, {"attention_factor": 1.1}, "the attention factor counted twice", ""),
+    (first_head_only, {}, "nothing is rotated, as if all positions were 0", "tokens, heads, rows are independent"),
+    (neighbours, {}, "", "one large call equals its parts"),
+    (narrow_positions, {}, "correct up to position 10007, wrong at 100000", ""),
+]
+
+
+@pytest.mark.parametrize(("function", "options", "cause", "broken"), FAULTS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_published_fault_is_found_and_named(function, options, cause, broken):
+    report = check_rotary(function, pairing="half", head_dim=D, **options)
+    assert not report.passed
+    assert cause in "; ".join(report.causes)
+    assert not broken or not report.properties[broken].holds
+    assert inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("name", ["chunked", "strided"])
+def test_axes_that_are_lost_are_named(name):
+    case = cases()[name]
+    rope = ra.Rope(case.frequencies, pairing="half")
+
+    def one_axis(x, positions):
+        """As in sglang 34446: positions of several axes are read as those of one."""
+        return rope.apply(x, positions[:, :1] + 0 * positions)
+
+    report = check_rotary(one_axis, pairing="half", case=case)
+    assert report.causes == ("all axes take the positions of the first",)
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def backward(torch):
+    """Return a rotation with a backward of its own: a function of the gradient and the positions."""
+
+    def make(backward):
+        class Rotation(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, positions):
+                ctx.positions = positions
+                return ROPE.apply(x, positions)
+
+            @staticmethod
+            def backward(ctx, g):
+                return backward(g, ctx.positions), None
+
+        return Rotation.apply
+
+    return make
+
+
+GRADIENTS = {
+    "in the gradient: the opposite sign": ROPE.apply,
+    "in the gradient: positions ignored: each call counts from 0": lambda g, _: ROPE.apply(g, inverse=True),
+    "in the gradient: the other pairing: interleaved": lambda g, p: ra.Rope(
+        ROPE.frequencies, pairing="interleaved"
+    ).apply(g, p, inverse=True),
+    "no gradient reaches x": lambda g, _: 0 * g,
+}
+
+
+@pytest.mark.parametrize("cause", GRADIENTS)
+def test_wrong_gradients_are_named(torch, backward, cause):
+    function = backward(GRADIENTS[cause])
+    options = {"pairing": "half", "head_dim": D, "like": torch.ones(1)}
+    assert check_rotary(function, **options).passed
+    report = check_rotary(function, gradient=True, **options)
+    assert not report.passed
+    assert cause in "; ".join(report.causes)
+    assert not report.properties["the gradient is the inverse rotation"].holds
+
+
+def test_a_rotation_without_gradients_is_named(torch):
+    like = torch.ones(1)
+    report = check_rotary(lambda x, p: ROPE.apply(x.detach(), p), pairing="half", head_dim=D, like=like, gradient=True)
+    assert report.causes == ("no gradient reaches x",)
+
+
+def test_gradients_need_a_library_that_has_them():
+    with pytest.raises(ra.ArgumentValueError, match="gradient must be False for numpy"):
+        check_rotary(right, pairing="half", gradient=True)
+
+
+# --- right ones -------------------------------------------------------------------------------------------------------
+
+
+def test_a_right_function_passes_all(lib):
+    like = lib([1.0], "float32")
+    gradient = lib.name in {"torch-cpu", "jax", "jax-x64", "mlx"}
+    report = check_rotary(right, pairing="half", head_dim=D, longest=2000, like=like, rows=True, gradient=gradient)
+    assert report.passed, report
+    both = check_rotary(ROPE, pairing="half", head_dim=D, longest=2000, like=like, rows=True, keys=True)
+    assert both.passed, both
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_a_right_function_may_write_into_x(name):
+    like = np.ones(1, np.float32) if name == "numpy" else pytest.importorskip("torch").ones(1)
+
+    def into(x, positions):
+        """Rotate in place and return nothing."""
+        ROPE.apply(x, positions, out=x)
+
+    def both_into(q, k, positions):
+        """Rotate queries and keys in place."""
+        return ROPE(q, k, positions, out=(q, k))
+
+    assert check_rotary(into, pairing="half", head_dim=D, like=like, in_place=True, rows=True).passed
+    assert check_rotary(both_into, pairing="half", head_dim=D, like=like, in_place=True, keys=True).passed
+
+
+def test_what_is_written_beside_x_is_found():
+    def beside(x, positions):
+        """Rotate in place, and write over the number after each number of x if there is one."""
+        ROPE.apply(x, positions, out=x)
+        if x.base is not None and x.strides[-1] > x.itemsize:
+            x.base[..., 1] = 0
+
+    report = check_rotary(beside, pairing="half", head_dim=D, in_place=True)
+    assert not report.properties["writes nothing beside x"].holds
+
+
+def test_an_exception_is_shown_once():
+    def picky(x, positions):
+        """Raise beyond a length."""
+        if positions[-1] > 5000:
+            raise IndexError("index 5001 is out of bounds for axis 0 with size 5000")
+        return ROPE.apply(x, positions)
+
+    text = str(check_rotary(picky, pairing="half", head_dim=D))
+    assert text.count("out of bounds") == 1
