@@ -173,12 +173,12 @@ def test_riflex_of_the_published_models():
     """HunyuanVideo: base 256, 16 features of time, repeats at latent frame 50. CogVideoX-5B: base 10 000, at 20."""
     f = ra.frequencies(16, base=256.0)
     assert [round(2 * math.pi / one) for one in f] == [6, 13, 25, 50, 101, 201, 402, 804]
-    assert scaling.riflex_k(f, 50) == 4
     assert f[3] == 0.125
-    slow = scaling.riflex(f, 4, length=66)
+    slow = scaling.riflex(f, 50, length=66)
     assert round(slow[3], 4) == 0.0857
     assert (*slow[:3], *slow[4:]) == (*f[:3], *f[4:])
-    assert scaling.riflex_k(ra.frequencies(16), 20) == 2
+    f = ra.frequencies(16)
+    assert [g == h for g, h in zip(scaling.riflex(f, 20, length=25), f, strict=True)].index(False) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -190,13 +190,16 @@ def test_riflex_equals_60_digits(seed):
     off = [
         abs(int(mp.nint(2 * mp.pi * mp.mpf(base) ** (mp.mpf(2 * (j - 1)) / dim))) - n) for j in range(1, dim // 2 + 1)
     ]
-    k = scaling.riflex_k(f, n)
-    assert k == off.index(min(off)) + 1
-    assert scaling.riflex(f, k, length=length)[k - 1] == pytest.approx(float(mp.mpf("0.9") * 2 * mp.pi / length), 1e-15)
+    k, got = off.index(min(off)), scaling.riflex(f, n, length=length)
+    assert got[k] == pytest.approx(float(mp.mpf("0.9") * 2 * mp.pi / length), 1e-15)
+    assert (*got[:k], *got[k + 1 :]) == (*f[:k], *f[k + 1 :])
+    for k in range(min(len(f), 8)):  # neighbours at the fast end, and with equal rounded periods, the first of them
+        same = [round(2 * math.pi / g) for g in f].index(round(2 * math.pi / f[k]))
+        assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[same] == got[off.index(min(off))]
 
 
-def test_riflex_k_of_pairs_without_period():
-    assert scaling.riflex_k((0.0, 1.0, -0.1), 60) == 3
+def test_riflex_ignores_pairs_without_period():
+    assert scaling.riflex((0.0, 1.0, -0.1), 60, length=9)[:2] == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
@@ -292,7 +295,7 @@ SCHEMES = {
     "resonance": lambda f: (scaling.resonance(f), 1.0),
     "dype": lambda f: (scaling.dype(f, 4.0, base=10_000.0, original_length=64, noise=0.5), 1.4),
     "clipped": lambda f: (scaling.clipped(f, 4), 1.0),
-    "riflex": lambda f: (scaling.riflex(f, 3, length=9000), 1.0),
+    "riflex": lambda f: (scaling.riflex(f, 50, length=9000), 1.0),
 }
 
 
@@ -340,7 +343,6 @@ ARGUMENTS = LISTS | {
     "mscale_all_dim": 1.3,
     "noise": 0.5,
     "count": 3,
-    "k": 2,
     "repeats_at": 50,
 }
 
@@ -412,7 +414,7 @@ WRONG = {
         ValueError,
         "base must not be 1",
     ),
-    "pair 0": (lambda: scaling.riflex(F, 0, length=66), ValueError, "k must be from 1 to 8; got 0"),
+    "never": (lambda: scaling.riflex(F, 0, length=66), ValueError, "repeats_at must be positive and finite; got 0"),
     "more than all": (lambda: scaling.clipped(F, 9), ValueError, "count must be from 0 to 8; got 9"),
     "proportion above 1": (lambda: scaling.proportional(F, 1.5), ValueError, "proportion .* got 1.5"),
     "one token": (

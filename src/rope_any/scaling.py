@@ -27,7 +27,6 @@ __all__ = [
     "proportional",
     "resonance",
     "riflex",
-    "riflex_k",
     "yarn",
     "yarn_attention_factor",
 ]
@@ -227,7 +226,7 @@ def yarn(
     (1.0, 0.1, 0.00625, 0.00025)
     """
     row, s = as_row(frequencies), positive("factor", factor)
-    b, length = _ramp_base(base), positive("original_length", original_length)
+    b, length = positive("base", base), positive("original_length", original_length)
     slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
     low, high = (_pair_of_turns(len(row), turns, b, length) for turns in (fast, slow))
     if flag("truncate", truncate):
@@ -296,28 +295,23 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
         Radians per position, those of the rows or of the columns of an image: not those of time.
     factor : float
         How many times more patches than in training the axis has; up to 1 nothing changes.
-    base : float
-        The base of the frequencies.
-    original_length : float
-        The patches of the axis in training, L: 64 in Flux, 83 in Qwen-Image.
+    base, original_length : float
+        As for `yarn`, but L counts the patches of the axis: 64 in Flux, 83 in Qwen-Image.
     noise : float
         The noise level t of the step, from 1 (only noise) to 0; at 0 nothing changes.
 
     Returns
     -------
     tuple of float
-        From slow to fast pairs, with κ = t²: ``f / factor``, then `ntk` around κ turns within L, then ``f`` between
-        2κ and 16κ turns.
+        From slow to fast pairs, with κ = t²: ``f / factor``, which becomes `ntk` between 0.75κ and 1.25κ turns within
+        L, which becomes ``f`` between 2κ and 16κ turns.
 
     Notes
     -----
-    Issachar et al., *DyPE*, arXiv:2510.20766, as in the authors' code: ``f / factor`` becomes `ntk` between 0.75κ and
-    1.25κ turns. Both ramps are linear in the pair, from the floor of one end to the ceiling of the other, clipped to
-    ``[0, pairs]``. The code lets the first end exceed that, which inverts the ramp: for t below 0.006 it divides all
-    frequencies of Flux by the factor.
-
-    It also multiplies cosine and sine by `yarn_attention_factor` of the factor, but only in the pairs of this axis. Its
-    form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``. A model needs a table for each step.
+    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs. The
+    authors' code has no limit for the first end, which inverts a ramp: for t below 0.006 it divides all frequencies of
+    Flux by the factor. It also multiplies cosine and sine, in the pairs of this axis only, by `yarn_attention_factor`.
+    The form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
 
     Examples
     --------
@@ -326,7 +320,7 @@ def dype(frequencies: Sequence[float], factor: float, /, *, base: float, origina
     >>> [round(scaling.dype(f, 4.0, noise=t, **flux)[14] / f[14], 3) for t in (1.0, 0.5, 0.1, 0.05)]
     [0.25, 0.25, 0.854, 1.0]
     """
-    row, s, b = as_row(frequencies), positive("factor", factor), _ramp_base(base)
+    row, s, b = as_row(frequencies), positive("factor", factor), positive("base", base)
     length, t = positive("original_length", original_length), real("noise", noise)
     if not 0 <= t <= 1:
         raise ArgumentValueError("noise", "be between 0 and 1", t)
@@ -478,7 +472,7 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
 
 def clipped(frequencies: Sequence[float], count: int, /) -> Row:
     """
-    Fade the slowest pairs out, the last one to 0: clipped RoPE (CoPE).
+    Fade the slowest pairs out, the last one to 0: clipped RoPE, CoPE.
 
     Parameters
     ----------
@@ -494,9 +488,8 @@ def clipped(frequencies: Sequence[float], count: int, /) -> Row:
 
     Notes
     -----
-    Li et al., *CoPE: Clipped RoPE as A Scalable Free Lunch for Long Context LLMs*, arXiv:2602.05258, whose code has n =
-    20 of 64 for Llama 3, and applies it after any other scheme. A proposal for mlx-lm counts the pairs whose wavelength
-    exceeds the trained length. The hard form sets them to 0: `proportional` of the share that is kept.
+    Li et al., *CoPE*, arXiv:2602.05258, after any other scheme; n is 20 of 64 in the authors' code, and in a proposal
+    for mlx-lm the number of wavelengths above the trained length. The hard form, zeros, is `proportional` of the rest.
 
     Examples
     --------
@@ -504,13 +497,12 @@ def clipped(frequencies: Sequence[float], count: int, /) -> Row:
     >>> scaling.clipped((1.0, 0.5, 0.25, 0.125), 3)
     (1.0, 0.5, 0.125, 0.0)
     """
-    row = as_row(frequencies)
-    n = integer_between("count", count, 0, len(row))
+    row, n = as_row(frequencies), integer_between("count", count, 0, len(frequencies))
     fade = [(1 + math.cos(math.pi * j / max(n - 1, 1))) / 2 for j in range(n)]
     return tuple(f * share for f, share in zip(row, [1.0] * (len(row) - n) + fade, strict=True))
 
 
-def riflex(frequencies: Sequence[float], k: int, /, *, length: float) -> Row:
+def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float) -> Row:
     """
     Slow one pair of the time axis down, so that a longer video does not repeat: RIFLEx.
 
@@ -518,59 +510,33 @@ def riflex(frequencies: Sequence[float], k: int, /, *, length: float) -> Row:
     ----------
     frequencies : tuple of float
         Radians per latent frame, those of the time axis only; give the result to `rope_any.axes.axial`.
-    k : int
-        The pair to change, counted from 1: `riflex_k` finds it.
+    repeats_at : float
+        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo, 20 in CogVideoX: it selects the pair
+        with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
     length : float
-        The length L of the video in latent frames, ``(frames - 1) // 4 + 1`` in HunyuanVideo, CogVideoX and Wan.
+        The length L of the video in latent frames, ``(frames - 1) // 4 + 1`` in these models.
 
     Returns
     -------
     tuple of float
-        Frequency k is ``0.9 · 2π / L``, nine tenths of a turn within the video; the others are kept.
+        ``0.9 · 2π / L`` for the first pair with the smallest ``|round(2π / f) - N|``; the others are kept.
 
     Notes
     -----
-    Zhao et al., *RIFLEx: A Free Lunch for Length Extrapolation in Video Diffusion Transformers*, arXiv:2502.15894; 0.9
-    is that of the authors' code and of ComfyUI. Without training, only for videos beyond the first repetition: for
-    shorter ones it speeds the pair up.
+    Zhao et al., *RIFLEx*, arXiv:2502.15894; nine tenths of a turn are those of the authors' code and of ComfyUI, where
+    k is given. Without training, it is for L above N; for short videos it speeds the pair up.
 
     Examples
     --------
     >>> from rope_any import frequencies, scaling
-    >>> time = frequencies(16, base=256.0)  # HunyuanVideo: 261 frames
-    >>> [round(f, 4) for f in scaling.riflex(time, scaling.riflex_k(time, 50), length=66)[2:5]]
+    >>> time = frequencies(16, base=256.0)  # HunyuanVideo: k = 4
+    >>> [round(f, 4) for f in scaling.riflex(time, 50, length=66)[2:5]]
     [0.25, 0.0857, 0.0625]
     """
-    row, n = as_row(frequencies), positive("length", length)
-    changed = integer_between("k", k, 1, len(row)) - 1
-    return (*row[:changed], 0.9 * 2 * math.pi / n, *row[changed + 1 :])
-
-
-def riflex_k(frequencies: Sequence[float], repeats_at: float, /) -> int:
-    """
-    Return the pair for `riflex`: that whose period is closest to the frame at which videos repeat.
-
-    Parameters
-    ----------
-    frequencies : tuple of float
-        Radians per latent frame, those of the time axis.
-    repeats_at : float
-        The latent frame N of the first repetition in long videos: 50 in HunyuanVideo, 20 in CogVideoX.
-
-    Returns
-    -------
-    int
-        The k, counted from 1, of the smallest ``|round(2π / fₖ) - N|``; the first of several.
-
-    Examples
-    --------
-    >>> from rope_any import frequencies, scaling
-    >>> scaling.riflex_k(frequencies(16, base=256.0), 50), scaling.riflex_k(frequencies(16), 20)
-    (4, 2)
-    """
-    row, n = as_row(frequencies), positive("repeats_at", repeats_at)
-    periods = [round(2 * math.pi / max(abs(f), 1e-300)) for f in row]
-    return 1 + min(range(len(row)), key=lambda i: abs(periods[i] - n))
+    row, n, longest = as_row(frequencies), positive("repeats_at", repeats_at), positive("length", length)
+    off = [abs(round(2 * math.pi / max(abs(f), 1e-300)) - n) for f in row]
+    changed = off.index(min(off))
+    return tuple(0.9 * 2 * math.pi / longest if i == changed else f for i, f in enumerate(row))
 
 
 def resonance(frequencies: Sequence[float], /) -> Row:
@@ -690,24 +656,18 @@ def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[fl
     return low, high
 
 
-def _ramp_base(base: float) -> float:
-    """Return the argument `base` as a float; raise unless it is positive and not 1."""
-    if (b := positive("base", base)) == 1:
-        raise ArgumentValueError("base", "not be 1, which has no ramp")
-    return b
-
-
 def _pair_of_turns(pairs: int, turns: float, base: float, length: float) -> float:
-    """Return the index, a real number, of the pair that completes so many turns within `length`."""
-    # i(n) = d·ln(L / 2πn) / (2 ln b),  d = 2 · pairs
+    """Return the index i(n) of the pair that completes n turns within `length`, ``d ln(L / 2πn) / (2 ln b)``."""
+    if base == 1:
+        raise ArgumentValueError("base", "not be 1, which has no ramp")
     return pairs * math.log(length / (turns * 2 * math.pi)) / math.log(base)
 
 
 def _blend_by_pair(at_0: Sequence[float], at_1: Sequence[float], low: float, high: float) -> Row:
     """Return `at_0` up to pair `low` and `at_1` from pair `high` on, with a linear ramp in between."""
     high += 0.001 * (low == high)
-    ramps = (_clip((i - low) / (high - low)) for i in range(len(at_0)))
-    return tuple(_blend(a, b, ramp) for a, b, ramp in zip(at_0, at_1, ramps, strict=True))
+    pairs = enumerate(zip(at_0, at_1, strict=True))
+    return tuple(_blend(a, b, _clip((i - low) / (high - low))) for i, (a, b) in pairs)
 
 
 def _clip(x: float) -> float:
