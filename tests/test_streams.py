@@ -170,7 +170,7 @@ def test_audio_is_between_the_frames_of_its_video(steps, sizes, text, chunk):
     assert positions.mrope_end(spans, chunk=chunk) == 1 + p.max()
 
 
-REAL = [2, ([0, 1.5, 3.25], 2, 1), ([0, 2.5], 1, 2, 4), 0, 3]
+REAL = [2, ([0, np.float32(1.5), 3.25], 2, 1), ([0, 2.5], 1, 2, 4), 0, 3]
 
 
 @one_jax
@@ -411,7 +411,8 @@ ERRORS = {
     "columns a string": ([(1, 4, "4")], TypeError, r"columns of spans\[0\] must be an integer; got str '4'"),
     "no coordinate": ([((), 4, 4)], ValueError, r"frames of spans\[0\] must have at least one coordinate; got none"),
     "negative time": ([([0, -1], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to 2147483647; got -1"),
-    "time a string": ([([0.0, "1"], 4, 4)], TypeError, r"frames of spans\[0\] must be an integer; got str '1'"),
+    "time a string": ([([0.0, "1"], 4, 4)], TypeError, r"frames of spans\[0\] must be a real number; got str '1'"),
+    "a bool among times": ([([0, True], 4, 4)], TypeError, r"frames of spans\[0\] must be an integer; got bool True"),
     "time NaN": ([([0.0, float("nan")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got nan"),
     "time infinite": ([([float("inf")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got inf"),
     "real time before 0": ([([-0.5], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got -0.5"),

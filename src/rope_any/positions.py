@@ -900,7 +900,7 @@ def mrope(
     TypeError
         If an argument, a span or one of its axes has a wrong type.
     ValueError
-        If there is no span, an image has no token or other than three axes, or a number is negative or beyond 32 bits.
+        If there is no span, an image has no token or not three or four axes, or a number is negative or beyond 32 bits.
 
     Notes
     -----
@@ -931,7 +931,7 @@ def mrope(
     [[0 1 2 2 2 2 2 2 5 6]
      [0 1 2 2 2 3 3 3 5 6]
      [0 1 2 3 4 2 3 4 5 6]]
-    >>> print(positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # frame, 3 of audio, frame, 2, text
+    >>> print(positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # with audio
     [0 1 1 2 3 4 4 5 6]
     """
     require_array("like", like)
@@ -1052,7 +1052,7 @@ def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
         return range(int32(name, axis, least=1))
     if not axis:
         raise ArgumentValueError(name, "have at least one coordinate", Text("none"))
-    points = [real(name, point) if isinstance(point, float) else int32(name, point, least=0) for point in axis]
+    points = [int32(name, point, least=0) if isinstance(point, Integral) else real(name, point) for point in axis]
     if bad := [point for point in points if not 0 <= point < 2**31]:
         raise ArgumentValueError(name, "be from 0 to 2147483647", bad[0])
     return [*map(float, points)] if any(isinstance(point, float) for point in points) else points
