@@ -52,6 +52,63 @@ def test_strided_alternates_between_axes(n, least, data):
     assert [a for a, _ in got] == [i % n if i // n < sizes[i % n] and i % n else 0 for i in range(pairs)]
 
 
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=24))
+def test_assigned_gives_each_pair_its_axis(numbers):
+    f = ra.frequencies(2 * len(numbers))
+    rows = axes.assigned(f, numbers)
+    assert len(rows) == 1 + max(numbers)
+    assert axis_of(rows) == [*zip(numbers, f, strict=True)]
+
+
+def test_videorope_gives_time_the_slowest_pairs():
+    """apply_m_modify_multimodal_rotary_pos_emb of Wiselnn570/VideoRoPE, of sections [16, 24, 24]."""
+    f, taken = ra.frequencies(128, base=1e6), []
+    sections = [16, 24 + 24][::-1]
+    for i, section in enumerate(sections):
+        taken += [0] * section if i % 2 else [1 if j % 2 == 0 else 2 for j in range(section)]
+    rows = axes.assigned(f, [1, 2] * 24 + [0] * 16)
+    assert axis_of(rows) == [*zip(taken, f, strict=True)]
+    assert rows[0] == (0.0,) * 48 + f[48:]
+
+
+@pytest.mark.parametrize(("m", "pairs", "heads"), [(1, 4, 3), (2, 32, 12), (3, 32, 6), (5, 7, 3)])
+def test_golden_equals_60_digits(m, pairs, heads):
+    """jerryxio.ng/posts/nd-rope: directions from a Kronecker sequence, made normal and then of length 1."""
+    mp = oracle.mp
+    g = mp.findroot(lambda x: x ** (m + 1) - x - 1, 1.3)
+    ramp = (0.0,) * 2 + tuple(0.5 * 40 ** (i / (pairs - 3)) for i in range(pairs - 2))
+    got = np.asarray(axes.golden(ramp, m, heads=heads))
+    assert got.shape == (heads, m, pairs)
+    for h, i in {(0, 2), (0, pairs - 1), (heads - 1, 3), (heads - 1, pairs - 1), (heads // 2, pairs // 2)}:
+        n = h * pairs + i + 1
+        point = [mp.erfinv(2 * mp.frac(n * g ** (-j)) - 1) for j in range(1, m + 1)]
+        length = mp.sqrt(sum(x * x for x in point))
+        want = [float(ramp[i] * x / length) for x in point]
+        np.testing.assert_allclose(got[h, :, i], want, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(got, axis=1), [ramp] * heads, rtol=1e-14)
+
+
+def test_golden_has_the_published_ratios():
+    """The roots that the post prints; the rows of m axes at n = 1 show 1/g, 1/g², ..."""
+    for m, root in ((1, 1.6180), (2, 1.3247), (3, 1.2207)):
+        assert root ** (m + 1) == pytest.approx(root + 1, abs=5e-4)
+        z = np.array([oracle.mp.erfinv(2 * oracle.mp.mpf(root) ** -j - 1) for j in range(1, m + 1)], dtype=float)
+        np.testing.assert_allclose(np.ravel(axes.golden((1.0,), m, heads=1)), z / np.linalg.norm(z), atol=2e-3)
+
+
+def test_golden_rows_rotate_each_head():
+    """Scores depend only on the distance of two patches, in each head by its own directions."""
+    rows = np.asarray(axes.golden(ra.frequencies(16, base=10.0), 2, heads=3))
+    at = np.array([[0.0, 0.0], [2.0, 1.0], [5.0, 5.0], [7.0, 6.0]])
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 3, 1, 16))
+    table = ra.cos_sin(at, rows, dtype=np.float64)
+    q, k = (ra.rotate(np.broadcast_to(x, (3, 4, 16)), *table, pairing="half") for x in (q, k))
+    scores = q @ k.swapaxes(-1, -2)
+    np.testing.assert_allclose(scores[:, 0, 1], scores[:, 2, 3], atol=1e-12)
+    assert len({*scores[:, 0, 1].round(6)}) == 3
+
+
 @given(st.integers(1, 24), st.data())
 def test_alternating_picks_every_nth(pairs, data):
     n, f = data.draw(st.integers(1, pairs)), ra.frequencies(2 * pairs)
@@ -193,6 +250,25 @@ BAD = {
     "alternating, too many": (lambda: axes.alternating(F, 9), ValueError, "axes must be from 1 to .* 8; got 9"),
     "alternating, none": (lambda: axes.alternating(F, 0), ValueError, "axes must be from 1 to .* 8; got 0"),
     "alternating, a float": (lambda: axes.alternating(F, 2.0), TypeError, "axes must be an integer; got float"),
+    "assigned, too few": (
+        lambda: axes.assigned(F, [0, 1]),
+        ValueError,
+        "axis_of must have an axis up to .* each of 8 pairs",
+    ),
+    "assigned, negative": (lambda: axes.assigned(F, [-1] * 8), ValueError, "axis_of must be from 0 to .* got -1"),
+    "assigned, a huge axis": (
+        lambda: axes.assigned(F, [2**30] * 8),
+        ValueError,
+        "axis_of must have an axis up to 131072",
+    ),
+    "assigned, a number": (lambda: axes.assigned(F, 8), TypeError, "axis_of must be a sequence of integers; got int"),
+    "golden, no axis": (lambda: axes.golden(F, 0, heads=1), ValueError, "axes must be from 1 to .* got 0"),
+    "golden, many heads": (
+        lambda: axes.golden(F, 2, heads=2**20),
+        ValueError,
+        "axes and heads must make at most 1048576",
+    ),
+    "golden, rows": (lambda: axes.golden((F, F), 2, heads=1), TypeError, "frequencies must be a real number"),
     "mixed, odd": (lambda: axes.mixed(6, heads=1, rng=RNG), ValueError, "rotary_dim must be a multiple of 4 .* got 6"),
     "mixed, no head": (lambda: axes.mixed(8, heads=0, rng=RNG), ValueError, "heads must be from 1 to .* got 0"),
     "mixed, base": (lambda: axes.mixed(8, heads=1, rng=RNG, base=0), ValueError, "base must be positive"),

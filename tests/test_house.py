@@ -79,7 +79,7 @@ def test_the_core_does_not_import_outer_modules():
 def outside_of_host(package, name):
     """Return what a module of host numbers imports beyond mathematics and its like."""
     names = {what for what, _ in modules.imported(package[name].tree)}
-    allowed = {"collections", "dataclasses", "math", "numbers", "rope_any", "typing"}
+    allowed = {"collections", "dataclasses", "math", "numbers", "rope_any", "statistics", "typing"}
     others = {what for what in names if what.split(".")[0] not in allowed}
     return others | (package[name].now | package[name].later) - HOST
 

@@ -132,6 +132,92 @@ def test_dynamic_yarn_equals_yarn_at_a_length():
     )
 
 
+def dype_in_60_digits(dim, base, factor, length, noise):
+    """Return the frequencies of DyPE's YaRN form: position interpolation, NTK, unscaled, from slow pairs to fast."""
+    base, factor, kappa = mp.mpf(base), mp.mpf(factor), mp.mpf(noise) ** 2
+    plain = [base ** (-mp.mpf(i) / dim) for i in range(0, dim, 2)]
+    ntk = [(base * factor ** (mp.mpf(dim) / (dim - 2))) ** (-mp.mpf(i) / dim) for i in range(0, dim, 2)]
+
+    def mask(rotations_0, rotations_1):
+        ends = [dim * mp.log(length / (2 * mp.pi * r * kappa)) / (2 * mp.log(base)) for r in (rotations_0, rotations_1)]
+        low, high = (min(max(end, 0), dim // 2) for end in (mp.floor(ends[0]), mp.ceil(ends[1])))
+        return [1 - min(max((i - low) / (high - low if high != low else 0.001), 0), 1) for i in range(dim // 2)]
+
+    mixed = [p / factor * (1 - m) + n * m for p, n, m in zip(plain, ntk, mask(1.25, 0.75), strict=True)]
+    return [float(f * (1 - m) + p * m) for f, p, m in zip(mixed, plain, mask(16, 2), strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dype_equals_60_digits(seed):
+    rng = np.random.default_rng(seed)
+    dim, base, factor = draw(rng)
+    noise, length = float(rng.uniform(0.001, 1) ** 2), int(rng.integers(16, 256))
+    want = dype_in_60_digits(dim, base, max(factor, 1.01), length, noise)
+    options = {"base": base, "original_length": length, "noise": noise}
+    agree(scaling.dype(ra.frequencies(dim, base=base), max(factor, 1.01), **options), want, rtol=1e-12)
+
+
+def test_dype_ends_in_the_frequencies_of_training():
+    f, flux = ra.frequencies(56), {"base": 10_000.0, "original_length": 64}
+    assert scaling.dype(f, 1.0, noise=1.0, **flux) == scaling.dype(f, 0.5, noise=1.0, **flux) == f
+    for noise in (0, 1e-200, 1e-154, 0.002):  # the authors' code divides all frequencies by the factor, or by zero
+        assert scaling.dype(f, 4.0, noise=noise, **flux) == f
+    # of the authors' code, for a factor of 4
+    by_step = {1.0: (0.851, 0.25, 0.25, 0.25), 0.3: (1, 0.408, 0.25, 0.25), 0.1: (1, 0.854, 0.358, 0.25)}
+    for noise, ratios in by_step.items():
+        got = scaling.dype(f, 4.0, noise=noise, **flux)
+        assert tuple(round(got[i] / f[i], 3) for i in (4, 14, 20, 27)) == ratios
+
+
+def test_riflex_of_the_published_models():
+    """HunyuanVideo: base 256, 16 features of time, repeats at latent frame 50. CogVideoX-5B: base 10 000, at 20."""
+    f = ra.frequencies(16, base=256.0)
+    assert [round(2 * math.pi / one) for one in f] == [6, 13, 25, 50, 101, 201, 402, 804]
+    assert f[3] == 0.125
+    slow = scaling.riflex(f, 50, length=66)
+    assert round(slow[3], 4) == 0.0857
+    assert (*slow[:3], *slow[4:]) == (*f[:3], *f[4:])
+    f = ra.frequencies(16)
+    assert [g == h for g, h in zip(scaling.riflex(f, 20, length=25), f, strict=True)].index(False) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_riflex_equals_60_digits(seed):
+    rng = np.random.default_rng(seed)
+    dim, base, _ = draw(rng)
+    n, length = int(rng.integers(4, 3000)), int(rng.integers(8, 500))
+    f = ra.frequencies(dim, base=base)
+    off = [
+        abs(int(mp.nint(2 * mp.pi * mp.mpf(base) ** (mp.mpf(2 * (j - 1)) / dim))) - n) for j in range(1, dim // 2 + 1)
+    ]
+    k, got = off.index(min(off)), scaling.riflex(f, n, length=length)
+    assert got[k] == pytest.approx(float(mp.mpf("0.9") * 2 * mp.pi / length), 1e-15)
+    assert (*got[:k], *got[k + 1 :]) == (*f[:k], *f[k + 1 :])
+    for k in range(min(len(f), 8)):  # neighbours at the fast end, and with equal rounded periods, the first of them
+        same = [round(2 * math.pi / g) for g in f].index(round(2 * math.pi / f[k]))
+        assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[same] == got[off.index(min(off))]
+
+
+def test_riflex_ignores_pairs_without_period():
+    assert scaling.riflex((0.0, 1.0, -0.1), 60, length=9)[:2] == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
+def test_clipped_equals_60_digits(count):
+    got = scaling.clipped(F, count)
+    assert got[: 8 - count] == F[: 8 - count]
+    for j, (f, g) in enumerate(zip(F[8 - count :], got[8 - count :], strict=True)):
+        assert g == pytest.approx(
+            float(mp.mpf(f) * (1 + mp.cos(mp.pi * j / max(count - 1, 1))) / 2), rel=1e-12, abs=1e-20
+        )
+    assert count < 2 or got[-1] == 0
+
+
+def test_hard_clipping_is_proportional():
+    f = ra.frequencies(128, base=500_000.0)
+    assert scaling.proportional(f, 44 / 64) == (*f[:44], *(0.0,) * 20)
+
+
 def test_resonance_makes_positions_repeat():
     f = scaling.resonance(scaling.linear(F, 3.7))
     for wavelength in (2 * math.pi / v for v in f):
@@ -207,6 +293,9 @@ SCHEMES = {
     ),
     "proportional": lambda f: (scaling.proportional(f, 0.5), 1.0),
     "resonance": lambda f: (scaling.resonance(f), 1.0),
+    "dype": lambda f: (scaling.dype(f, 4.0, base=10_000.0, original_length=64, noise=0.5), 1.4),
+    "clipped": lambda f: (scaling.clipped(f, 4), 1.0),
+    "riflex": lambda f: (scaling.riflex(f, 50, length=9000), 1.0),
 }
 
 
@@ -252,6 +341,9 @@ ARGUMENTS = LISTS | {
     "proportion": 0.5,
     "mscale": 0.7,
     "mscale_all_dim": 1.3,
+    "noise": 0.5,
+    "count": 3,
+    "repeats_at": 50,
 }
 
 
@@ -312,6 +404,18 @@ WRONG = {
         ValueError,
         "short_factor must be positive",
     ),
+    "noise above 1": (
+        lambda: scaling.dype(F, 4.0, base=1e4, original_length=64, noise=1000),
+        ValueError,
+        "noise must be between 0 and 1; got 1000",
+    ),
+    "base 1 of DyPE": (
+        lambda: scaling.dype(F, 4.0, base=1, original_length=64, noise=1),
+        ValueError,
+        "base must not be 1",
+    ),
+    "never": (lambda: scaling.riflex(F, 0, length=66), ValueError, "repeats_at must be positive and finite; got 0"),
+    "more than all": (lambda: scaling.clipped(F, 9), ValueError, "count must be from 0 to 8; got 9"),
     "proportion above 1": (lambda: scaling.proportional(F, 1.5), ValueError, "proportion .* got 1.5"),
     "one token": (
         lambda: scaling.longrope_attention_factor(2.0, original_length=1),

@@ -1,6 +1,7 @@
 """Streams of text, images and videos: against plain Python, and against transformers' own numbering."""
 
 import itertools
+from fractions import Fraction
 from types import MethodType, SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from conftest import one_jax
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import mp
 
 import rope_any as ra
 from rope_any import positions
@@ -17,7 +19,7 @@ LIKE = np.empty(0)
 
 
 def numbered(spans, start=0, *, time_advances=True):
-    """Return (time, height, width) of each token, and the largest plus one, in plain Python."""
+    """Return (time, height, width) of each token, and the largest plus one, in plain Python; no audio in videos."""
     rows, first = [], start
     for span in spans:
         if isinstance(span, int):
@@ -50,9 +52,13 @@ def test_streams_are_numbered(lib, start, time_advances):
 counts = st.integers(1, 5)
 axis = st.one_of(counts, st.lists(st.integers(0, 30), min_size=1, max_size=4))
 streams = st.lists(st.one_of(st.integers(0, 6), st.tuples(axis, axis, axis)), min_size=1, max_size=8)
+reals = st.one_of(
+    counts, st.lists(st.integers(0, 30) | st.integers(0, 99).map(lambda n: n / 4), min_size=1, max_size=4)
+)
+real_streams = st.lists(st.one_of(st.integers(0, 6), st.tuples(reals, reals, reals)), min_size=1, max_size=8)
 
 
-@given(streams, st.integers(-10, 10), st.booleans())
+@given(streams | real_streams, st.integers(-10, 10), st.booleans())
 def test_random_streams_are_numbered(spans, start, time_advances):
     rows, end = numbered(spans, start, time_advances=time_advances)
     p = positions.mrope(spans, like=LIKE, start=start, time_advances=time_advances)
@@ -99,6 +105,98 @@ def test_long_videos_use_little_host_memory():
     np.testing.assert_array_equal(p[-1], [10**6 + 99] * 3)
 
 
+# --- VideoRoPE, and audio in videos -------------------------------------------------------------------------
+
+
+def of_videorope(spans, delta, start=0):
+    """Return positions and their end as get_t_scale_rope_index of Wiselnn570/VideoRoPE computes them, in Fractions."""
+    rows, last = [], Fraction(start) - 1
+    for span in spans:
+        first = last + 1
+        if isinstance(span, int):
+            rows += [(first + i,) * 3 for i in range(span)]
+        else:
+            frames, height, width = span
+            for t, y, x in itertools.product(range(frames), range(height), range(width)):
+                time = t * Fraction(delta) + first
+                rows.append((time, y - (height - 1) // 2 + time, x - (width - 1) // 2 + time))
+        last = rows[-1][0] if span else last
+    return rows, last + 1
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 6), st.tuples(counts, counts, counts)), min_size=1, max_size=8),
+    st.integers(-10, 10),
+    st.sampled_from([2, 2.0, 0.5, 0.75, 1.5]),
+)
+def test_diagonal_equals_videorope(spans, start, delta):
+    rows, end = of_videorope(spans, delta, start)
+    p = positions.mrope(spans, like=LIKE, start=start, diagonal=delta)
+    assert p.dtype == np.float64
+    np.testing.assert_array_equal(p, np.reshape(np.array(rows, dtype=float), (-1, 3)))
+    assert positions.mrope_end(spans, start=start, diagonal=delta) == end
+
+
+def of_tmrope(span, first, chunk):
+    """Return positions of a video with audio, token by token; in chunks if `chunk` is not 0."""
+    times, rows, columns, audio = span
+    video = [(first + t, first + y, first + x) for t in times for y in range(rows) for x in range(columns)]
+    sound = [(first + i,) * 3 for i in range(audio)]
+    if chunk:
+        of_chunk = [
+            [[p for p in tokens if c * chunk <= p[0] - first < (c + 1) * chunk] for tokens in (video, sound)]
+            for c in range(int(max(*times, audio) // chunk) + 1)
+        ]
+        return [p for both in of_chunk for tokens in both for p in tokens]
+    merged = []
+    while video and sound:
+        merged.append((video if video[0][0] <= sound[0][0] else sound).pop(0))
+    return merged + video + sound
+
+
+@given(
+    st.lists(st.integers(0, 12) | st.floats(0, 3), min_size=1, max_size=6),
+    st.tuples(counts, counts, st.integers(1, 40)),
+    st.integers(0, 5),
+    st.sampled_from([0, 5, 7.5]),
+)
+def test_audio_is_between_the_frames_of_its_video(steps, sizes, text, chunk):
+    span = ([0, *itertools.accumulate(steps)], *sizes)
+    want = of_tmrope(span, text, chunk)
+    spans = [text, span, 2]
+    p = positions.mrope(spans, like=LIKE, chunk=chunk)
+    np.testing.assert_array_equal(p[text:-2], want)
+    np.testing.assert_array_equal(p[-2:], [[1 + max(want[-1])] * 3, [2 + max(want[-1])] * 3])
+    assert positions.mrope_end(spans, chunk=chunk) == 1 + p.max()
+
+
+REAL = [2, ([0, np.float32(1.5), 3.25], 2, 1), ([0, 2.5], 1, 2, 4), 0, 3]
+
+
+@one_jax
+@pytest.mark.parametrize("options", [{}, {"diagonal": 0.5}, {"chunk": 2}, {"diagonal": 2, "start": -5}])
+def test_real_streams_are_numbered(lib, options):
+    like = lib(LIKE, "float32")
+    p = positions.mrope(REAL, like=like, **options)
+    assert type(p) is type(like)
+    assert str(p.dtype).rpartition(".")[2] == ("float64" if lib.has_float64 else "float32")
+    np.testing.assert_array_equal(lib.get(p), positions.mrope(REAL, like=LIKE, **options))
+    assert isinstance(positions.mrope_end(REAL, **options), float)
+
+
+def test_videorope_rotates_by_the_sum_over_axes():
+    """Score of two patches of a video by VideoRoPE, against mpmath: δ = 2, time in the slowest pairs."""
+    f = ra.frequencies(16, base=1e4)
+    axis_of = [1, 2, 1, 2, 1, 2, 0, 0]
+    rope = ra.Rope(ra.axes.assigned(f, axis_of), pairing="half")
+    p = positions.mrope([1, (3, 2, 3), 1], like=LIKE, diagonal=2)
+    got = rope.apply(np.ones((len(p), 16)), p)
+    for token in (0, 3, 10, 18, 19):
+        angles = [float(p[token, a]) * mp.mpf(one) for a, one in zip(axis_of, f, strict=True)]
+        want = [float(mp.cos(a) - mp.sin(a)) for a in angles] + [float(mp.cos(a) + mp.sin(a)) for a in angles]
+        np.testing.assert_allclose(got[token], want, atol=1e-14)
+
+
 # --- against transformers -----------------------------------------------------------------------------------
 
 MERGE, TEXT, IMAGE, VIDEO = 2, 0, 1, 2
@@ -114,7 +212,7 @@ def transformers_model(name, kind, **config):
     """Return an object with transformers' own methods for position ids, and a config with the values that they read."""
     module = pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
     self = SimpleNamespace(config=SimpleNamespace(**config), spatial_merge_size=MERGE)
-    for method in ("get_rope_index", "get_vision_position_ids", "get_llm_pos_ids_for_vision"):
+    for method in ("get_rope_index", "get_vision_position_ids", "get_llm_pos_ids_for_vision", "get_chunked_index"):
         if hasattr(getattr(module, kind), method):
             setattr(self, method, MethodType(getattr(getattr(module, kind), method), self))
     return self
@@ -154,7 +252,7 @@ def check(spans, ids, mask, deltas, **options):
     for i, row in enumerate(spans):
         want = ids[:, i, mask[i].bool()].numpy()
         np.testing.assert_array_equal(np.moveaxis(want, 0, -1), positions.mrope(row, like=LIKE, **options))
-        assert int(deltas[i]) == positions.mrope_end(row, **options) - want.shape[1]
+        assert deltas[i].item() == positions.mrope_end(row, **options) - want.shape[1]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -237,6 +335,61 @@ def test_time_advances_like_qwen_omni_of_transformers(side, seed):
     check(spans, got, mask, deltas)
 
 
+@pytest.mark.parametrize("name", ["qwen2_5_omni", "qwen3_omni_moe"])
+@pytest.mark.parametrize("seed", range(20))
+def test_audio_of_videos_equals_that_of_transformers(name, seed):
+    """TMRoPE: 25 positions a second and chunks of 2 s in Qwen2.5-Omni; 13 a second, and no chunks, in Qwen3-Omni."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rng = np.random.default_rng([seed, len(name)])
+    whole = name == "qwen2_5_omni"
+    rate, chunk, kind = (25, 50, "Qwen2_5Omni") if whole else (13, 0, "Qwen3OmniMoe")
+    ids = {"image_token_id": 101, "video_token_id": 102, "audio_token_id": 103}
+    model = transformers_model(
+        name,
+        f"{kind}ThinkerForConditionalGeneration",
+        **ids,
+        vision_start_token_id=104,
+        audio_start_token_id=105,
+        position_id_per_seconds=rate,
+        seconds_per_chunk=2,
+        audio_config=SimpleNamespace(n_window=50),
+    )
+    tokens, spans, sizes, seconds, lengths = [], [], [], [], []
+    for _ in range(rng.integers(1, 4)):
+        text = int(rng.integers(1, 9))
+        size = tuple(int(rng.integers(1, most)) for most in (12, 5, 5))
+        seconds.append(float(rng.choice([0.25, 0.5, 1.0, 1.5, 2.0])))  # in float32 no product is rounded
+        length = int(rng.integers(1, 1500)) * 2
+        audio = ((length - 1) // 2 + 1 - 2) // 2 + 1 if whole else frames_of_sound(length)
+        times = [frame * seconds[-1] * rate for frame in range(size[0])]
+        times = [int(time) for time in times] if whole else times
+        pair = [([0, 0], 1, 1)] if whole else [2]
+        spans += [text, *pair, (times, *size[1:], audio), *pair]
+        video = [(t // chunk if chunk else t, 102) for t in times for _ in range(size[1] * size[2])]
+        body = sorted([*video, *((i // chunk if chunk else i, 103) for i in range(audio))])
+        tokens += [7] * text + [104, 105, *(token for _, token in body), 106, 106]
+        sizes.append([(VIDEO, size)])
+        lengths.append(length)
+    spans.append(3)
+    batch, mask = padded_batch([tokens + [7] * 3], [len(tokens) + 3], "left")
+    got, deltas = model.get_rope_index(
+        batch,
+        None,
+        grids(sizes, VIDEO),
+        mask,
+        use_audio_in_video=True,
+        audio_seqlens=torch.tensor(lengths),
+        second_per_grids=torch.tensor(seconds),
+    )
+    check([spans], got, mask, deltas, chunk=chunk)
+
+
+def frames_of_sound(length):
+    """Return the audio tokens of Qwen3-Omni for a length in frames of the spectrum."""
+    rest = (length % 100 - 1) // 2 + 1
+    return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + 13 * (length // 100)
+
+
 # --- errors -------------------------------------------------------------------------------------------------
 
 ERRORS = {
@@ -258,7 +411,14 @@ ERRORS = {
     "columns a string": ([(1, 4, "4")], TypeError, r"columns of spans\[0\] must be an integer; got str '4'"),
     "no coordinate": ([((), 4, 4)], ValueError, r"frames of spans\[0\] must have at least one coordinate; got none"),
     "negative time": ([([0, -1], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to 2147483647; got -1"),
-    "time a float": ([([0.0, 1.0], 4, 4)], TypeError, r"frames of spans\[0\] must be an integer; got float 0.0"),
+    "time a string": ([([0.0, "1"], 4, 4)], TypeError, r"frames of spans\[0\] must be a real number; got str '1'"),
+    "a bool among times": ([([0, True], 4, 4)], TypeError, r"frames of spans\[0\] must be an integer; got bool True"),
+    "time NaN": ([([0.0, float("nan")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got nan"),
+    "time infinite": ([([float("inf")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got inf"),
+    "real time before 0": ([([-0.5], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got -0.5"),
+    "no audio": ([(1, 4, 4, 0)], ValueError, r"audio of spans\[0\] must be from 1 to 2147483647; got 0"),
+    "five axes": ([(1, 4, 4, 1, 1)], ValueError, r"spans\[0\] must be a number .* got \(1, 4, 4, 1, 1\)"),
+    "too long, real": ([2**31 - 1, ([0.5], 1, 1)], ValueError, "the end of spans must be .*; got 2147483649"),
     "too long": ([2**31 - 1, 1], ValueError, "the end of spans must be .* to 2147483647; got 2147483648"),
 }
 
@@ -278,6 +438,10 @@ def test_errors_name_the_wrong_span(function, case):
         ({"start": 0.5}, TypeError, "start must be an integer; got float 0.5"),
         ({"start": 2**31}, ValueError, "start must be from .* got 2147483648"),
         ({"time_advances": 1}, TypeError, "time_advances must be True or False; got int 1"),
+        ({"diagonal": -1}, ValueError, "diagonal must be positive and finite; got -1"),
+        ({"diagonal": "2"}, TypeError, "diagonal must be a real number; got str '2'"),
+        ({"chunk": None}, TypeError, "chunk must be a real number; got NoneType"),
+        ({"chunk": float("nan")}, ValueError, "chunk must be positive and finite; got nan"),
         ({"like": None}, TypeError, "like must be an array .* got NoneType"),
     ],
 )

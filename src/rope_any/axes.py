@@ -1,19 +1,19 @@
 """
 Divide the pairs among several position axes: one row of frequencies for each axis.
 
-The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed`, a pair depends on one axis, so each
-column of W has its frequency in one row and 0 in the others; if the positions on all axes are equal, the rotation is
-that of the frequencies themselves. Frequencies are Python numbers.
+The angle of a pair is ``Σ_axis position[axis] · W[axis, pair]``. Except in `mixed` and `golden`, a pair depends on one
+axis, so each column of W has its frequency in one row and 0 in the others; if the positions on all axes are equal, the
+rotation is that of the frequencies themselves. Frequencies are Python numbers.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, brief, integer, positive
+from rope_any._checks import MAX_FEATURES, ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
 from rope_any._frequencies import Row, as_row
 
-__all__ = ["alternating", "axial", "chunked", "mixed", "strided"]
+__all__ = ["alternating", "assigned", "axial", "chunked", "golden", "mixed", "strided"]
 
 
 def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
@@ -51,7 +51,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     rows = [as_row(row) for row in frequencies]
     if not rows:
         raise ArgumentValueError("frequencies", "be given for at least one axis", Text("none"))
-    return rows_by_axis(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
+    return assigned(sum(rows, ()), [axis for axis, row in enumerate(rows) for _ in row])
 
 
 def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[Row, ...]:
@@ -88,7 +88,7 @@ def chunked(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     ((1.0, 0.0, 0.0), (0.0, 0.5, 0.25))
     """
     row, sizes = as_row(frequencies), _sections(sections, len(frequencies))
-    return rows_by_axis(row, [axis for axis, size in enumerate(sizes) for _ in range(size)])
+    return assigned(row, [axis for axis, size in enumerate(sizes) for _ in range(size)])
 
 
 def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[Row, ...]:
@@ -132,7 +132,7 @@ def strided(frequencies: Sequence[float], sections: Sequence[int], /) -> tuple[R
     got = [axis_of.count(axis) for axis in range(len(sizes))]
     if got != sizes:
         raise ArgumentValueError("sections", f"fit {len(row)} pairs assigned alternately, as {brief(got)} do", sizes)
-    return rows_by_axis(row, axis_of)
+    return assigned(row, axis_of)
 
 
 def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
@@ -174,6 +174,97 @@ def alternating(frequencies: Sequence[float], axes: int, /) -> tuple[Row, ...]:
     if not 1 <= n <= len(row):
         raise ArgumentValueError("axes", f"be from 1 to the number of pairs, {len(row)}", n)
     return axial(*(row[a::n] for a in range(n)))
+
+
+def assigned(frequencies: Sequence[float], axis_of: Sequence[int], /) -> tuple[Row, ...]:
+    """
+    Assign each pair to an axis by its number, in any order: VideoRoPE, Ernie 4.5-VL, Lumos-1.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position.
+    axis_of : sequence of int
+        The axis of each pair, counted from 0. An axis without pairs has a row of zeros.
+
+    Returns
+    -------
+    tuple of tuple of float
+        One row of frequencies for each axis.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, or axes are not as many as pairs, negative or very large.
+
+    Notes
+    -----
+    VideoRoPE (Wei et al., arXiv:2502.05173) gives time the 16 slowest of 64 pairs, and height and width the others in
+    turns: ``[1, 2] * 24 + [0] * 16``. A copy in JJJYmmm/Multimodal-RoPEs begins with width.
+
+    Examples
+    --------
+    >>> from rope_any import axes
+    >>> axes.assigned((1.0, 0.5, 0.25), [1, 2, 0])
+    ((0.0, 0.0, 0.25), (1.0, 0.0, 0.0), (0.0, 0.5, 0.0))
+    """
+    row = as_row(frequencies)
+    if not isinstance(axis_of, tuple | list):
+        raise ArgumentTypeError("axis_of", "be a sequence of integers", axis_of)
+    numbers, most = [int32("axis_of", axis, least=0) for axis in axis_of], MAX_FEATURES // len(row)
+    if len(numbers) != len(row) or max(numbers) > most:
+        raise ArgumentValueError("axis_of", f"have an axis up to {most} for each of {len(row)} pairs", numbers)
+    return tuple(
+        tuple(f if axis == a else 0.0 for f, axis in zip(row, numbers, strict=True)) for a in range(max(numbers) + 1)
+    )
+
+
+def golden(frequencies: Sequence[float], axes: int, /, *, heads: int) -> tuple[tuple[Row, ...], ...]:
+    """
+    Spread the directions of the pairs of all heads evenly over any number of axes: golden-gate RoPE.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position along the direction of each pair, in all heads; the author's rise from slow to fast.
+    axes, heads : int
+        The number m of axes, and that of heads, each with its own directions.
+
+    Returns
+    -------
+    tuple
+        Radians per position, ``(heads, axes, pairs)`` as in `mixed`: frequency times direction.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind, a number is not positive, or they make more than 2²⁰ frequencies.
+
+    Notes
+    -----
+    Xiong, jerryxio.ng/posts/nd-rope. Direction n, counted from 1 over the pairs of one head after the other, is that of
+    ``erfinv(2 frac(n g⁻ʲ) - 1)``, j from 1 to m, with ``gᵐ⁺¹ = g + 1``. The author's code has the axes last, and stops
+    at a g that is 4e-8 off for two axes. Its form for two axes only has angles ``n π (√5 - 1) / 2``, n from 0.
+
+    Examples
+    --------
+    >>> from rope_any import axes
+    >>> [[round(f, 3) for f in row] for row in axes.golden((1.0, 8.0), 2, heads=1)[0]]
+    [[0.969, 0.181], [0.247, -7.998]]
+    """
+    from statistics import NormalDist
+
+    row, m, h = as_row(frequencies), int32("axes", axes, least=1), int32("heads", heads, least=1)
+    n = len(row)
+    if n * m * h > MAX_FEATURES:
+        raise ArgumentValueError("axes and heads", f"make at most {MAX_FEATURES} frequencies", [m, h])
+    g = 2.0
+    for _ in range(64):  # 31 reach the last bit
+        g = (1 + g) ** (1 / (m + 1))
+    # Φ⁻¹(z) = √2 erfinv(2z − 1)
+    points = [[NormalDist().inv_cdf(i * g**-j % 1) for j in range(1, m + 1)] for i in range(1, n * h + 1)]
+    pairs = [[f * x / math.hypot(*point) for x in point] for f, point in zip(row * h, points, strict=True)]
+    return tuple(tuple(zip(*pairs[i : i + n], strict=True)) for i in range(0, n * h, n))
 
 
 class Rng(Protocol):
@@ -251,13 +342,6 @@ def strided_axes(pairs: int, sections: Sequence[int], /) -> list[int]:
     """Return the axis of each pair: the axes alternate; an axis whose section is full is replaced by the first."""
     n = len(sections)
     return [i % n if i < n * sections[i % n] else 0 for i in range(pairs)]
-
-
-def rows_by_axis(row: Row, axis_of: Sequence[int], /) -> tuple[Row, ...]:
-    """Return one row per axis, with the frequency of each pair in the row of its axis."""
-    return tuple(
-        tuple(f if axis == a else 0.0 for f, axis in zip(row, axis_of, strict=True)) for a in range(max(axis_of) + 1)
-    )
 
 
 def _sections(sections: Sequence[int], pairs: int) -> list[int]:

@@ -5,13 +5,14 @@ They return an array for `cos_sin` and `Rope`, and read no values of arrays: the
 `centred`, `scaled`, `normalised` and `frames` return numbers on the host, for `grid`.
 """
 
+import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, is_array, library, require_array
-from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive, real
 from rope_any._positions import Positions, as_position_array, consecutive
 
 __all__ = [
@@ -857,22 +858,24 @@ def _tokens_of_chunks(documents: list[tuple[list[Any], int]], *, like: Array | N
 
 # --- streams of text, images and videos -------------------------------------------------------------------------------
 
-Span: TypeAlias = int | Sequence[int | Sequence[int]]
-"""A number of text tokens; or the frames, rows and columns of an image or a video."""
+Spans: TypeAlias = Sequence[int | Sequence[int | Sequence[float]]]
+"""Numbers of text tokens; or the frames, rows and columns of an image or a video, and any tokens of its audio."""
 
-Coordinates: TypeAlias = tuple[Sequence[int], ...]
+Coordinates: TypeAlias = tuple[Sequence[float], ...]
 """The coordinates of a span, counted from its first position: one axis for text, three for an image or a video."""
 
 
-def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advances: bool = True) -> Array:
+def mrope(
+    spans: Spans, /, *, like: Array, start: int = 0, time_advances: bool = True, diagonal: float = 0, chunk: float = 0
+) -> Array:
     """
-    Return M-RoPE positions, in time, height and width, of a stream of text, images and videos.
+    Return M-RoPE positions, in time, height and width, of a stream of text, images, videos and their audio.
 
     Parameters
     ----------
-    spans : sequence of int or (frames, rows, columns)
-        In the order of the stream: a number of text tokens; or an image (one frame) or a video, in tokens after
-        merging. Each count can be a sequence of coordinates instead, integers from 0 on.
+    spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
+        In the order of the stream: a number of text or audio tokens; or an image (one frame) or a video, in tokens
+        after merging, perhaps with audio. Each count can be a sequence of coordinates instead, numbers from 0 on.
     like : array
         Gives the library and the device.
     start : int, optional
@@ -880,18 +883,24 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
     time_advances : bool, optional
         Whether the span after a video begins after its last time, row and column. False: after its last row and column
         only, as in transformers from 5.3 on.
+    diagonal : float, optional
+        If not 0, the layout of VideoRoPE, with this distance δ from frame to frame. Then only time advances.
+    chunk : float, optional
+        How long, in positions, the chunks of a video with audio are: in each, frames come before audio. 50 in
+        Qwen2.5-Omni. If 0, tokens are in the order of time, a frame before its audio, as in Qwen3-Omni.
 
     Returns
     -------
     array
-        ``(tokens, 3)``: time, height and width of each token; int64, or int32 without float64.
+        ``(tokens, 3)``: time, height and width of each token; int64, or int32 without float64. With `diagonal`, or if a
+        coordinate is a float: float64, or float32 without it.
 
     Raises
     ------
     TypeError
         If an argument, a span or one of its axes has a wrong type.
     ValueError
-        If there is no span, an image has no token or other than three axes, or a number is negative or beyond 32 bits.
+        If there is no span, an image has no token or not three or four axes, or a number is negative or beyond 32 bits.
 
     Notes
     -----
@@ -902,6 +911,14 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
 
     Frames of Qwen2.5-VL are at ``floor(frame · tokens_per_second · seconds_per_frame)``: give these instead of a
     count. Qwen3-VL and GLM-4V write the time of each frame as text, and each frame is an image between texts.
+
+    TMRoPE (Xu et al., *Qwen2.5-Omni*, arXiv:2503.20215): audio token i of a video is at ``first + i``, at the time of
+    its frame. What follows begins after the last token. The unit is 1 / 25 s, rounded down, in Qwen2.5-Omni, and
+    1 / 13 s, not rounded, in released Qwen3-Omni. The two tokens before such a video, and the two after it, are text;
+    in Qwen2.5-Omni they share a position: ``([0, 0], 1, 1)``.
+
+    VideoRoPE (Wei et al., arXiv:2502.05173): time is ``t = first + δ · frame``, height ``t + row - (rows - 1) // 2``,
+    width likewise. δ is 2, and 0.5 by default in its code for vLLM. `rope_any.axes.assigned` has its axes.
 
     transformers has position ids ``(3, batch, seq)``: ``moveaxis(position_ids, 0, -1)`` makes positions of them.
 
@@ -914,33 +931,40 @@ def mrope(spans: Sequence[Span], /, *, like: Array, start: int = 0, time_advance
     [[0 1 2 2 2 2 2 2 5 6]
      [0 1 2 2 2 3 3 3 5 6]
      [0 1 2 3 4 2 3 4 5 6]]
+    >>> print(positions.mrope([1, ([0, 3], 1, 1, 5), 1], like=np.empty(0))[:, 0])  # with audio
+    [0 1 1 2 3 4 4 5 6]
     """
     require_array("like", like)
-    xp = library(like=like).xp
+    lib = library(like=like)
+    placed, end = _place_spans(spans, start=start, time_advances=time_advances, diagonal=diagonal, chunk=chunk)
+    dtype = as_position_array([0.0 if isinstance(end, float) else 0], like=like).dtype
     parts = []
-    for first, axes in _place_spans(spans, start=start, time_advances=time_advances)[0]:
-        columns = xp.meshgrid(*(as_position_array(axis, like=like) + first for axis in axes), indexing="ij")
-        parts.append(xp.reshape(xp.stack([*columns] * (3 // len(axes)), axis=-1), (-1, 3)))
-    return xp.concat(parts, axis=0)
+    for axes in placed:
+        own = (lib.cast(as_position_array(axis, like=like), dtype) for axis in axes)
+        columns = lib.xp.meshgrid(*own, indexing="ij")
+        if diagonal:
+            columns = [columns[0], *(columns[0] + column for column in columns[1:])]
+        parts.append(lib.xp.reshape(lib.xp.stack([*columns] * (3 // len(columns)), axis=-1), (-1, 3)))
+    return lib.xp.concat(parts, axis=0)
 
 
-def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool = True) -> int:
+def mrope_end(
+    spans: Spans, /, *, start: int = 0, time_advances: bool = True, diagonal: float = 0, chunk: float = 0
+) -> float:
     """
     Return the position of the text token after a stream, one more than its largest position.
 
     Parameters
     ----------
-    spans : sequence of int or (frames, rows, columns)
+    spans : sequence of int or (frames, rows, columns) or (frames, rows, columns, audio)
         As given to `mrope`.
-    start : int, optional
-        The position of the first token.
-    time_advances : bool, optional
-        As given to `mrope`.
+    start, time_advances, diagonal, chunk : optional
+        As given to `mrope`. With `diagonal`, the largest time counts.
 
     Returns
     -------
-    int
-        The position, on all three axes: the start to give a `Rope` for generated tokens.
+    int or float
+        The position, on all three axes: the start to give a `Rope` for generated tokens; a float if `mrope` has floats.
 
     Raises
     ------
@@ -957,53 +981,81 @@ def mrope_end(spans: Sequence[Span], /, *, start: int = 0, time_advances: bool =
     >>> positions.mrope_end([2, (1, 2, 3), 2])
     7
     """
-    return _place_spans(spans, start=start, time_advances=time_advances)[1]
+    return _place_spans(spans, start=start, time_advances=time_advances, diagonal=diagonal, chunk=chunk)[1]
 
 
 def _place_spans(
-    spans: Sequence[Span], /, *, start: int, time_advances: bool
-) -> tuple[list[tuple[int, Coordinates]], int]:
-    """Return the first position and the coordinates of each span, and one more than the largest position of all."""
+    spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
+) -> tuple[list[Coordinates], float]:
+    """Return the positions of runs of tokens on each axis, and one more than the largest; floats if any is real."""
     if not isinstance(spans, tuple | list):
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
     if not spans:
         raise ArgumentValueError("spans", "have at least one", Text("none"))
-    first = end = int32("start", start)
-    counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)  # rows and columns, or text
+    step, width = (real(name, n) and positive(name, n) for name, n in (("diagonal", diagonal), ("chunk", chunk)))
+    counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)
+    whole = [_axes(f"spans[{i}]", span) for i, span in enumerate(spans)]
+    is_real = step or any(isinstance(axis[0], float) for axes in whole for axis in axes if isinstance(axis, list))
+    first = end = float(int32("start", start)) if is_real else int32("start", start)
     placed = []
-    for i, span in enumerate(spans):
-        axes = _axes(f"spans[{i}]", span)
-        placed.append((first, axes))
-        end = max(end, first + _length(axes))
-        first += _length(axes[counted])
-    int32("the end of spans", end)
-    return placed, end
+    for axes in whole:
+        for run in _runs(axes, step, width):
+            placed.append((first, run))
+            end = max(end, first + _length(run[:1] if step else run))
+        first += _length(run[:1] if step else run[counted])
+    int32("the end of spans", math.ceil(end))
+    # rows and columns of VideoRoPE are added to the time
+    return [tuple(_shifted(axis, 0 if step and i else at) for i, axis in enumerate(run)) for at, run in placed], end
 
 
-def _length(axes: Coordinates) -> int:
+def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
+    """Return the coordinates of a span as runs: one, or for a video with audio runs of frames and of audio tokens."""
+    if step and len(axes) > 1:
+        sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
+        axes = ([step * time for time in axes[0]], *sides, *axes[3:])
+    if len(axes) < 4:
+        return [axes]
+    times, rows, columns, audio = axes
+    tokens = sorted((t // chunk if chunk else t, kind, t) for kind, axis in enumerate((times, audio)) for t in axis)
+    runs = [(kind, [t for *_, t in run]) for kind, run in groupby(tokens, key=lambda token: token[1])]
+    return [(run,) if is_audio else (run, rows, columns) for is_audio, run in runs]
+
+
+def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
+    """Return coordinates counted from `first`, those of a range as a range if they stay integers."""
+    if isinstance(axis, range) and isinstance(first, int):
+        return range(first, first + len(axis))
+    return [first + point for point in axis]
+
+
+def _length(axes: Coordinates) -> float:
     """Return one more than the largest coordinate; those of a range are counted from 0."""
     return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
 
 
-def _axes(name: str, span: Span) -> Coordinates:
-    """Return the coordinates of a span on each axis; raise unless it is a count of text or three axes."""
+def _axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
+    """Return the coordinates of a span: one axis for text, three for an image or a video, and a fourth of its audio."""
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
     if not isinstance(span, tuple | list):
         raise ArgumentTypeError(name, wanted, span)
-    if len(span) != 3:
+    if len(span) not in (3, 4):
         raise ArgumentValueError(name, wanted, span)
-    return tuple(_coordinates(f"{axis} of {name}", span[i]) for i, axis in enumerate(("frames", "rows", "columns")))
+    names = ("frames", "rows", "columns", "audio")
+    return tuple(_coordinates(f"{axis} of {name}", points) for axis, points in zip(names, span, strict=False))
 
 
-def _coordinates(name: str, axis: int | Sequence[int]) -> Sequence[int]:
-    """Return the coordinates of an image or video on one axis, given as a count or one by one."""
+def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
+    """Return the coordinates on one axis, given as a count or one by one; all are floats if one is."""
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:
         raise ArgumentValueError(name, "have at least one coordinate", Text("none"))
-    return [int32(name, coordinate, least=0) for coordinate in axis]
+    points = [int32(name, point, least=0) if isinstance(point, Integral) else real(name, point) for point in axis]
+    if bad := [point for point in points if not 0 <= point < 2**31]:
+        raise ArgumentValueError(name, "be from 0 to 2147483647", bad[0])
+    return [*map(float, points)] if any(isinstance(point, float) for point in points) else points
 
 
 # --- maps that change attention itself --------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, positive, real
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, flag, integer_between, positive, real
 from rope_any._frequencies import Row, as_row
 
 __all__ = [
+    "clipped",
     "dynamic_ntk",
     "dynamic_yarn",
+    "dype",
     "linear",
     "llama3",
     "longrope",
@@ -24,6 +26,7 @@ __all__ = [
     "ntk_by_parts",
     "proportional",
     "resonance",
+    "riflex",
     "yarn",
     "yarn_attention_factor",
 ]
@@ -225,23 +228,10 @@ def yarn(
     row, s = as_row(frequencies), positive("factor", factor)
     b, length = positive("base", base), positive("original_length", original_length)
     slow, fast = _ordered("beta_slow", beta_slow, "beta_fast", beta_fast)
-    if b == 1:
-        raise ArgumentValueError("base", "not be 1, which has no ramp")
-    d = 2 * len(row)
-
-    def index(turns: float) -> float:
-        """Return the index, a real number, of the pair that completes so many turns within the trained length."""
-        # i(n) = d·ln(L / 2πn) / (2 ln b): the pair that completes n full turns within L
-        return d * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(b))
-
-    low, high = index(fast), index(slow)
+    low, high = (_pair_of_turns(len(row), turns, b, length) for turns in (fast, slow))
     if flag("truncate", truncate):
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, d - 1)
-    if low == high:
-        high += 0.001
-    ramps = (_clip((i - low) / (high - low)) for i in range(len(row)))
-    return tuple(_blend(f, f / s, ramp) for f, ramp in zip(row, ramps, strict=True))
+    return _blend_by_pair(row, [f / s for f in row], max(low, 0), min(high, 2 * len(row) - 1))
 
 
 def dynamic_yarn(
@@ -293,6 +283,57 @@ def dynamic_yarn(
         return as_row(frequencies)
     ramp: dict[str, Any] = {"beta_fast": beta_fast, "beta_slow": beta_slow, "truncate": truncate}
     return yarn(frequencies, factor, base=base, original_length=original_length, **ramp)
+
+
+def dype(frequencies: Sequence[float], factor: float, /, *, base: float, original_length: float, noise: float) -> Row:
+    """
+    Scale one axis of an image by an amount that depends on the denoising step: DyPE, in its form with YaRN.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, those of the rows or of the columns of an image: not those of time.
+    factor : float
+        How many times more patches than in training the axis has; up to 1 nothing changes.
+    base, original_length : float
+        As for `yarn`, but L counts the patches of the axis: 64 in Flux, 83 in Qwen-Image.
+    noise : float
+        The noise level t of the step, from 1 (only noise) to 0; at 0 nothing changes.
+
+    Returns
+    -------
+    tuple of float
+        From slow to fast pairs, with κ = t²: ``f / factor``, which becomes `ntk` between 0.75κ and 1.25κ turns within
+        L, which becomes ``f`` between 2κ and 16κ turns.
+
+    Notes
+    -----
+    Issachar et al., *DyPE*, arXiv:2510.20766. Both ramps are those of `yarn`, with ends up to the number of pairs. The
+    authors' code has no limit for the first end, which inverts a ramp: for t below 0.006 it divides all frequencies of
+    Flux by the factor. It also multiplies cosine and sine, in the pairs of this axis only, by `yarn_attention_factor`.
+    The form with NTK is ``ntk(frequencies, max(factor, 1) ** (2 * noise**2))``.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, scaling
+    >>> f, flux = frequencies(56), {"base": 10_000.0, "original_length": 64}
+    >>> [round(scaling.dype(f, 4.0, noise=t, **flux)[14] / f[14], 3) for t in (1.0, 0.1, 0.05)]
+    [0.25, 0.854, 1.0]
+    """
+    row, s, b = as_row(frequencies), positive("factor", factor), positive("base", base)
+    length, t = positive("original_length", original_length), real("noise", noise)
+    if not 0 <= t <= 1:
+        raise ArgumentValueError("noise", "be between 0 and 1", t)
+    if s <= 1 or not (kappa := t * t):
+        return row
+
+    def ramp(kept: Sequence[float], scaled: Sequence[float], fast: float, slow: float) -> Row:
+        """Return `kept` for pairs of more than `fast` · κ turns, and `scaled` for those of less than `slow` · κ."""
+        n = len(row)
+        low, high = (min(max(_pair_of_turns(n, turns * kappa, b, length), 0), n) for turns in (fast, slow))
+        return _blend_by_pair(kept, scaled, math.floor(low), math.ceil(high))
+
+    return ramp(row, ramp(ntk(row, s), [f / s for f in row], 1.25, 0.75), 16, 2)
 
 
 def longrope(
@@ -429,6 +470,75 @@ def proportional(frequencies: Sequence[float], proportion: float, /) -> Row:
     return tuple(f if i < rotated else 0.0 for i, f in enumerate(row))
 
 
+def clipped(frequencies: Sequence[float], count: int, /) -> Row:
+    """
+    Fade the slowest pairs out, the last one to 0: clipped RoPE, CoPE.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per position, from fast to slow.
+    count : int
+        The number n of pairs that fade; those before them are kept.
+
+    Returns
+    -------
+    tuple of float
+        The last n frequencies times ``(1 + cos(π j / (n - 1))) / 2``, j from 0 to ``n - 1``; one pair alone is kept.
+
+    Notes
+    -----
+    Li et al., *CoPE*, arXiv:2602.05258, after any other scheme; n is 20 of 64 in the authors' code, and in a proposal
+    for mlx-lm the number of wavelengths above the trained length. The hard form, zeros, is `proportional` of the rest.
+
+    Examples
+    --------
+    >>> from rope_any import scaling
+    >>> scaling.clipped((1.0, 0.5, 0.25, 0.125), 3)
+    (1.0, 0.5, 0.125, 0.0)
+    """
+    row, n = as_row(frequencies), integer_between("count", count, 0, len(frequencies))
+    fade = [(1 + math.cos(math.pi * j / max(n - 1, 1))) / 2 for j in range(n)]
+    return tuple(f * share for f, share in zip(row, [1.0] * (len(row) - n) + fade, strict=True))
+
+
+def riflex(frequencies: Sequence[float], repeats_at: float, /, *, length: float) -> Row:
+    """
+    Slow one pair of the time axis down, so that a longer video does not repeat: RIFLEx.
+
+    Parameters
+    ----------
+    frequencies : tuple of float
+        Radians per latent frame, those of the time axis only; give the result to `rope_any.axes.axial`.
+    repeats_at : float
+        The latent frame N at which videos begin to repeat, 50 in HunyuanVideo, 20 in CogVideoX: it selects the pair
+        with the closest period. For a known pair k, counted from 1, give ``2π / f[k - 1]``.
+    length : float
+        The length L of the video in latent frames, ``(frames - 1) // 4 + 1`` in these models.
+
+    Returns
+    -------
+    tuple of float
+        ``0.9 · 2π / L`` for the first pair with the smallest ``|round(2π / f) - N|``; the others are kept.
+
+    Notes
+    -----
+    Zhao et al., *RIFLEx*, arXiv:2502.15894; nine tenths of a turn are those of the authors' code and of ComfyUI, where
+    k is given. Without training, it is for L above N; for short videos it speeds the pair up.
+
+    Examples
+    --------
+    >>> from rope_any import frequencies, scaling
+    >>> time = frequencies(16, base=256.0)  # HunyuanVideo: k = 4
+    >>> [round(f, 4) for f in scaling.riflex(time, 50, length=66)[2:5]]
+    [0.25, 0.0857, 0.0625]
+    """
+    row, n, longest = as_row(frequencies), positive("repeats_at", repeats_at), positive("length", length)
+    off = [abs(round(2 * math.pi / max(abs(f), 1e-300)) - n) for f in row]
+    changed = off.index(min(off))
+    return tuple(0.9 * 2 * math.pi / longest if i == changed else f for i, f in enumerate(row))
+
+
 def resonance(frequencies: Sequence[float], /) -> Row:
     """
     Round wavelengths to whole tokens, so that positions repeat exactly: Resonance RoPE.
@@ -544,6 +654,20 @@ def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[fl
     if low > high:
         raise ArgumentValueError(high_name, f"be at least `{low_name}`, {low}", high)
     return low, high
+
+
+def _pair_of_turns(pairs: int, turns: float, base: float, length: float) -> float:
+    """Return the index i(n) of the pair that completes n turns within `length`, ``d ln(L / 2πn) / (2 ln b)``."""
+    if base == 1:
+        raise ArgumentValueError("base", "not be 1, which has no ramp")
+    return pairs * math.log(length / (turns * 2 * math.pi)) / math.log(base)
+
+
+def _blend_by_pair(at_0: Sequence[float], at_1: Sequence[float], low: float, high: float) -> Row:
+    """Return `at_0` up to pair `low` and `at_1` from pair `high` on, with a linear ramp in between."""
+    high += 0.001 * (low == high)
+    pairs = enumerate(zip(at_0, at_1, strict=True))
+    return tuple(_blend(a, b, _clip((i - low) / (high - low))) for i, (a, b) in pairs)
 
 
 def _clip(x: float) -> float:

@@ -24,7 +24,7 @@ from rope_any._checks import (
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._pairing import Pairing
-from rope_any.axes import axial, rows_by_axis, strided_axes
+from rope_any.axes import assigned, axial, strided_axes
 from rope_any.config import _data
 from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
@@ -376,7 +376,7 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
         raise ArgumentValueError(
             given.source, f"be sections that fit into the head dimension, {dim}, which must be even", sections
         )
-    rows = rows_by_axis(frequencies(dim, base=base), strided_axes(dim // 2, sections))
+    rows = assigned(frequencies(dim, base=base), strided_axes(dim // 2, sections))
     facts = {"rotary_dim": Fact(dim, at.default), "mrope_section": Fact(tuple(sections), given.source)}
     return Recipe(rows, at.row.pairing, 1.0, 0, facts)
 
@@ -396,11 +396,11 @@ def _over_all_heads(at: _Component, dim: int, base: float) -> Recipe:
     axis_of, facts = strided_axes(count, [n] * axes), {"rotary_dim": Fact(2 * count, at.default), "rope_type": kind}
     if kind.value == "interleaved":
         facts["start"] = Fact(2 * rest, at.default)
-        return Recipe(rows_by_axis(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
+        return Recipe(assigned(row, axis_of) if axes > 1 else row, "interleaved", 1.0, 2 * rest, facts)
     facts["blocks"] = blocks = at.number(heads)  # each head is paired on its own
     if dim // blocks.value % 2:
         raise ArgumentValueError(each.key, "be even", dim // blocks.value)
-    rows = rows_by_axis((0.0,) * rest + row, [0] * rest + axis_of)
+    rows = assigned((0.0,) * rest + row, [0] * rest + axis_of)
     return Recipe(rows if axes > 1 else row, "half", 1.0, 0, facts)
 
 

@@ -377,12 +377,12 @@ def _chunked(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | 
 def _strided(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
     """Return rows by `axes.strided`: pairs alternate between the axes until the sections are used up."""
     # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
-    return axes.rows_by_axis(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
+    return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
 
 def _alternating(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
     """Return rows of pairs that alternate between all axes to the end; there are as many axes as sections."""
-    return axes.rows_by_axis(row, [i % len(sections) for i in range(len(row))])
+    return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 
 def _last_for_time(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
@@ -396,7 +396,7 @@ def _last_for_time(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, .
     axes.chunked(row, sections)  # for its checks
     if len(sections) != 3 or sections[0] != sections[1]:
         raise ArgumentValueError("sections", "be three, with equal numbers for height and width", list(sections))
-    return axes.rows_by_axis(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
+    return axes.assigned(row, [1 + i % 2 for i in range(2 * sections[0])] + [0] * sections[2])
 
 
 _ARRANGEMENTS = {

@@ -146,7 +146,7 @@ def _rows_by_axis(head: int, pairs: Sequence[int], bases: Sequence[float]) -> tu
     ramps = [frequencies(2 * n, base=base) for n, base in zip(pairs, bases, strict=True)]
     order = [axis for axis, ramp in enumerate(ramps) for _ in ramp]
     rest = head // 2 - len(order)
-    return axes.rows_by_axis((*(f for ramp in ramps for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
+    return axes.assigned((*(f for ramp in ramps for f in ramp), *[0.0] * rest), [*order, *[0] * rest])
 
 
 def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
@@ -158,8 +158,8 @@ def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
     ramp = tuple(tower.scale * f for f in frequencies(2 * (head // n // 2), base=base))
     order = [tower.axes.index(name) for name in tower.features or tower.axes]
     if tower.layout == "side by side":
-        return axes.rows_by_axis(ramp * n, [axis for axis in order for _ in ramp])
-    return axes.rows_by_axis(tuple(f for f in ramp for _ in order), order * len(ramp))
+        return axes.assigned(ramp * n, [axis for axis in order for _ in ramp])
+    return axes.assigned(tuple(f for f in ramp for _ in order), order * len(ramp))
 
 
 def _tower(part: Part) -> Tower:
