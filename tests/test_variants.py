@@ -188,3 +188,28 @@ def test_tables(made):
     assert [i for i, rope in enumerate(made["irope"], 1) if rope is None] == [*range(4, 49, 4)]
     assert made["full"].frequencies[64] == pytest.approx(1e-3, rel=1e-12)
     assert made["sliding"].frequencies[64] == pytest.approx(1e-2, rel=1e-12)
+
+
+# --- rows of each head, and sums of angles -----------------------------------------------------------------------
+
+
+def test_key_heads_own_an_axis(made):
+    points = made["positions"].mrope(made["spans"], like=made["q"])
+    for head, axis in {0: 0, 2: 1, 7: 2}.items():
+        for token in (0, 5, 13):
+            angles = [f * int(points[token, axis]) for f in F]
+            want = rotated([1.0] * 128, angles, pairing="half")
+            np.testing.assert_allclose(made["mhrope_q"][0, head, token], want, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["selective_q", "mamba3_q", "carope_q"])
+def test_angles_are_sums_of_steps(made, name):
+    step = {
+        "selective_q": [mp.mpf(500_000) ** (-mp.mpf(2 * i) / 128) for i in range(64)],
+        "mamba3_q": [mp.pi * mp.tanh(0.3) / 10] * 64,
+        "carope_q": [mp.mpf("0.5") ** (i + 1) for i in range(64)],
+    }[name]
+    pairing = "interleaved" if name == "mamba3_q" else "half"
+    for token in (0, 13):
+        want = rotated([1.0] * 128, [(token + 1) * s for s in step], pairing=pairing)
+        np.testing.assert_allclose(made[name][0, 3, token], want, atol=1e-12)

@@ -59,6 +59,13 @@ CASES: dict[str, dict[str, Any]] = {
     "strided": {"axes": "strided", "sections": [4, 2, 2]},
     "alternating": {"axes": "alternating", "count": 2},
     "mixed": {"axes": "mixed", "base": 10.0, "angle": 0.5},
+    "six-of-sixteen": {"scheme": "plain", "rotary_dim": 6},
+    "six-from-five": {"scheme": "plain", "rotary_dim": 6, "start": 5},
+    "riflex": {"scheme": "riflex", "base": 256.0, "repeats_at": 50, "length": 66},
+    "dype": {"scheme": "dype", "factor": 2.0, "original_length": 64, "noise": 0.7},
+    "clipped": {"scheme": "clipped", "count": 3},
+    "assigned": {"axes": "assigned", "axis_of": [1, 2, 1, 2, 1, 2, 0, 0]},
+    "golden": {"axes": "golden", "count": 3},
 }
 
 
@@ -88,7 +95,7 @@ def dynamic_ntk(f: list[Any], *, base: float, factor: float, length: int, traine
 
 def ntk_by_parts(f: list[Any], *, factor: float, original_length: int, **_: Any) -> list[Any]:
     """YaRN, section 3.2, with α = 1 and β = 32: r = L / λ, h = (1 − γ(r)) θ / s + γ(r) θ."""
-    gammas = [clipped((original_length * g / (2 * mp.pi) - 1) / (32 - 1)) for g in f]
+    gammas = [unit((original_length * g / (2 * mp.pi) - 1) / (32 - 1)) for g in f]
     return [(1 - gamma) * g / factor + gamma * g for g, gamma in zip(f, gammas, strict=True)]
 
 
@@ -99,7 +106,7 @@ def yarn(f: list[Any], *, base: float, factor: Any, original_length: int, trunca
     if truncate:
         low, high = mp.floor(low), mp.ceil(high)
     low, high = max(low, 0), min(high, d - 1)
-    parts = [clipped((i - low) / (high - low)) for i in range(len(f))]
+    parts = [unit((i - low) / (high - low)) for i in range(len(f))]
     return [g / factor * part + g * (1 - part) for g, part in zip(f, parts, strict=True)]
 
 
@@ -140,7 +147,36 @@ def resonance(f: list[Any], **_: Any) -> list[Any]:
     return [2 * mp.pi / mp.nint(2 * mp.pi / g) for g in f]
 
 
-def clipped(x: Any) -> Any:
+def riflex(f: list[Any], *, repeats_at: int, length: int, **_: Any) -> list[Any]:
+    """RIFLEx: the pair whose period, in whole frames, is nearest to N turns 0.9 times in the length."""
+    k = min(range(len(f)), key=lambda i: abs(mp.nint(2 * mp.pi / f[i]) - repeats_at))
+    return [mp.mpf("0.9") * 2 * mp.pi / length if i == k else g for i, g in enumerate(f)]
+
+
+def dype(f: list[Any], *, base: float, factor: float, original_length: int, noise: float) -> list[Any]:
+    """DyPE: two ramps by the pair index, between turns times t²."""
+    d, kappa = 2 * len(f), mp.mpf(noise) ** 2
+
+    def ramp(fast: float, slow: float) -> list[Any]:
+        places = (d * mp.log(original_length / (2 * mp.pi * n * kappa)) / (2 * mp.log(base)) for n in (fast, slow))
+        low, high = (min(max(place, 0), mp.mpf(d) / 2) for place in places)
+        low, high = mp.floor(low), mp.ceil(high)
+        high += mp.mpf("0.001") * (low == high)
+        return [unit((i - low) / (high - low)) for i in range(len(f))]
+
+    slow = zip(f, ntk(f, base=base, factor=factor), ramp(1.25, 0.75), strict=True)
+    mixed = [h * (1 - part) + g / factor * part for g, h, part in slow]
+    return [m * part + g * (1 - part) for g, m, part in zip(f, mixed, ramp(16, 2), strict=True)]
+
+
+def clipped(f: list[Any], *, count: int, **_: Any) -> list[Any]:
+    """CoPE: the last n frequencies times (1 + cos(π j / (n − 1))) / 2."""
+    kept = len(f) - count
+    fade = [(1 + mp.cos(mp.pi * j / (count - 1))) / 2 for j in range(count)]
+    return f[:kept] + [g * share for g, share in zip(f[kept:], fade, strict=True)]
+
+
+def unit(x: Any) -> Any:
     """Clip x to the range from 0 to 1."""
     return min(max(x, mp.mpf(0)), mp.mpf(1))
 
@@ -157,6 +193,9 @@ SCHEMES: dict[str, Callable[..., list[Any]]] = {
     "llama3": llama3,
     "proportional": proportional,
     "resonance": resonance,
+    "riflex": riflex,
+    "dype": dype,
+    "clipped": clipped,
 }
 
 
@@ -181,6 +220,13 @@ def rows_of(axes: str, parameters: dict[str, Any], base: float) -> list[list[Any
     elif axes == "strided":  # Qwen3-VL: every third pair is of the height, up to its section, and of the width likewise
         t, h, w = range(n), range(1, 3 * parameters["sections"][1], 3), range(2, 3 * parameters["sections"][2], 3)
         places = [(1 if i in h else 2 if i in w else 0, f[i]) for i in t]
+    elif axes == "assigned":  # VideoRoPE: any axis for any pair
+        places = list(zip(parameters["axis_of"], f, strict=True))
+    elif axes == "golden":  # golden-gate RoPE: direction n is that of erfinv(2 frac(n / gʲ) − 1), with g^(m+1) = g + 1
+        m = parameters["count"]
+        g = mp.findroot(lambda x: x ** (m + 1) - x - 1, 1.2)
+        points = [[mp.erfinv(2 * mp.frac(i / g**j) - 1) for j in range(1, m + 1)] for i in range(1, n + 1)]
+        return [[w * point[axis] / mp.norm(point) for w, point in zip(f, points, strict=True)] for axis in range(m)]
     elif axes == "alternating":  # Pixtral: even frequencies for one axis, odd ones for the other
         count = parameters["count"]
         places = [(axis, g) for axis in range(count) for g in f[axis::count]]
@@ -202,7 +248,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         rows, factor = rows_of(parameters["axes"], parameters, base), mp.mpf(1)
     else:
         scheme, f = parameters["scheme"], ramp(parameters.get("rotary_dim", HEAD_DIM), base)
-        options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn"} else {}
+        options = {"base": base} if scheme in {"ntk", "dynamic_ntk", "yarn", "dynamic_yarn", "dype"} else {}
         rows, factor = [SCHEMES[scheme](f, **options, **numbers)], factor_of(scheme, parameters)
     frequencies = floats(rows)
     factor = mp.mpf(float(factor))
@@ -210,7 +256,7 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     # in another order on each axis, after all positions are 0
     positions = np.asarray([[POSITIONS[i * step % n] for step in STEPS[: len(rows)]] for i in range(n)])
     table = [[factor * z for z in row] for row in unit_rotations(positions, frequencies)]
-    x = features(n, HEAD_DIM)
+    x, back = features(n, HEAD_DIM), [[mp.conj(z) for z in row] for row in table]
     return {
         "parameters": np.frombuffer(json.dumps({"base": base} | parameters, sort_keys=True).encode(), np.uint8),
         "frequencies": frequencies,
@@ -222,6 +268,8 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         "x": x.astype(np.float32),
         "half": floats(turned(x, table, start, 1, len(rows[0]))),
         "interleaved": floats(turned(x, table, start, 2, 1)),
+        "half_gradient": floats(turned(x, back, start, 1, len(rows[0]))),
+        "interleaved_gradient": floats(turned(x, back, start, 2, 1)),
     }
 
 

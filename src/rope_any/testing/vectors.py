@@ -1,13 +1,13 @@
 """
 Read the test vectors: rotations computed in 60 digits, in a file that any language can read.
 
-``vectors_1.npz`` is an uncompressed zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little
-endian). The ``1`` is the version of the schema below; a reader of version 1 may not support others.
+``vectors_2.npz`` is an uncompressed zip archive of arrays in NumPy's ``.npy`` format (version 1.0, C order, little
+endian). The ``2`` is the version of the schema below; a reader of version 2 may not support others.
 
 =========================  =====================  ============================================================
 name                       shape, dtype           content
 =========================  =====================  ============================================================
-``schema``                 (), int64              the version, 1
+``schema``                 (), int64              the version, 2
 ``<case>/parameters``      (bytes,), uint8        the parameters of the frequencies: JSON in UTF-8
 ``<case>/frequencies``     (axes, pairs), float64  radians per position, 60 digits rounded once
 ``<case>/factor``          (), float64            the attention factor, which multiplies cosines and sines
@@ -19,6 +19,8 @@ name                       shape, dtype           content
 ``<case>/x``               (n, head_dim), float32  the input; each number is exact in bfloat16 and float16 too
 ``<case>/half``            (n, head_dim), float64  x, rotated in pairs of features i and i + pairs; rounded once
 ``<case>/interleaved``     (n, head_dim), float64  the same in pairs of features 2i and 2i + 1
+``<case>/half_gradient``   (n, head_dim), float64  x, taken for the gradient of ``half``: that of the input
+``<case>/interleaved_gradient``  (n, head_dim), float64  the same for ``interleaved``
 =========================  =====================  ============================================================
 
 ``python tools/make_vectors.py FILE`` in the repository generates the same bytes again.
@@ -33,7 +35,7 @@ import numpy as np
 
 from rope_any._frequencies import Frequencies
 
-SCHEMA = 1
+SCHEMA = 2
 FILE = f"vectors_{SCHEMA}.npz"
 
 
@@ -61,6 +63,8 @@ class Case(NamedTuple):
         ``(n, head_dim)``, float32; each number is exact in half precision too.
     half, interleaved : numpy.ndarray
         ``(n, head_dim)``, float64: x, rotated in each pairing.
+    half_gradient, interleaved_gradient : numpy.ndarray
+        ``(n, head_dim)``, float64: the gradient of the input if x is that of the result.
     """
 
     name: str
@@ -74,6 +78,8 @@ class Case(NamedTuple):
     x: np.ndarray[Any, Any]
     half: np.ndarray[Any, Any]
     interleaved: np.ndarray[Any, Any]
+    half_gradient: np.ndarray[Any, Any]
+    interleaved_gradient: np.ndarray[Any, Any]
 
 
 def cases() -> dict[str, Case]:
@@ -88,7 +94,7 @@ def cases() -> dict[str, Case]:
     Notes
     -----
     ``tools/make_vectors.py`` of the repository computes them in 60-digit arithmetic from the formulas of the papers,
-    without this library. Other languages can read the file ``vectors_1.npz``: see ``rope_any.testing.vectors``.
+    without this library. Other languages can read the file ``vectors_2.npz``: see ``rope_any.testing.vectors``.
 
     Examples
     --------
@@ -124,5 +130,5 @@ def _case(name: str, part: Any) -> Case:
         attention_factor=part("factor").item(),
         start=part("start").item(),
         positions=part("positions")[:, 0] if one else part("positions"),
-        **{key: part(key) for key in ("cos", "sin", "x", "half", "interleaved")},
+        **{key: part(key) for key in Case._fields[6:]},
     )
