@@ -127,7 +127,7 @@ FAULTS = [
         one_token_path,
         {},
         "with one token, only the first row of the batch is right",
-        "one head, or one token, is enough",
+        "tokens, heads, rows are independent",
     ),
     (contiguous_read, {}, "the strides of x are ignored", "strides of x don't matter"),
     (tokens_on_another_axis, {}, "the heads are taken for the tokens", ""),

@@ -678,7 +678,7 @@ def test_exceptions_and_wrong_shapes_are_reported():
     assert set(flat.refusals.values()) == {
         "returned shape (3, 8, 32) for x of shape (2, 3, 8, 32)",
         "returned shape (3, 1, 32) for x of shape (2, 3, 1, 32)",
-        "returned shape (5, 131, 32) for x of shape (3, 5, 131, 32)",
+        "returned shape (6, 131, 32) for x of shape (3, 6, 131, 32)",
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
     assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)

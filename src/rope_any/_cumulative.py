@@ -116,16 +116,15 @@ _INVERSE_TURN = {bits: _split_inverse_turn(bits) for bits in (11, 26)}  # for fl
 
 
 def _checked_carry(lib: Library, carry: object, steps: Array, dtypes: tuple[Any, Any]) -> Carry:
-    """Return `carry`; raise unless it is a pair of arrays that fit the steps."""
+    """Return `carry`; raise unless it is a pair of arrays of these dtypes that fit the steps."""
+    shape = (*steps.shape[:-2], steps.shape[-1])
+    wanted = f"be a pair of arrays {shape}, of {lib.dtype_name(dtypes[0])} and {lib.dtype_name(dtypes[1])}"
+    hint = "give the second result of the call for the tokens before"
     if not isinstance(carry, tuple | list) or len(carry) != 2 or not all(map(is_array, carry)):
-        hint = "give the second result of the call for the tokens before"
-        raise ArgumentTypeError("carry", "be a pair of arrays", Text(type(carry).__name__), hint)
-    units, rest = carry
-    library(steps=steps, **{"units of the carry": units, "rest of the carry": rest})
-    if (units.dtype, rest.dtype) != dtypes:
-        got = Text(" and ".join(lib.dtype_name(part.dtype) for part in (units, rest)))
-        raise ArgumentTypeError("carry", f"be {' and '.join(map(lib.dtype_name, dtypes))}", got)
-    if shapes := [tuple(part.shape) for part in (units, rest) if part.shape != steps[..., 0, :].shape]:
-        shape = (*steps.shape[:-2], steps.shape[-1])
-        raise ArgumentValueError("carry", f"have shape {shape}, that of the steps without the tokens", shapes[0])
-    return units, rest
+        raise ArgumentTypeError("carry", wanted, Text(type(carry).__name__), hint)
+    library(steps=steps, **{"units of the carry": carry[0], "rest of the carry": carry[1]})
+    got = [(tuple(part.shape), part.dtype) for part in carry]
+    if got != [(shape, dtype) for dtype in dtypes]:
+        shown = " and ".join(f"{lib.dtype_name(dtype)} {shape}" for shape, dtype in got)
+        raise ArgumentValueError("carry", wanted, Text(shown), hint)
+    return carry[0], carry[1]

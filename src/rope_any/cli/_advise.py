@@ -55,7 +55,8 @@ def advise(
         _show(one)
     example = ", ".join(f"{name} {value}" for name, value in PERPLEXITY.items())
     show("\nNumbers alone decide nothing: train at this length, or at least test there.")
-    show(f"Perplexity of the small model of examples/perplexity.py at 8 times its length: {example}")
+    show(f"Perplexity of a small model at 8 times its length: {example}")
+    show("(examples/perplexity.py)")
 
 
 def _show(one: Advice) -> None:
@@ -70,7 +71,7 @@ def _show(one: Advice) -> None:
     show(f"{one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
     show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
     asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
-    show(f"base: {one.base:.6g}; trained further at this length, at least {asked}")
+    show(f"base: {one.base:.6g}; to train at least {asked}")
     show(f"score: mean cosine over pairs, half of the length apart or more; as trained {one.score:.2f}")
     heads = "scheme", "score", "shortest wave", "longest", "pairs slowed", "at new angles", "attention factor"
     schemes = (

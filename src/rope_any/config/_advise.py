@@ -190,7 +190,7 @@ def _recipe(
         return {**kept, "factor": factor}, f"the scheme of the config, {kind}, with a factor for this length"
     if kind == "default":
         whole = int(original) if original.is_integer() else original
-        why = "YaRN keeps fast pairs and slows the others; untrained, Qwen2.5 and Qwen3 use it to a factor of 4"
+        why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"
         why += "" if factor <= 4 else ": train at this length, which is beyond that"
         return {**kept, "rope_type": "yarn", "factor": factor, ORIGINAL: whole}, why
     return None, _NO_FORMULA.get(kind, f"no published recipe extends the scheme {kind}")
