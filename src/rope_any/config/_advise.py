@@ -185,12 +185,11 @@ def _recipe(
     if layer_type in _WINDOWED:
         return None, "no distance in these layers is longer than their window"
     factor = length / original
-    kept = {key: value for key, value in parameters.items() if key != "attention_factor"}
     if kind in ("yarn", "llama3", "linear"):
-        return {**kept, "factor": factor}, f"the scheme of the config, {kind}, with a factor for this length"
+        return {**parameters, "factor": factor}, f"the scheme of the config, {kind}, with a factor for this length"
     if kind == "default":
         whole = int(original) if original.is_integer() else original
         why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"
         why += "" if factor <= 4 else ": train at this length, which is beyond that"
-        return {**kept, "rope_type": "yarn", "factor": factor, ORIGINAL: whole}, why
+        return {**parameters, "rope_type": "yarn", "factor": factor, ORIGINAL: whole}, why
     return None, _NO_FORMULA.get(kind, f"no published recipe extends the scheme {kind}")

@@ -32,27 +32,6 @@ class Scheme(NamedTuple):
     """Keys that published configs give for this rope type and that have no effect."""
 
 
-def _default(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies `f` unchanged, and the attention factor 1."""
-    return f, 1.0
-
-
-def _linear(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies divided by the factor, and the attention factor 1."""
-    return scaling.linear(f, v["factor"]), 1.0
-
-
-def _dynamic(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies by NTK-aware scaling for the sequence length, and the attention factor 1."""
-    trained = v["max_position_embeddings"]
-    return scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=trained), 1.0
-
-
-def _ntk(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies by NTK-aware scaling with ``alpha``, for any length, and the attention factor 1."""
-    return scaling.ntk(f, v["alpha"]), 1.0
-
-
 def _ramp(v: Values) -> dict[str, Any]:
     """Return the keyword arguments that `scaling.yarn` and `scaling.dynamic_yarn` share."""
     return {
@@ -90,25 +69,18 @@ def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
     return scaling.longrope(f, **lists, original_length=original, length=length), attention_factor
 
 
-def _llama3(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the frequencies scaled as in Llama 3, and the attention factor 1."""
-    ends = {name: v[name] for name in ("low_freq_factor", "high_freq_factor")}
-    return scaling.llama3(f, v["factor"], original_length=v[ORIGINAL], **ends), 1.0
-
-
-def _proportional(f: Row, v: Values) -> tuple[Row, float | str]:
-    """Return the first share of the frequencies divided by the factor, 0 for the others, and the attention factor 1."""
-    return scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0
-
-
 _RAMP = {ORIGINAL: REQUIRED, "attention_factor": None, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+_BAND, _TRAINED = ("low_freq_factor", "high_freq_factor"), "max_position_embeddings"
 _HUNYUAN = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 SCHEMES: dict[str, Scheme] = {
-    "default": Scheme({}, _default),
-    "linear": Scheme({"factor": REQUIRED}, _linear),
+    "default": Scheme({}, lambda f, _: (f, 1.0)),
+    "linear": Scheme({"factor": REQUIRED}, lambda f, v: (scaling.linear(f, v["factor"]), 1.0)),
     "dynamic": Scheme(
-        {"factor": REQUIRED, "max_position_embeddings": REQUIRED}, _dynamic, "max_position_embeddings", _HUNYUAN
+        {"factor": REQUIRED, _TRAINED: REQUIRED},
+        lambda f, v: (scaling.dynamic_ntk(f, v["factor"], length=v["length"], trained_length=v[_TRAINED]), 1.0),
+        _TRAINED,
+        _HUNYUAN,
     ),
     "yarn": Scheme({"factor": REQUIRED, **_RAMP, "mscale": None, "mscale_all_dim": None}, _yarn),
     "dynamic_yarn": Scheme(_RAMP, _dynamic_yarn, ORIGINAL, ("factor",)),
@@ -126,12 +98,20 @@ SCHEMES: dict[str, Scheme] = {
         ORIGINAL,
     ),
     "llama3": Scheme(
-        {"factor": REQUIRED, ORIGINAL: REQUIRED, "low_freq_factor": REQUIRED, "high_freq_factor": REQUIRED}, _llama3
+        {"factor": REQUIRED, ORIGINAL: REQUIRED, **dict.fromkeys(_BAND, REQUIRED)},
+        lambda f, v: (
+            scaling.llama3(f, v["factor"], original_length=v[ORIGINAL], **{name: v[name] for name in _BAND}),
+            1.0,
+        ),
     ),
-    "proportional": Scheme({"factor": 1.0}, _proportional),
+    # pairs beyond the share do not rotate
+    "proportional": Scheme(
+        {"factor": 1.0},
+        lambda f, v: (scaling.linear(scaling.proportional(f, v["partial_rotary_factor"]), v["factor"]), 1.0),
+    ),
 }
 
-WITH_ALPHA = Scheme({"alpha": REQUIRED}, _ntk, unread=("factor", *_HUNYUAN))
+WITH_ALPHA = Scheme({"alpha": REQUIRED}, lambda f, v: (scaling.ntk(f, v["alpha"]), 1.0), unread=("factor", *_HUNYUAN))
 """Rope type dynamic if ``alpha`` is given, as in Hunyuan: NTK-aware scaling, the same at every length."""
 
 ALIASES = {"su": "longrope", "mrope": "default", "dynamic-yarn": "dynamic_yarn"}
