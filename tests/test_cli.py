@@ -1197,3 +1197,62 @@ def test_the_page_shows_the_output_of_the_commands():
     assert command_line.made(old) == new
     for name in NAMES:
         assert f"$ rope-any {name}" in page
+
+
+# --- standard input, and what is checked before anything is written -------------------------------------------------
+
+
+def piped(data, *words, cwd):
+    """Run ``rope-any words`` with bytes on standard input; return the exit code and the output."""
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(cli.app, [*map(str, words)], input=data, prog_name="rope-any")
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def bytes_of(tmp_path):
+    """Return the bytes of a config, and of an array as NumPy saves it."""
+    np.save(tmp_path / "x.npy", np.ones((1, 2, 3, 8), np.float32))
+    config = json.dumps({"model_type": "llama", "head_dim": 8, "max_position_embeddings": 64}).encode()
+    (tmp_path / "config.json").write_bytes(config)
+    return config, (tmp_path / "x.npy").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["inspect -", "diff - config.json", "advise - --length 128", "export - out.onnx", "plot - decay -o out.png"],
+)
+def test_a_config_may_come_from_standard_input(words, tmp_path, bytes_of):
+    if "export" in words:
+        pytest.importorskip("spox", reason="spox is not installed")
+    done = piped(bytes_of[0], *words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_array_may_come_from_standard_input(tmp_path, bytes_of):
+    assert piped(bytes_of[1], "rotate", "-", "--pairing", "half", "-o", "out", cwd=tmp_path).returncode == 0
+    want = ra.Rope(ra.frequencies(8), pairing="half").apply(np.ones((1, 2, 3, 8), np.float32))
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "stdin.npy"), want)
+    np.save(tmp_path / "at.npy", np.arange(3))
+    at = (tmp_path / "at.npy").read_bytes()
+    done = piped(at, "rotate", "x.npy", "--positions", "-", "--pairing", "half", "-o", "two", cwd=tmp_path)
+    assert done.returncode == 0
+    np.testing.assert_allclose(np.load(tmp_path / "two" / "x.npy"), want, atol=1e-6)
+
+
+@pytest.mark.usefixtures("bytes_of")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("diff - -", "- must be one file: standard input is read once; got 2"),
+        ("inspect -", "stdin.json: model_type must be one whose pairing is known"),
+        ("export config.json out.txt", "OUT must end in .onnx; got 'out.txt'"),
+        ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of --from"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_written(words, message, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    done = piped(b'{"model_type": "nope"}', *words.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert sorted(tmp_path.iterdir()) == before

@@ -7,7 +7,7 @@ import typer
 
 from rope_any._checks import ArgumentValueError
 from rope_any.cli._common import AsJson, echo_json, show, table
-from rope_any.cli._configs import ConfigFile, Factor, LayerType, PairingOf, naming
+from rope_any.cli._configs import ConfigFile, Factor, LayerType, PairingOf, loaded, naming
 from rope_any.config import Advice
 from rope_any.config import advise as advices
 from rope_any.config._advise import PERPLEXITY
@@ -44,7 +44,7 @@ def advise(
     trained = None if trained_length is None else _tokens(trained_length)
     with naming(file):
         found = advices(
-            file, _tokens(length), trained_length=trained, layer_type=layer_type, pairing=pairing, factor=factor
+            loaded(file), _tokens(length), trained_length=trained, layer_type=layer_type, pairing=pairing, factor=factor
         )
     if as_json:
         echo_json([one._asdict() | {"schemes": {k: v._asdict() for k, v in one.schemes.items()}} for one in found])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, TextIO
 
 import numpy as np
@@ -64,12 +65,25 @@ class Verbs(TyperGroup):
 class Verb(TyperCommand):
     """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; where a file is read, ``-`` becomes a file with the bytes of standard input."""
+        left = super().parse_args(ctx, args)
+        files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
+        found = [name for name in files & ctx.params.keys() for item in _listed(ctx.params[name]) if str(item) == "-"]
+        if len(found) > 1:
+            raise ArgumentValueError("-", "be one file: standard input is read once", len(found))
+        for name in found:
+            file, given = _standard_input(ctx), ctx.params[name]
+            new = [file if str(item) == "-" else item for item in _listed(given)]
+            ctx.params[name] = new if isinstance(given, list) else type(given)(new[0])
+        return left
+
     def invoke(self, ctx: Any) -> Any:
         """Run it; errors name the options of the command line instead of Python arguments."""
         try:
             return super().invoke(ctx)
         except ArgumentError as error:
-            raise ValueError(_rendered(error, ctx)) from error
+            raise ValueError(_rendered(error, ctx).replace(f"{ctx.meta.get(STDIN)}{os.sep}", "")) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line; all arguments are required."""
@@ -90,6 +104,33 @@ class Verb(TyperCommand):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+
+INPUTS = ("file", "files", "a", "b", "source", "config", "cache")
+"""The parameters of verbs that are files to read."""
+STDIN = "rope_any.stdin"
+"""The name of the temporary folder in the context of a command."""
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a value as a list; a list unchanged."""
+    return value if isinstance(value, list) else [value]
+
+
+def _standard_input(ctx: Any) -> Path:
+    """Return a temporary file with the bytes of standard input; its suffix is that of its content."""
+    data = sys.stdin.buffer.read()
+    suffix = "npy" if data.startswith(b"\x93NUMPY") else "json" if data.lstrip().startswith(b"{") else "safetensors"
+    ctx.meta[STDIN] = ctx.with_resource(TemporaryDirectory())
+    file = Path(ctx.meta[STDIN], f"stdin.{suffix}")
+    file.write_bytes(data)
+    return file
+
+
+def require_suffix(file: Path, suffix: str) -> None:
+    """Raise unless the name of a file to write ends in `suffix`."""
+    if file.suffix != suffix:
+        raise ArgumentValueError("output", f"end in {suffix}", str(file))
 
 
 # typer's name of a type, and the name that the help shows; other types are lists of choices.

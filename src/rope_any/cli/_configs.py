@@ -14,7 +14,7 @@ from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
 from rope_any.config._parts import is_pipeline
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or the folder that it is in.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
 Length = Annotated[int | None, typer.Option(help="Tokens, for schemes that depend on it.", show_default=False)]
 PairingOf = Annotated[Pairing | None, typer.Option("--pairing", help="For an unknown model_type.", show_default=False)]
@@ -31,14 +31,14 @@ LENGTH_KINDS = ("trained", "extended", "stated")
 
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
     """Return the explanations of the rotations in a config file, by `explain`; errors name the file."""
-    config = _loaded(file)
+    config = loaded(file)
     with naming(file):
         return explain(config, **options)
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
     """Return the explanations of each part of a config, or why a part other than the text cannot be read."""
-    config = _loaded(file)
+    config = loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
     with naming(file):
         for part in parts(config, pairing=options.get("pairing"), factor=options.get("factor")) or ("text",):
@@ -51,7 +51,7 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
     return explanations
 
 
-def _loaded(file: Path) -> Path | dict[str, Any]:
+def loaded(file: Path) -> Path | dict[str, Any]:
     """Return a config as a dict; the folder of a diffusers pipeline, which has several configs, unchanged."""
     return file if is_pipeline(file) else load(file)
 

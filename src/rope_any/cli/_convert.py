@@ -11,7 +11,7 @@ import typer
 from rope_any import _files, _safetensors
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._pairing import Pairing
-from rope_any.cli._common import AsJson, echo_json, progress, show, table
+from rope_any.cli._common import AsJson, echo_json, progress, require_suffix, show, table
 from rope_any.weights import feature_order, select_axes
 
 
@@ -49,6 +49,8 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Reorder the weights of a checkpoint for the other pairing."""
+    if of == to:
+        raise ArgumentValueError("to", "be the other pairing, not that of `of`", to)
     order = feature_order(
         head_dim,
         source=of,
@@ -61,6 +63,8 @@ def convert(
     found = _safetensors.entries_by_file(first)
     files = list(dict.fromkeys([*found, first]))  # with the index
     targets = [output] if files == [source] else [output / file.name for file in files]
+    if targets == [output]:
+        require_suffix(output, ".safetensors")
     _files.require_not_source(targets, files)
     _files.require_replaceable(targets, overwrite=overwrite)
     shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}

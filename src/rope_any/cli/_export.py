@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rope_any import _files, onnx
-from rope_any.cli._common import AsJson, echo_json
+from rope_any.cli._common import AsJson, echo_json, require_suffix
 from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
 
 
@@ -32,6 +32,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the rotation of a model as an ONNX model."""
+    require_suffix(output, ".onnx")
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     explanations = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
     rope, head_dim = only(explanations)
