@@ -512,8 +512,9 @@ def _() -> Iterator[tuple[str, Reading, Reading]]:
         function = getattr(scaling, scheme)
         known = inspect.signature(function).parameters
         given |= {"base": base}
-        first = [given[name] for name in ("factor", "proportion") if name in known]
-        named = {name: value for name, value in given.items() if name in known and name not in {"factor", "proportion"}}
+        _, *alone = (name for name, one in known.items() if one.kind is one.POSITIONAL_ONLY)
+        first = [given[name] for name in alone]
+        named = {name: value for name, value in given.items() if name in known and name not in alone}
         found = function(ra.frequencies(2 * len(case.frequencies), base=base), *first, **named)
         yield scheme, Reading(found), Reading(case.frequencies)
 
