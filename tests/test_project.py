@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,30 @@ def test_the_bug_report_form_asks_for_the_output_of_check():
     form = yaml.safe_load(read(".github/ISSUE_TEMPLATE/bug.yml"))
     required = {field["id"] for field in form["body"] if field["validations"]["required"]}
     assert {"check", "versions"} <= required
+
+
+def test_the_wheel_holds_the_package_and_its_data_alone(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed").WheelBuilder
+    (wheel,) = builder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    names = zipfile.ZipFile(wheel).namelist()
+    package = [name for name in names if name.startswith("rope_any/")]
+    modules = {f"rope_any/{file.relative_to(ROOT / 'src/rope_any').as_posix()}" for file in ROOT.glob("src/**/*.py")}
+    assert modules <= {*package}
+    assert sorted({*package} - modules) == DATA
+    about = [name.partition(".dist-info/")[2] for name in names if name not in package]
+    assert sorted(about) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
+    assert Path(wheel).stat().st_size < 1_000_000
+
+
+DATA = [
+    "rope_any/config/diffusers.toml",
+    "rope_any/config/gguf.toml",
+    "rope_any/config/models.toml",
+    "rope_any/config/params.toml",
+    "rope_any/config/towers.toml",
+    "rope_any/py.typed",
+    "rope_any/testing/vectors_2.npz",
+]
 
 
 @pytest.mark.thread_unsafe(reason="it starts a process")
