@@ -158,7 +158,7 @@ def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, t
 
 
 def _outlook(row: Row, scaled: Row, factor: float, original: float, length: int) -> Outlook:
-    """Return what a scheme does: `row` is without scaling."""
+    """Return what a scheme makes of the frequencies `row`, which become `scaled`, between two lengths."""
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
     # a pair that completed a turn has shown all angles

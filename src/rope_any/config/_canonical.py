@@ -453,7 +453,7 @@ def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: boo
     """
     Return one type for each layer, from the list `source`; raise if it has too few.
 
-    Types that follow are left out; if `exact`, only those of the layers that predict further tokens may follow.
+    Types beyond the number of layers are left out; if `exact`, only layers that predict further tokens may have them.
     """
     if first_value(part, LAYERS) is None:
         return types

@@ -72,7 +72,7 @@ def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_d
 
 
 def _by_key(layers: _Scored) -> Fact:
-    """Return a power of the value of a key, or of the default of the class; 1/√d if there is neither."""
+    """Return the score scale: a power of the value of a key or of its class default; 1/√d if there is neither."""
     part, key, power, default = layers.part, layers.score.key, layers.score.power, layers.score.default
     fact = part.get(key)
     if fact is None and default is None:

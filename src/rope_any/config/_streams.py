@@ -103,7 +103,7 @@ def _kept(value: object) -> int:
 
 
 def _spans(kinds: str, unused: "_Grids") -> list[Any]:
-    """Return the spans of a row of tokens, given as letters, for `positions.mrope`."""
+    """Return the spans of a row of tokens for `positions.mrope`; `kinds` has a letter for each token's kind."""
     spans: list[Any] = []
     for run in _RUNS.finditer(kinds):
         spans += unused.of_run(run["grid"]) if run["grid"] else [len(run[0])]
@@ -111,12 +111,11 @@ def _spans(kinds: str, unused: "_Grids") -> list[Any]:
 
 
 def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
-    """Return the positions of a row of tokens, given as letters, in an Omni model."""
+    """Return the positions of a row of tokens in an Omni model; `kinds` has a letter for each token's kind."""
     rows: list[tuple[float, ...]] = []
     first: float = 0 if row.whole else 0.0
-    pair = (
-        (0, 0) if row.shared else (0, 1)
-    )  # the offsets of the start tokens of a video and of its audio, and of their end tokens
+    # the offsets of the start tokens of a video and of its audio, and of their end tokens
+    pair = (0, 0) if row.shared else (0, 1)
     axes: list[Axes]
     for run in _RUNS.finditer(kinds):
         if run["both"] is None:

@@ -384,7 +384,7 @@ def _diagnose(
 
 
 def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
-    """Return what was mended to read a cache, in one of several layouts that fit; empty for nothing."""
+    """Return, as text, in which other layouts a cache fits, or what was changed to read it; empty for nothing."""
     note, names = readings[0].note, [one.layout for one in readings]
     if names[0] == cache.layout:
         return (note,) if note else ()
