@@ -89,8 +89,9 @@ def test_parameters_to_try_are_read_and_reach_the_length(name):
             continue
         space = {"ra": ra, "config_file": PUBLISHED[name]}
         exec(one.code.replace('"config.json"', "config_file"), space)  # noqa: S102  # our own lines
-        scheme = {"llama3": "yarn"}.get(one.rope_parameters["rope_type"], one.rope_parameters["rope_type"])
-        assert max(wavelengths(space["rope"])) == pytest.approx(one.schemes[scheme].wavelengths[1])
+        kind, longest = one.rope_parameters["rope_type"], one.schemes["none"].wavelengths[1]
+        longest = longest * one.rope_parameters["factor"] if kind == "llama3" else one.schemes[kind].wavelengths[1]
+        assert max(wavelengths(space["rope"])) == pytest.approx(longest)
         (again,) = advise(space["config"], length, layer_type=one.layer_type, trained_length=one.trained_length.value)
         if one.rope_parameters["rope_type"] != "linear":  # which has no key of the trained length
             assert again.rope_parameters is None
@@ -116,6 +117,22 @@ def test_layers_with_a_window_need_nothing():
     sliding, full = advise(PUBLISHED["google/gemma-3-1b-it"], 2**20)
     assert (sliding.in_window, sliding.rope_parameters) == (True, None)
     assert full.rope_parameters["factor"] == 32.0
+
+
+def test_models_whose_layers_all_have_a_window_need_nothing():
+    mistral = {"model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "sliding_window": 4096}
+    (one,) = advise(mistral | {"max_position_embeddings": 32768}, 65536)
+    assert (one.in_window, one.rope_parameters) == (True, None)
+    (one,) = advise(mistral | {"max_position_embeddings": 32768, "sliding_window": None}, 65536)
+    assert one.rope_parameters["factor"] == 2.0
+
+
+def test_a_scheme_of_the_config_grows_from_the_length_that_it_reaches():
+    (llama,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 262_144)
+    assert llama.rope_parameters["factor"] == 16.0  # 8 for 131 072
+    full = advise(PUBLISHED["allenai/Olmo-3.1-32B-Instruct"], 131_072)[1]
+    assert full.rope_parameters["factor"] == 16.0
+    assert "attention_factor" not in full.rope_parameters  # it was that of the factor 8
 
 
 def test_a_length_within_the_trained_one_needs_nothing():

@@ -697,3 +697,60 @@ def test_the_report_prints_a_line_for_each_tensor():
         "1.original_inv_freq: right, error 5.1e-08",
         "1.cos_cached: garbage (2048 of 2048 values are wrong), error 1.0e+00",
     ]
+
+
+# --- what is not rotary, and whose it is ------------------------------------------------------------------
+
+
+def holding(**buffers):
+    """Return a module with these buffers."""
+    module = nn.Module()
+    for name, x in buffers.items():
+        module.register_buffer(name, x)
+    return module
+
+
+HALVES = ra.Rope(ra.frequencies(64), pairing="half")
+
+
+@pytest.mark.parametrize("name", ["k_cache", "v_cache", "kv_cache"])
+@pytest.mark.parametrize("make", [torch.zeros, torch.randn])
+def test_caches_of_keys_and_values_are_left_alone(name, make):
+    model = holding(inv_freq=torch.tensor(ra.frequencies(64)))
+    model.attention = holding(**{name: make(1, 1, 128, 64)})
+    kept = model.attention.get_buffer(name).clone()
+    assert audit(model, HALVES)
+    refill(model, HALVES)
+    assert torch.equal(model.attention.get_buffer(name), kept)
+
+
+def test_other_frequencies_are_left_alone():
+    model = holding(inv_freq=torch.tensor(ra.frequencies(64)), mel_freqs=torch.rand(32), log_theta=torch.rand(32))
+    assert audit(model, HALVES)
+    assert refill(model, HALVES).written == ()
+
+
+class VisionRotaryEmbeddingFast(nn.Module):
+    """A tower's table under a name that its path does not show."""
+
+    def __init__(self):
+        super().__init__()
+        angles = torch.outer(torch.arange(16.0), torch.tensor(ra.frequencies(32))).repeat_interleave(2, -1)
+        grid = torch.cat([angles[:, None].expand(16, 16, -1), angles[None].expand(16, 16, -1)], -1)
+        self.register_buffer("freqs_cos", grid.reshape(256, 64).cos())
+
+
+def test_a_tower_that_only_its_class_names_is_left_alone():
+    model = holding(inv_freq=torch.tensor(ra.frequencies(64)))
+    model.eva = VisionRotaryEmbeddingFast()
+    config = {"model_type": "llama", "head_dim": 64}
+    assert refill(model, config).written == ()
+
+
+def test_doubled_neighbours_are_wrong_beside_a_rope_with_halves():
+    angles = torch.outer(torch.arange(128.0).double(), torch.tensor(ra.frequencies(64)).double())
+    neighbours, halves = (
+        f(angles.cos()).float() for f in (lambda c: c.repeat_interleave(2, -1), lambda c: torch.cat([c, c], -1))
+    )
+    assert audit(holding(cos_cached=halves), HALVES)
+    assert not audit(holding(cos_cached=neighbours), HALVES)

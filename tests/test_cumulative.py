@@ -74,6 +74,17 @@ def test_sums_are_traced(lib, rng):
     assert [lib.get(x).tolist() for x in carry[:1]] == [lib.get(last[0]).tolist()]
 
 
+@one_jax
+def test_no_tokens_leave_the_carry_as_it_is(lib, rng):
+    _, carry = ra.cumulative_angles(lib(some_steps(rng, 5), "float32"))
+    none = lib(np.zeros((0, 3)), "float32")
+    angles, last = ra.cumulative_angles(none, carry=carry)
+    assert lib.get(angles).shape == (0, 3)
+    assert [lib.get(x).tolist() for x in last] == [lib.get(x).tolist() for x in carry]
+    _, zeros = ra.cumulative_angles(none)
+    assert [lib.get(x).tolist() for x in zeros] == [[0, 0, 0]] * 2
+
+
 def reversed_sum(g):
     """Return the sum of each row and all rows after it."""
     return np.flip(np.cumsum(np.flip(g, -2), -2), -2)

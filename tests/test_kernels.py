@@ -254,6 +254,28 @@ def test_a_right_function_may_write_into_x(name):
     assert check_rotary(both_into, pairing="half", head_dim=D, like=like, in_place=True, keys=True).passed
 
 
+def test_a_function_that_should_write_into_x_and_does_not_is_found(torch):
+    report = check_rotary(right, pairing="half", head_dim=D, in_place=True)
+    assert report.causes == ("nothing is rotated, as if all positions were 0",)
+
+    def copies(x, positions):
+        """Write into a copy if x has gaps."""
+        y = x.contiguous()
+        y.copy_(ROPE.apply(y, positions))
+
+    report = check_rotary(copies, pairing="half", head_dim=D, in_place=True, like=torch.ones(1))
+    assert not report.properties["strides of x don't matter"].holds
+
+
+def test_a_gradient_that_ignores_strides_is_found(torch, backward):
+    def contiguous(g, positions):
+        strides = torch.empty(g.shape).stride()
+        return ROPE.apply(torch.as_strided(g, g.shape, strides), positions, inverse=True)
+
+    report = check_rotary(backward(contiguous), pairing="half", head_dim=D, gradient=True, like=torch.ones(1))
+    assert not report.properties["the gradient is the inverse rotation"].holds
+
+
 def test_what_is_written_beside_x_is_found():
     def beside(x, positions):
         """Rotate in place, and write over the number after each number of x if there is one."""

@@ -22,8 +22,8 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     Parameters
     ----------
     steps : array
-        ``(..., seq, pairs)``, in radians, of a floating-point dtype: how far each token rotates each pair beyond
-        the token before. Gradients flow to them.
+        ``(..., seq, pairs)``, in radians up to 2²⁰, of a floating-point dtype: how far each token rotates each pair
+        beyond the token before. Gradients flow to them.
     carry : pair of array, optional
         The second result of a call for the tokens before, as in decoding. By default the sum begins at 0.
 
@@ -78,7 +78,11 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
     low = xp.astype(units - (step << 19), real) + rest
     step = xp.astype(step, real) * 2.0**19
     angles = step * _SHORT + (step * (_UNIT - _SHORT) + low * _UNIT)
-    last = units[..., -1, :] + 0, rest[..., -1, :] + 0  # no views, which would keep the sums of all tokens
+    if steps.shape[-2] == 0:
+        shape, place = (*steps.shape[:-2], steps.shape[-1]), lib.device_kwargs(steps)
+        last = carry or (xp.zeros(shape, dtype=integer, **place), xp.zeros(shape, dtype=real, **place))
+    else:
+        last = units[..., -1, :] + 0, rest[..., -1, :] + 0  # no views, which would keep the sums of all tokens
     return lib.cast(angles, lib.compute_dtype(steps)), last
 
 

@@ -18,7 +18,7 @@ from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _parts
-from rope_any.config._advise import Advice, Outlook, advice, together
+from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, together
 from rope_any.config._canonical import (
     Layers,
     by_label,
@@ -540,7 +540,10 @@ def advise(
             raise ArgumentValueError("trained_length", "be given", NOTHING, hint)
         groups = found.get(each.layer_type) or found[None]
         parameters = _today(one.part, each.layer_type, groups) or {}
-        made = advice(each.layer_type, each.rope, each.facts, parameters, trained, n, path=one.part.path)
+        window = one.part.keys.get("sliding_window") if one.part.model_type in ALL_WINDOWED else None
+        in_window = each.layer_type in WINDOWED or (window is not None and window < trained.value)
+        where: dict[str, Any] = {"path": one.part.path, "in_window": in_window}
+        made = advice(each.layer_type, each.rope, each.facts, parameters, trained, n, **where)
         advices.append(_if_readable(made, whole, one.part.path))
     return tuple(advices)
 

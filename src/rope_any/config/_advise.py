@@ -66,7 +66,10 @@ PERPLEXITY = {"none": 22.8, "linear": 21.9, "ntk": 19.8, "yarn": 5.6}
 """Of `examples/perplexity.py` by scheme: a small model, trained on 128 bytes, with 1024; see docs/perplexity.md."""
 
 LIU, MEN = "arXiv:2310.05209", "arXiv:2405.14591"
-_WINDOWED = ("sliding_attention", "chunked_attention")
+WINDOWED = ("sliding_attention", "chunked_attention")
+"""Types of layers with a window."""
+ALL_WINDOWED = ("mistral", "phi3", "starcoder2")
+"""Model types of which all layers have a window if the config gives one."""
 _NO_FORMULA = {
     "dynamic": "dynamic scaling follows the length by itself",
     "dynamic_yarn": "dynamic scaling follows the length by itself",
@@ -84,19 +87,23 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     /,
     *,
     path: tuple[str, ...],
+    in_window: bool,
 ) -> Advice:
     """
     Return the advice for one rotation, with its facts as `explain` returns them and its parameters in today's form.
 
-    `path` leads to the sub-config of the part.
+    `path` leads to the sub-config of the part; `in_window` is whether these layers have a window.
     """
     base, original = float(facts["rope_theta"].value), float(trained.value)
     row = _unscaled(rope, facts, base)
     turning = [f for f in row if f]
     finished = sum(f * original >= 2 * math.pi for f in turning)
-    recipe, reason = _recipe(layer_type, facts, parameters, original, length)
+    reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
+    recipe, reason = _recipe(facts, parameters, original, length, reached)
+    if in_window and length > reached:
+        recipe, reason = None, "no distance in these layers is longer than their window"
     own = {} if facts["rope_type"].value == "default" else {"config": (together(rope), rope.attention_factor)}
-    schemes = _schemes(row, base, original, length) | own if length > original else {}
+    schemes = _schemes(row, base, original, length) | own if length > reached else {}
     d = 2 * len(row)
     bases = {MEN: 0.0424 * length**1.628}
     if 0 < finished < len(turning):
@@ -115,7 +122,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
         schemes={name: _outlook(row, *made, original, length) for name, made in schemes.items()},
         rope_parameters=recipe,
         reason=reason,
-        in_window=layer_type in _WINDOWED,
+        in_window=in_window,
         code=None if recipe is None else _code(recipe, layer_type, length, path),
     )
 
@@ -175,18 +182,18 @@ def _score(row: Row, length: float) -> float:
 
 
 def _recipe(
-    layer_type: str | None, facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int
+    facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int, reached: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the parameters to try and why; or None, and why there are none."""
-    kind = facts["rope_type"].value
-    reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
+    """Return the parameters to try and why; or None, and why there are none. The config is for `reached` tokens."""
+    kind, factor = facts["rope_type"].value, length / original
     if length <= reached:
         return None, f"the config is for {reached:.0f} tokens already"
-    if layer_type in _WINDOWED:
-        return None, "no distance in these layers is longer than their window"
-    factor = length / original
     if kind in ("yarn", "llama3", "linear"):
-        return {**parameters, "factor": factor}, f"the scheme of the config, {kind}, with a factor for this length"
+        old = facts["factor"].value
+        derived = kind == "yarn" and parameters.get("attention_factor") == scaling.yarn_attention_factor(old)
+        kept = {key: value for key, value in parameters.items() if key != "attention_factor" or not derived}
+        new = old * length / reached if reached > original else factor
+        return {**kept, "factor": new}, f"the scheme of the config, {kind}, with a factor for this length"
     if kind == "default":
         whole = int(original) if original.is_integer() else original
         why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"

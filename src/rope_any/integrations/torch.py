@@ -38,7 +38,11 @@ RIGHT = 1e-6
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 ANY_DTYPE = ("vllm", "sglang")
 """Packages whose tables have the dtype of the model."""
-SIGNS = {"vision": r"[Vv]is(ion|ual)|ViT|\bvit|[Ii]mage", "audio": r"[Aa]udio|[Ss]peech", "indexer": r"[Ii]ndexer"}
+SIGNS = {
+    "vision": r"[Vv]is(ion|ual)|ViT|(\b|_)vit|[Ii]mage|[Tt]ower|[Cc](lip|LIP)\b|[Ss]ig[Ll](ip|IP)",
+    "audio": r"[Aa]udio|[Ss]peech",
+    "indexer": r"[Ii]ndexer",
+}
 """Patterns of the paths and classes of parts that are not the text."""
 UNNAMED = ("transformer", "text_config", "thinker_config")
 """Names of parts that are not in paths."""
@@ -46,13 +50,13 @@ ROTARY = re.compile(r"[Rr]otary|R[oO]PE|[Rr]ope(?![a-z])")
 OTHERS = re.compile(r"(^|[._])(scales?|alpha|position_ids|mask)$|(^|\.)time_embed")
 """Tensors that hold no angles of positions: of xPos, of a temperature, of the times of diffusion."""
 KINDS = {
-    "both": r"cos_sin_cached?|rope_cache|cache",
+    "both": r"cos_sin_cached?|rope_cache|(?<!_)cache",
     "complex": r"freqs_cis?|(pos|neg)_freqs",
     "sines first": r"embed_positions(\.weight)?",
     "angles": r"cached_freqs|args(_\d)?",
     "cos": r"cos(_cached?)?",
     "sin": r"sin(_cached?)?",
-    "frequencies": r"inv_freq|freqs|theta",
+    "frequencies": r"inv_freqs?|(rope|rotary)_freqs|(?<!_)(freqs|theta)",
 }
 """What a tensor holds, by the end of its path; the first that matches."""
 COMMON = re.compile(r"(^|[.])(freqs|theta|args(_\d)?|cos|sin|cache)$")
@@ -342,7 +346,7 @@ class Truth(NamedTuple):
     """One rotation of a config, for one length of sequences."""
 
     part: str
-    """The part of the model; empty for a Rope that the caller gives."""
+    """The part of the model; empty for a Rope that the caller gives, "values" for one that the tensor shows itself."""
     rope: Rope | None
     """None if the part can't be read."""
     facts: Mapping[str, configs.Fact]
@@ -390,7 +394,7 @@ def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
     if not fitting and len(signs) == 1:
         fitting = [*signs]  # the model is that part
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
-    if part == "text" and any(re.search(sign, place.path) for sign in SIGNS.values()):
+    if part == "text" and any(re.search(sign, place.words) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
     own = [truth for truth in truths if truth.part == part and truth.rope]
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
@@ -443,7 +447,10 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
             for kind, row in _layouts(place, len(form)):
                 # neighbours may be sorted into halves before; not in diffusers, nor if the caller names the pairing
                 pairing = _pairing_of(row)
-                sure = pairing != "interleaved" or truth.part.startswith("transformer") or not truth.part
+                named = not truth.part or truth.part.startswith("transformer")
+                if named and pairing not in (None, rope.pairing):
+                    continue
+                sure = pairing != "interleaved" or named
                 current = i == 0 and sure and pairing in (None, rope.pairing)
                 values, scale = map(partial(_arranged, kind, row), *_table(place, truth, form))
                 yield Option(values, scale, current)
@@ -512,7 +519,7 @@ def _verdict(
     if x.is_meta:
         return "meta", "", math.nan, None
     if not has_config and (rope := _rope_of_values(place)):
-        options = list(_options(place, [[Truth("", rope, {}, None)]]))
+        options = list(_options(place, [[Truth("values", rope, {}, None)]]))
     own = _real(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
     right = [(_real(_shard(option.values, x)), _real(_shard(option.scale, x))) for option in fit]

@@ -141,7 +141,7 @@ def check_rotary(
     keys : bool, optional
         Whether the function is ``function(q, k, positions)`` and returns both, rotated; k has fewer heads than q.
     in_place : bool, optional
-        Whether the function writes into x, or into q and k. It may return None.
+        Whether the function writes into x, or into q and k. What it returns is ignored.
     rows : bool, optional
         Whether to call it with a row of positions for each row of x too: ``(batch, seq)``.
     gradient : bool, optional
@@ -319,12 +319,12 @@ class _Subject(NamedTuple):
         """Return x rotated by the function: as it is, or the last of its heads as keys and the others as queries."""
         if "keys" not in self.asked:
             y = self.function(x, where)
-            return x if y is None and "in_place" in self.asked else y
+            return x if "in_place" in self.asked else y
         heads = x.shape[1]
         shared = max(heads // 3, 1)
         parts = (x[:, : heads - shared, :, :], x[:, heads - shared :, :, :]) if heads > 1 else (x, x + 0)
         both = self.function(*parts, where)
-        both = parts if both is None and "in_place" in self.asked else both
+        both = parts if "in_place" in self.asked else both
         if not isinstance(both, tuple | list) or len(both) != 2:
             return both
         for part, y in zip(parts, both, strict=True):
@@ -614,8 +614,9 @@ def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
     for sample in task.runs.values():
         shape = BATCH, HEADS, len(sample.positions), task.head_dim
         g, where = subject.features(*shape), as_position_array(sample.positions.tolist(), like=subject.like)
+        cotangent = _VIEWS[1].x_of(lib.xp, subject.put(_VIEWS[1].around(g)))
         try:
-            got = vjp(lambda x, where=where: subject.run(x, where), subject.put(np.flip(g).copy()), subject.put(g))
+            got = vjp(lambda x, where=where: subject.run(x, where), subject.put(np.flip(g).copy()), cotangent)
             got = subject.get(got)
         except Exception as error:  # noqa: BLE001  # any exception goes into the report
             raise _RefusedError(_raised(error)) from None
