@@ -754,3 +754,36 @@ def test_doubled_neighbours_are_wrong_beside_a_rope_with_halves():
     )
     assert audit(holding(cos_cached=halves), HALVES)
     assert not audit(holding(cos_cached=neighbours), HALVES)
+
+
+def test_tied_buffers_of_two_rotations_get_a_tensor_each():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = transformers.AutoModel.from_config(
+        transformers.Gemma3TextConfig(
+            vocab_size=16,
+            hidden_size=32,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            num_hidden_layers=6,
+        )
+    )
+    rotary = model.rotary_emb
+    kept = {name: x.clone() for name, x in rotary.named_buffers()}
+    zeros = torch.zeros(8)
+    for name in kept:
+        setattr(rotary, name, zeros)
+    refill(model)
+    assert audit(model)
+    assert all(torch.allclose(rotary.get_buffer(name), x, rtol=1e-6) for name, x in kept.items())
+
+
+@pytest.mark.parametrize(("x", "verdict"), [(torch.zeros(7), "garbage"), (torch.rand(7), "unknown")])
+def test_half_precision_alone_is_no_rounding(x, verdict):
+    (found,) = audit(holding(inv_freq=x.bfloat16()), HALVES)
+    assert found.verdict == verdict
+
+
+def test_complex_frequencies_are_told_so():
+    (found,) = audit(holding(inv_freq=torch.tensor(ra.frequencies(64)) + 0j), HALVES)
+    assert found.text == "it is complex, its values are real"

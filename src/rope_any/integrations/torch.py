@@ -530,7 +530,8 @@ def _verdict(
     if lost:
         return "garbage", f"{lost} of {own.numel()} values are not finite", math.nan, None
     if options and not fit:
-        return "garbage", "it is real, its sines are lost", error, None
+        lack = "it is complex, its values are real" if x.is_complex() else "it is real, its sines are lost"
+        return "garbage", lack, error, None
     if error <= RIGHT:
         return "right", "" if known else f"by its own values; {why}", error, None
     if rounded:
@@ -548,7 +549,7 @@ def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: 
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
     if why:
-        verdict = "rounded" if x.dtype in HALF.values() else "unknown" if own.any() else "garbage"
+        verdict = "rounded" if name and x.dtype in HALF.values() else "unknown" if own.any() else "garbage"
         return verdict, "; ".join(filter(None, (name, why)))
     return ("other", name) if name else ("garbage", f"{wrong} of {own.numel()} values are wrong")
 
@@ -629,8 +630,11 @@ def _dtype(place: Place, truth: Tensor) -> torch.dtype:
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """Write the right values of a tensor; return what undoes it. `written` has new values by the id of old tensors."""
     x, is_first = place.tensor, id(place.tensor) not in written
-    new = written.setdefault(id(x), _shard(truth.to(_dtype(place, truth)), x).to(x.device))
-    in_place = new.dtype == x.dtype and 0 not in x.stride()
+    own_values = _shard(truth.to(_dtype(place, truth)), x).to(x.device)
+    new = written.setdefault(id(x), own_values)
+    tied = bool(local(new).equal(local(own_values)))  # one tensor cannot hold the values of two rotations
+    new = new if tied else own_values
+    in_place = tied and new.dtype == x.dtype and 0 not in x.stride()
     if not in_place and not isinstance(x, nn.Parameter):
         place.holder[place.key] = new
         return [partial(place.holder.__setitem__, place.key, x)]
