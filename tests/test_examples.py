@@ -207,6 +207,8 @@ def test_cupy_rotate_reports_what_it_needs():
         ("sharded_dask", "distributed"),
         ("sharded_jax", "jax"),
         ("sharded_torch", "torch"),
+        ("wrong_angles", "rich"),
+        ("wrong_angles", "torch"),
     ],
 )
 def test_an_example_reports_a_missing_library(name, library):
@@ -388,3 +390,13 @@ def test_the_perplexity_chart_shows_the_committed_results(perplexity, committed,
     # Processors round the coordinates otherwise, and versions of matplotlib leave other margins.
     for ours, theirs in zip(markers(now), markers(before), strict=True):
         np.testing.assert_allclose(np.polyval(np.polyfit(ours, theirs, 1), ours), theirs, rtol=0, atol=0.01)
+
+
+def test_wrong_angles_runs(perplexity, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "perplexity", perplexity)
+    monkeypatch.setattr(perplexity, "BATCH", 2)
+    wrong = load("wrong_angles")
+    wrong.main(["--steps", "4", "--windows", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:34].rstrip() for line in lines] == [*wrong.ROTATIONS]
+    assert all(float(line[34:]) > 1 for line in lines)

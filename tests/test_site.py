@@ -492,3 +492,41 @@ def test_the_explorer_page_works_without_scripts(site, browser):
         page.goto((site / "explorer.html").as_uri())
         assert page.get_by_text("The explorer needs JavaScript").is_visible()
         assert not page.get_by_label("base").is_visible()
+
+
+# --- the pages of asv -------------------------------------------------------------------------------------------------
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that prints nothing."""
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@pytest.mark.thread_unsafe(reason="it starts processes")
+def test_pages_of_asv_have_a_graph_for_each_benchmark(browser, tmp_path):
+    pytest.importorskip("asv", reason="asv is not installed")
+    if not (ROOT / ".git").exists():
+        pytest.skip("these sources are no git checkout")
+    words = ["HEAD", "--bench", "timeraw_import$", "--quick", "--output", str(tmp_path / "html")]
+    command = [sys.executable, str(ROOT / "asv_benchmarks" / "pages.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "html")) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        home, page = f"http://127.0.0.1:{server.server_port}", browser.new_page()
+        lost = []
+        page.on("requestfailed", lambda request: lost.append(request.url))
+        page.goto(f"{home}/#bench_import.timeraw_import")
+        about = page.request.get(f"{home}/index.json").json()
+        assert "bench_import.timeraw_import" in about["benchmarks"]
+        (graph,) = (tmp_path / "html" / "graphs").rglob("summary/bench_import.timeraw_import.json")
+        ((revision, seconds),) = page.request.get(f"{home}/{graph.relative_to(tmp_path / 'html').as_posix()}").json()
+        assert str(revision) in about["revision_to_hash"]
+        assert 0 < seconds < 60
+        if not [url for url in lost if "://127.0.0.1" not in url]:  # asv's pages take their scripts from the web
+            page.wait_for_selector("#main-graph canvas")
+        assert all(page.request.get(f"{home}/{name}").ok for name in ("index.html", "asv.js", "graphdisplay.js"))
+        page.close()
+        server.shutdown()

@@ -1,0 +1,50 @@
+"""
+What a wrong rotation does to a trained model: the perplexity of a small decoder, run with each of some common faults.
+
+The model and its text are those of ``examples/perplexity.py``: it is trained once with RoPE, in one or two minutes, and
+read with 128 bytes of context. Nothing is fetched.
+
+    python examples/wrong_angles.py
+    python examples/wrong_angles.py --steps 20  # a quick test that it runs
+
+Needs torch and rich (extra ``cli``).
+"""
+
+import argparse
+import math
+from dataclasses import replace
+
+import perplexity as experiment
+import torch
+
+import rope_any as ra
+
+RIGHT = experiment.ropes(experiment.TRAINED)["RoPE"]
+ROTATIONS = {
+    "right": RIGHT,
+    "the other pairing": replace(RIGHT, pairing="interleaved"),
+    "base 500 000 rather than 10 000": replace(RIGHT, frequencies=ra.frequencies(32, base=500_000.0)),
+    "pairs rotate backwards": replace(RIGHT, frequencies=tuple(-f for f in RIGHT.frequencies)),
+    "frequencies in bfloat16": replace(
+        RIGHT, frequencies=tuple(torch.tensor(RIGHT.frequencies).bfloat16().double().tolist())
+    ),
+    "all frequencies 0: buffers lost": replace(RIGHT, frequencies=(0.0,) * 16),
+}
+
+
+def main(arguments=None):
+    """Train once, and print the perplexity with each rotation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=experiment.STEPS, help="batches that the model is trained on")
+    parser.add_argument("--windows", type=int, default=experiment.WINDOWS, help="held-out windows, at most")
+    options = parser.parse_args(arguments)
+    text, files = experiment.corpus()
+    windows = experiment.held_out(files, options.windows)
+    model, _ = experiment.trained("RoPE", experiment.as_tensor(text), seed=0, steps=options.steps)
+    for name, rope in ROTATIONS.items():
+        nats = experiment.measured(model, windows, experiment.TRAINED, rope)
+        print(f"{name:<34}{math.exp(nats):8.2f}")
+
+
+if __name__ == "__main__":
+    main()
