@@ -1247,6 +1247,7 @@ def test_an_array_may_come_from_standard_input(tmp_path, bytes_of):
         ("diff - -", "- must be one file: standard input is read once; got 2"),
         ("inspect -", "stdin.json: model_type must be one whose pairing is known"),
         ("export config.json out.txt", "OUT must end in .onnx; got 'out.txt'"),
+        ("export config.json out", "OUT must end in .onnx; got 'out'"),
         ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of --from"),
     ],
 )

@@ -130,7 +130,7 @@ def _standard_input(ctx: Any) -> Path:
 def require_suffix(file: Path, suffix: str) -> None:
     """Raise unless the name of a file to write ends in `suffix`."""
     if file.suffix != suffix:
-        raise ArgumentValueError("output", f"end in {suffix}", str(file))
+        raise ArgumentValueError("output", f"end in {suffix}", Text(repr(file.name)))
 
 
 # typer's name of a type, and the name that the help shows; other types are lists of choices.

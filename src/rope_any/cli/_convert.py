@@ -63,12 +63,12 @@ def convert(
     found = _safetensors.entries_by_file(first)
     files = list(dict.fromkeys([*found, first]))  # with the index
     targets = [output] if files == [source] else [output / file.name for file in files]
-    if targets == [output]:
-        require_suffix(output, ".safetensors")
     _files.require_not_source(targets, files)
     _files.require_replaceable(targets, overwrite=overwrite)
     shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
     axes = select_axes(shapes, order, names=_names(name, axis))
+    if targets == [output] and output.suffix:
+        require_suffix(output, ".safetensors")
     total = sum(file.stat().st_size for file in found)
     with _files.replace_together(targets, overwrite=overwrite) as parts, progress("convert", total) as step:
         for file, part in zip(files, parts, strict=True):
