@@ -373,8 +373,9 @@ SEVERAL = {
     "an indexer": (
         DEEPSEEK,
         [
-            "text 61 64 of 64 interleaved 1 10000 yarn × 40",
-            "indexer 61 64 of 128 half 1 10000 yarn × 40",
+            "part layers rotates pairing base scheme",  # one axis only
+            "text 61 64 of 64 interleaved 10000 yarn × 40",
+            "indexer 61 64 of 128 half 10000 yarn × 40",
             "text, layers (0-60): Rope(",
             "indexer, layers (0-60): Rope(",
         ],
@@ -384,7 +385,7 @@ SEVERAL = {
         [
             "text 36 128 of 128 half 3 5000000 default",
             "vision 27 72 of 72 half 2 10000 axial",
-            "value from (… is text_config)",
+            "key value from (… is text_config)",
             "rope_theta 5000000 …rope_theta",
             "axis pairs shortest 25% 50% 75% longest",
             "0 24 6.28 233 17879 1369057 24687577",
@@ -401,8 +402,8 @@ SEVERAL = {
     "layers that differ": (
         GEMMA4,
         [
-            "text 5 sliding_attention 256 of 256 half 1 10000 default",
-            "text 1 full_attention 128 of 512 half 1 1000000 proportional",
+            "text 5 sliding_attention 256 of 256 half 10000 default",
+            "text 1 full_attention 128 of 512 half 1000000 proportional",
             "model_type gemma4_text model_type",
             "full_attention (5): Rope(",
             "partial_rotary_factor 0.25 ",
@@ -424,8 +425,8 @@ def test_inspect_prints_the_summary_first(name, tmp_path):
     found = [words.find(line) for line in lines]
     assert found == sorted(found) and found[0] >= 0, dict(zip(lines, found, strict=True))
     assert words.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
-    folded = terminal("inspect", tmp_path, columns=100).splitlines()
-    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
+    folded = terminal("inspect", tmp_path, columns=80).splitlines()
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 80
 
 
 def test_inspect_lists_refused_parts(tmp_path):
@@ -440,6 +441,33 @@ def test_inspect_lists_refused_parts(tmp_path):
     read, refused = json.loads(run("inspect", tmp_path, "--json").stdout)
     assert (read["part"], read["refused"]) == ("transformer", None)
     assert refused["rope"] is None and "learned" in refused["refused"]
+
+
+def test_the_overview_has_the_columns_that_tell_something(tmp_path):
+    config = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2}
+    for more, heads in (({}, ""), ({"max_position_embeddings": 4096}, "tokens")):
+        (tmp_path / "config.json").write_text(json.dumps(config | more))
+        first, second = run("inspect", tmp_path).stdout.splitlines()[:2]
+        assert first.split() == ["part", "layers", "rotates", "pairing", "base", "scheme", *heads.split()]
+        assert second.split()[:5] == ["text", "2", "64", "of", "64"]
+
+
+def test_long_first_cells_are_folded_and_short_ones_are_not():
+    for first, folded in (("a" * 46, False), ("a" * 90, True)):
+        done = terminal_table(first, "b " * 40)
+        assert (sum("a" in line for line in done) > 1) == folded
+        assert "".join(done).count("a") == len(first)
+
+
+def terminal_table(*cells, columns=80):
+    """Return the lines of a table of one row, as a terminal of some columns shows them."""
+    from rich.console import Console
+
+    from rope_any.cli._common import table
+
+    with (out := Console(width=columns)).capture() as text:
+        out.print(table("x", "y", rows=[cells]))
+    return text.get().splitlines()[1:]
 
 
 def test_inspect_prints_json(configs):

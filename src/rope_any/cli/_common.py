@@ -23,6 +23,7 @@ PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
+UNBROKEN = 50  # letters of a first cell that fit a terminal beside the other columns
 
 
 class Verbs(TyperGroup):
@@ -205,11 +206,14 @@ def show(what: Any, *, bold: bool = False) -> None:
 
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return rows under their heads, for `show`."""
+    """Return rows under their heads, for `show`; a narrow terminal folds every column but a first one of short cells."""
     from rich.table import Column, Table
 
-    made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0))
-    for row in rows:
+    cells = [tuple(row) for row in rows]
+    short = all(len(row[0]) <= UNBROKEN for row in cells)
+    columns = [Column(head, overflow="fold", no_wrap=short and not number) for number, head in enumerate(heads)]
+    made = Table(*columns, box=None, padding=(0, gap, 0, 0))
+    for row in cells:
         made.add_row(*row)
     return made
 
