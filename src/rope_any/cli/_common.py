@@ -206,7 +206,7 @@ def show(what: Any, *, bold: bool = False) -> None:
 
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return rows under their heads, for `show`; a narrow terminal folds every column but a first one of short cells."""
+    """Return rows under their heads, for `show`; a terminal folds all columns but a first one of short cells."""
     from rich.table import Column, Table
 
     cells = [tuple(row) for row in rows]

@@ -4,7 +4,6 @@ List the rope types of configs: the keys that each reads, and how it scales the 
 Names are those of ``rope_parameters`` in transformers.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
