@@ -166,7 +166,9 @@ def checked_out(commit, folder) -> Iterator[Path]:
 
 
 def asv_runs(config, *options, bench, source=None):
-    """Run asv; return whether it measured anything."""
+    """Run asv; return whether it measured anything. If asv does not know the machine yet, it is made to look it up."""
+    if not (Path.home() / ".asv-machine.json").exists():
+        subprocess.run([sys.executable, "-m", "asv", "machine", "--yes", "--config", str(config)], check=True)
     command = [sys.executable, "-m", "asv", "run", "--config", str(config), "--launch-method=spawn", "--show-stderr"]
     command += ["--record-samples", *options, *([] if bench is None else ["--bench", bench])]
     # asv takes PYTHONPATH away from benchmarks, and gives them ASV_PYTHONPATH; their subprocesses see PYTHONPATH.

@@ -10,6 +10,7 @@ Run it: ``python examples/sharded_jax.py``
 import os
 import re
 import sys
+from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get("XLA_FLAGS", "")
 
@@ -35,7 +36,7 @@ SHARDED = {
 SENDS = re.compile("all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter")
 
 
-def rotate(mesh, spec):
+def rotate(mesh: Any, spec: Any) -> tuple[float, list[str]]:
     """Rotate a sharded array; return the largest difference from one device, and the program's collectives."""
     whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
     x = jax.device_put(whole, NamedSharding(mesh, spec))
@@ -46,12 +47,12 @@ def rotate(mesh, spec):
         msg = f"sharding was {x.sharding} and is {rotated.sharding}"
         raise RuntimeError(msg)
     error = np.abs(np.asarray(rotated) - np.asarray(ROPE.apply(jnp.asarray(whole)))).max()
-    return float(error), SENDS.findall(program.as_text())
+    return float(error), SENDS.findall(program.as_text() or "")
 
 
-def main():
+def main() -> dict[str, tuple[float, list[str]]]:
     """Return the largest difference and the collectives for each kind of mesh and each sharding."""
-    found = {}
+    found: dict[str, tuple[float, list[str]]] = {}
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
         with jax.set_mesh(mesh):
@@ -60,5 +61,5 @@ def main():
 
 
 if __name__ == "__main__":
-    for way, (error, sent) in main().items():
-        print(f"{way}: differs from one device by {error:.1e}, sends {sent or 'nothing'}")
+    for way, (difference, sent) in main().items():
+        print(f"{way}: differs from one device by {difference:.1e}, sends {sent or 'nothing'}")

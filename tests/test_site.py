@@ -1,5 +1,6 @@
 """The built site: every page is opened in a browser, with phone and desktop widths."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -511,7 +512,8 @@ def test_pages_of_asv_have_a_graph_for_each_benchmark(browser, tmp_path):
         pytest.skip("these sources are no git checkout")
     words = ["HEAD", "--bench", "timeraw_import$", "--quick", "--output", str(tmp_path / "html")]
     command = [sys.executable, str(ROOT / "asv_benchmarks" / "pages.py"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    known = os.environ | {"HOME": str(tmp_path)}  # where asv writes what it finds out about the machine
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "html")) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
