@@ -8,6 +8,8 @@ same scores. If only the keys are shifted by one position, scores change.
 Needs only NumPy. Run it: ``python examples/attention_numpy.py``
 """
 
+from typing import Any
+
 import numpy as np
 
 import rope_any as ra
@@ -16,7 +18,7 @@ QUERY_HEADS, KEY_HEADS, HEAD_DIM, TOKENS = 8, 2, 64, 32
 ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
 
 
-def attention(q, k, v, at_q, at_k):
+def attention(q: Any, k: Any, v: Any, at_q: Any, at_k: Any) -> Any:
     """Return softmax(q kᵀ / √d) v over the keys up to each query; q ``(heads, seq, d)``, k and v of fewer heads."""
     q, k = ROPE.apply(q, at_q), ROPE.apply(k, at_k)
     groups = q.reshape(len(k), -1, *q.shape[1:])  # (key heads, queries of each, seq, d)
@@ -27,7 +29,7 @@ def attention(q, k, v, at_q, at_k):
     return (weights @ v[:, None]).reshape(q.shape)
 
 
-def main(seed=0):
+def main(seed: int = 0) -> dict[str, dict[int, float]]:
     """Return the change of attention if all positions are shifted, and if only those of keys are, by shift."""
     rng = np.random.default_rng(seed)
     heads = QUERY_HEADS, KEY_HEADS, KEY_HEADS
@@ -35,7 +37,7 @@ def main(seed=0):
     at = np.arange(TOKENS)
     here = attention(q, k, v, at, at)
 
-    def change(of_queries, of_keys):
+    def change(of_queries: int, of_keys: int) -> float:
         return float(np.abs(attention(q, k, v, at + of_queries, at + of_keys) - here).max())
 
     far = (1_000, 1_000_000, 1_000_000_000)

@@ -10,6 +10,7 @@ Run it: ``python examples/context_parallel.py``
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 try:
     import torch
@@ -25,12 +26,12 @@ TOKENS, HEADS, HEAD_DIM = 96, 4, 64
 ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
 
 
-def scores(q, k, at_q, at_k):
+def scores(q: Any, k: Any, at_q: Any, at_k: Any) -> Any:
     """Return q kᵀ / √d, with −∞ for keys at later positions than the query."""
     return (q @ k.mT / HEAD_DIM**0.5).masked_fill(at_k > at_q[:, None], -torch.inf)
 
 
-def passed_on(*tensors):
+def passed_on(*tensors: Any) -> list[Any]:
     """Send tensors to the next process of the ring; return those of the previous one."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     received = [torch.empty_like(x) for x in tensors]
@@ -41,7 +42,7 @@ def passed_on(*tensors):
     return received
 
 
-def ring_attention(q, k, v, at):
+def ring_attention(q: Any, k: Any, v: Any, at: Any) -> Any:
     """Return attention over all tokens, computed shard by shard."""
     total, weight = torch.zeros_like(q), torch.zeros(*q.shape[:-1], 1)
     highest = torch.full_like(weight, -torch.inf)
@@ -56,7 +57,7 @@ def ring_attention(q, k, v, at):
     return total / weight
 
 
-def work(rank, ranks, store, results):
+def work(rank: int, ranks: int, store: str, results: str) -> None:
     """Run one of the processes; the first saves the difference from attention in a single process."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
@@ -75,12 +76,12 @@ def work(rank, ranks, store, results):
     dist.destroy_process_group()
 
 
-def main(ranks=4):
+def main(ranks: int = 4) -> float:
     """Start processes; return the largest difference from attention in one process."""
     with tempfile.TemporaryDirectory() as folder:
         store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
         torch.multiprocessing.spawn(work, (ranks, store, results), nprocs=ranks)
-        return torch.load(results)
+        return float(torch.load(results))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ Needs a CUDA GPU and CuPy (extra ``cupy-cuda12x`` or ``cupy-cuda13x``). Run it: 
 """
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ import rope_any as ra
 ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
 
 
-def gpu():
+def gpu() -> Any:
     """Return CuPy; exit with a message if it or a GPU is missing."""
     try:
         import cupy
@@ -26,7 +28,7 @@ def gpu():
     return cupy
 
 
-def main(heads=32, tokens=32_768, first=131_072):
+def main(heads: int = 32, tokens: int = 32_768, first: int = 131_072) -> dict[str, float]:
     """Rotate queries; return the largest error against float64 on the host, and the times of a rotation and a copy."""
     cupy = gpu()
     from cupyx.profiler import benchmark
@@ -38,7 +40,7 @@ def main(heads=32, tokens=32_768, first=131_072):
     exact = ROPE.apply(cupy.asnumpy(q[0]).astype(np.float64), first)
     error = float(np.abs(cupy.asnumpy(out[0]) - exact).max())
 
-    def milliseconds(call):
+    def milliseconds(call: Callable[[], object]) -> float:
         return 1e3 * float(np.median(benchmark(call, n_repeat=50, n_warmup=5).gpu_times))
 
     rotation = milliseconds(lambda: ROPE.apply(q, table, out=out, fused=True))

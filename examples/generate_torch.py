@@ -9,6 +9,7 @@ Needs torch. Run it: ``python examples/generate_torch.py``
 
 import sys
 import time
+from typing import Any
 
 try:
     import torch
@@ -22,7 +23,7 @@ VOCABULARY, WIDTH, LAYERS, QUERY_HEADS, KEY_HEADS, HEAD_DIM = 1000, 256, 4, 8, 2
 ROPE = ra.Rope(ra.frequencies(HEAD_DIM, base=500_000.0), pairing="half")
 
 
-def model_of(seed):
+def model_of(seed: int) -> list[Any]:
     """Return random weights of a decoder: the embedding first, the output projection last."""
     generator = torch.Generator().manual_seed(seed)
     attention = [(WIDTH, (QUERY_HEADS + 2 * KEY_HEADS) * HEAD_DIM), (QUERY_HEADS * HEAD_DIM, WIDTH)]
@@ -31,7 +32,7 @@ def model_of(seed):
     return [torch.randn(shape, generator=generator) / shape[0] ** 0.5 for shape in shapes]
 
 
-def decoder(weights, tokens, cache):
+def decoder(weights: list[Any], tokens: Any, cache: dict[int, Any]) -> Any:
     """Return the logits after the last of the tokens ``(seq,)``; add keys and values to the cache of each layer."""
     embedding, *layers, head = weights
     past = cache[0][0].shape[1] if cache else 0
@@ -52,9 +53,10 @@ def decoder(weights, tokens, cache):
     return rms_norm(x[-1], (WIDTH,)) @ head
 
 
-def generate(weights, text, new, *, cached):
+def generate(weights: list[Any], text: Any, new: int, *, cached: bool) -> tuple[Any, Any, float]:
     """Add the likeliest tokens to a text; return it, the logits of each step, and tokens per second."""
-    cache, logits, start = {}, [], time.perf_counter()
+    cache: dict[int, Any] = {}
+    logits, start = [], time.perf_counter()
     for _ in range(new):
         logits.append(decoder(weights, text[-1:] if cache else text, cache))
         text = torch.cat([text, logits[-1].argmax(-1, keepdim=True)])
@@ -62,7 +64,7 @@ def generate(weights, text, new, *, cached):
     return text, torch.stack(logits), new / (time.perf_counter() - start)
 
 
-def main(new=200, seed=0):
+def main(new: int = 200, seed: int = 0) -> dict[str, float]:
     """Generate with and without a cache; return tokens per second, whether texts are equal, and how logits differ."""
     weights, prompt = model_of(seed), torch.arange(16)
     (text, logits, speed), (plain_text, plain, plain_speed) = (

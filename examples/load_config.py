@@ -9,7 +9,8 @@ Needs only NumPy. Run it: ``python examples/load_config.py``, or with the path o
 
 import sys
 
-from rope_any.config import explain, layers
+import rope_any as ra
+from rope_any.config import Explanation, explain, layers
 
 GEMMA = {
     "model_type": "gemma3_text",
@@ -27,7 +28,7 @@ GEMMA = {
 }
 
 
-def main(config=GEMMA):
+def main(config: object = GEMMA) -> tuple[tuple[Explanation, ...], list[ra.Rope | None]]:
     """Return the explanation of each kind of layer in a config, and the rotation of each layer."""
     return explain(config), layers(config)
 

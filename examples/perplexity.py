@@ -23,9 +23,11 @@ import re
 import sys
 import sysconfig
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 try:
     import torch
@@ -54,7 +56,7 @@ STDERR = Console(stderr=True)
 # --- the text ---------------------------------------------------------------------------------------------------------
 
 
-def corpus():
+def corpus() -> tuple[bytes, list[bytes]]:
     """Return the bytes to train on, and every 16th file as held out; tests and generated files are left out."""
     home = Path(sysconfig.get_path("stdlib"))
     names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*.py"))
@@ -62,12 +64,12 @@ def corpus():
     return b"".join(file for i, file in enumerate(files) if i % 16), files[::16]
 
 
-def as_tensor(text):
+def as_tensor(text: bytes) -> Any:
     """Return bytes as integers."""
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
 
 
-def held_out(files, count):
+def held_out(files: list[bytes], count: int) -> Any:
     """Return windows ``(count, longest + 1)``, each of one file, evenly taken from all that don't overlap."""
     size = max(LENGTHS) + 1
     windows = torch.cat([as_tensor(file).unfold(0, size, size) for file in files if len(file) >= size])
@@ -80,18 +82,18 @@ def held_out(files, count):
 class Model(nn.Module):
     """A decoder of bytes: pre-norm, embeddings tied, vectors added to them where positions are of that kind."""
 
-    def __init__(self, method, *, layers=LAYERS):
+    def __init__(self, method: str, *, layers: int = LAYERS) -> None:
         super().__init__()
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
         # like the bytes, and drawn last, so that with one seed all else is the same
-        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
+        self.places: Any = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
-    def forward(self, text, *, rope=None, first=0):
+    def forward(self, text: Any, *, rope: ra.Rope | None = None, first: int = 0) -> Any:
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte has position `first`."""
         positions = range(first, first + text.shape[-1])
         x = F.embedding(text, self.bytes) * WIDTH**0.5  # an index would add gradients in no fixed order
@@ -100,19 +102,19 @@ class Model(nn.Module):
             x = x + torch.stack((sin, cos), dim=-1).flatten(-2)
         if self.method == "learned":
             x = x + self.places[positions] * WIDTH**0.5
-        table = rope and rope.table(positions, like=x)  # once for all layers
+        table = rope.table(positions, like=x) if rope else None  # once for all layers
         for layer in self.layers:
             x = x + attention(layer, norm(x), rope, table)
             x = x + layer["down"](F.gelu(layer["up"](norm(x))))
         return norm(x) @ self.bytes.mT
 
 
-def norm(x):
+def norm(x: Any) -> Any:
     """Return x with a root mean square of 1."""
     return F.rms_norm(x, x.shape[-1:])
 
 
-def attention(layer, x, rope, table):
+def attention(layer: Any, x: Any, rope: ra.Rope | None, table: ra.Table | None) -> Any:
     """Return causal attention."""
     q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in layer["qkv"](x).chunk(3, dim=-1))
     if rope:
@@ -120,7 +122,7 @@ def attention(layer, x, rope, table):
     return layer["mix"](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
 
 
-def ropes(length):
+def ropes(length: int) -> dict[str, ra.Rope]:
     """Return the recipes for a length: unscaled, and scaled by the ratio of the length to the trained one."""
     s = length / TRAINED
     rows = {"RoPE": PLAIN, "RoPE, linear": scaling.linear(PLAIN, s), "RoPE, NTK": scaling.ntk(PLAIN, s)}
@@ -132,12 +134,12 @@ def ropes(length):
 # --- the experiment ---------------------------------------------------------------------------------------------------
 
 
-def nats(logits, text):
+def nats(logits: Any, text: Any) -> Any:
     """Return the mean of −ln p of the correct bytes."""
     return F.cross_entropy(logits.flatten(0, -2), text.flatten())
 
 
-def trained(name, text, *, seed, steps):
+def trained(name: str, text: Any, *, seed: int, steps: int) -> tuple[Model, list[float]]:
     """Return a trained model, and its losses in nats per byte. With one seed, all see the same batches."""
     torch.manual_seed(seed)
     model = Model(name)
@@ -159,17 +161,18 @@ def trained(name, text, *, seed, steps):
 
 
 @torch.no_grad()
-def measured(model, windows, length, rope):
+def measured(model: Model, windows: Any, length: int, rope: ra.Rope | None) -> float:
     """Return nats per byte over the last bytes of each window, with a context of `length` bytes."""
     parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
     logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
-    return nats(logits, windows[:, -TARGETS:]).item()
+    return float(nats(logits, windows[:, -TARGETS:]))
 
 
-def run(seed, text, windows, *, steps):
+def run(seed: int, text: Any, windows: Any, *, steps: int) -> dict[str, Any]:
     """Train all methods with one seed; return nats per byte by method and length, if the method has that length."""
     wall, cpu = time.perf_counter(), time.process_time()
-    found, last_losses = {}, {}
+    found: dict[str, dict[str, float]] = {}
+    last_losses = {}
     for name in METHODS:
         model, losses = trained(name, text, seed=seed, steps=steps)
         last_losses[name] = mean(losses[-50:])
@@ -184,7 +187,7 @@ def run(seed, text, windows, *, steps):
 # --- the results ------------------------------------------------------------------------------------------------------
 
 
-def about(text, files, windows, *, steps):
+def about(text: bytes, files: list[bytes], windows: Any, *, steps: int) -> dict[str, Any]:
     """Return facts on the run: system, versions, text, model and date."""
     parameters = sum(p.numel() for p in Model("RoPE").parameters())
     return {
@@ -199,7 +202,7 @@ def about(text, files, windows, *, steps):
     }
 
 
-def perplexities(results):
+def perplexities(results: dict[str, Any]) -> dict[str, dict[int, list[float]]]:
     """Return the perplexity per byte of each method, length and seed."""
     runs = [run["nats"] for run in results["runs"]]
     return {
@@ -208,12 +211,12 @@ def perplexities(results):
     }
 
 
-def cell(found):
+def cell(found: list[float] | None) -> str:
     """Return the mean over seeds, the lowest and the highest."""
     return f"{mean(found):.2f} ({min(found):.2f}–{max(found):.2f})" if found else "can't"
 
 
-def shown(results):
+def shown(results: dict[str, Any]) -> str:
     """Return the figures as a table in Markdown."""
     facts, runs = results["about"], results["runs"]
     corpus, training = facts["corpus"], facts["training"]
@@ -238,7 +241,7 @@ def shown(results):
     return "\n".join(lines) + "\n"
 
 
-def draw(results, path):
+def draw(results: dict[str, Any], path: Path) -> Any:
     """Draw perplexity by length: a line for each method, bars from the lowest to the highest of the seeds."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -252,7 +255,7 @@ def draw(results, path):
         for (method, row), (color, line, marker) in zip(perplexities(results).items(), styles, strict=True):
             means = [mean(found) for found in row.values()]
             ends = [(m - min(found), max(found) - m) for m, found in zip(means, row.values(), strict=True)]
-            shape = {"linestyle": line, "marker": marker, "capsize": 3, "elinewidth": 1}
+            shape: dict[str, Any] = {"linestyle": line, "marker": marker, "capsize": 3, "elinewidth": 1}
             axes.errorbar(list(row), means, list(zip(*ends, strict=True)), color=color, label=method, **shape)
         axes.axvline(TRAINED, color=looks.BLACK, linewidth=0.9, linestyle=(0, (1, 2)))
         axes.text(TRAINED, 1, " trained", va="top", transform=axes.get_xaxis_transform(), fontsize=8.5)
@@ -266,7 +269,7 @@ def draw(results, path):
     return figure
 
 
-def write(results, options):
+def write(results: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the files given by the options."""
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -276,7 +279,7 @@ def write(results, options):
         draw(results, options.chart)
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train, test, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1, help="how many times, each with other weights and batches")
@@ -292,7 +295,7 @@ def main(arguments=None):
     torch.set_num_threads(options.threads)
     text, files = corpus()
     windows = held_out(files, options.windows)
-    results = {"about": about(text, files, windows, steps=options.steps), "runs": []}
+    results: dict[str, Any] = {"about": about(text, files, windows, steps=options.steps), "runs": []}
     for seed in range(options.seeds):
         results["runs"].append(run(seed, as_tensor(text), windows, steps=options.steps))
         write(results, options)  # after each seed, so that an interrupt keeps the results

@@ -10,6 +10,7 @@ Needs torch and transformers (extra ``transformers``). Run it: ``python examples
 
 import copy
 import sys
+from typing import Any
 
 try:
     import torch
@@ -33,20 +34,20 @@ CONFIG = transformers.LlamaConfig(
 
 
 @torch.inference_mode()
-def logits(model, first=0):
+def logits(model: Any, first: int = 0) -> Any:
     """Return the logits of 64 tokens at positions from `first` on."""
     ids = torch.arange(64)[None]
     # without a mask, transformers treats positions that don't begin at 0 as those of several packed texts
     return model(ids, position_ids=ids + first, attention_mask=torch.ones_like(ids)).logits
 
 
-def main(seed=0):
+def main(seed: int = 0) -> tuple[dict[str, list[float]], list[str]]:
     """Return the errors of logits at small and large positions before, with and after replacement, and its changes."""
     torch.manual_seed(seed)
     model = transformers.LlamaForCausalLM(CONFIG).eval()
     right = logits(copy.deepcopy(model).double())
 
-    def errors():
+    def errors() -> list[float]:
         """Return the largest errors, relative to the standard deviation of the logits."""
         return [float((logits(model, first) - right).abs().max() / right.std()) for first in (0, FAR)]
 

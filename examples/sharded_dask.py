@@ -7,6 +7,7 @@ Run it: ``python examples/sharded_dask.py`` (pip install distributed)
 """
 
 import sys
+from typing import Any
 
 try:
     import dask
@@ -22,12 +23,12 @@ ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
 LIMIT = "500MB"  # of each of two workers
 
 
-def keys(tokens, heads=8, chunk=4096):
+def keys(tokens: int, heads: int = 8, chunk: int = 4096) -> Any:
     """Return keys ``(heads, tokens, 128)``, in chunks of a head each."""
     return da.random.default_rng(0).standard_normal((heads, tokens, 128), dtype="float32", chunks=(1, chunk, 128))
 
 
-def main(tokens=524_288):
+def main(tokens: int = 524_288) -> dict[str, float]:
     """Rotate 2 GiB of keys and rotate them back; return their size, the tasks per chunk, and the errors."""
     with dask.config.set({"distributed.worker.memory.terminate": 0.98}):
         cluster = LocalCluster(2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None)

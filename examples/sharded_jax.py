@@ -10,6 +10,7 @@ Run it: ``python examples/sharded_jax.py``
 import os
 import re
 import sys
+from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get("XLA_FLAGS", "")
 
@@ -35,12 +36,12 @@ SHARDED = {
 SENDS = re.compile("all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter")
 
 
-def rotate(mesh, spec):
+def rotate(mesh: Any, spec: Any) -> tuple[float, list[str]]:
     """Rotate a sharded array; return the largest difference from one device, and the program's collectives."""
     whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
     x = jax.device_put(whole, NamedSharding(mesh, spec))
     positions = jax.device_put(np.arange(64), NamedSharding(mesh, P(spec[2])))
-    program = jax.jit(ROPE.apply).lower(x, positions).compile()
+    program: Any = jax.jit(ROPE.apply).lower(x, positions).compile()
     rotated = program(x, positions)
     if not rotated.sharding.is_equivalent_to(x.sharding, x.ndim):
         msg = f"sharding was {x.sharding} and is {rotated.sharding}"
@@ -49,9 +50,9 @@ def rotate(mesh, spec):
     return float(error), SENDS.findall(program.as_text())
 
 
-def main():
+def main() -> dict[str, tuple[float, list[str]]]:
     """Return the largest difference and the collectives for each kind of mesh and each sharding."""
-    found = {}
+    found: dict[str, tuple[float, list[str]]] = {}
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
         with jax.set_mesh(mesh):
@@ -60,5 +61,5 @@ def main():
 
 
 if __name__ == "__main__":
-    for way, (error, sent) in main().items():
-        print(f"{way}: differs from one device by {error:.1e}, sends {sent or 'nothing'}")
+    for way, (difference, sent) in main().items():
+        print(f"{way}: differs from one device by {difference:.1e}, sends {sent or 'nothing'}")

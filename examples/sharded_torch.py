@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 try:
     import torch
@@ -29,22 +30,22 @@ ROPE = ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
 SHARDED = {"batch": Shard(0), "heads": Shard(1), "seq": Shard(2)}
 
 
-def distributed(x, mesh, placement):
+def distributed(x: Any, mesh: Any, placement: Any) -> Any:
     """Return a tensor that all processes have as a sharded one: each keeps its shard."""
     return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[placement])
 
 
-def rotate(mesh, name):
+def rotate(mesh: Any, name: str) -> tuple[float, int]:
     """Rotate uneven shards; return the largest difference from one process, and the number of collectives."""
     q, k = torch.randn(3, 6, 11, 128), torch.randn(3, 2, 11, 128)
-    sharded = [distributed(x, mesh, SHARDED[name]) for x in (q, k)]
+    sharded_q, sharded_k = (distributed(x, mesh, SHARDED[name]) for x in (q, k))
     with CommDebugMode() as sent:
-        rotated = ROPE(*sharded, 131_072)
+        rotated = ROPE(sharded_q, sharded_k, 131_072)
     errors = [(x.full_tensor() - y).abs().max() for x, y in zip(rotated, ROPE(q, k, 131_072), strict=True)]
     return float(max(errors)), sent.get_total_counts()
 
 
-def measure(mesh, tokens=8192, calls=20):
+def measure(mesh: Any, tokens: int = 8192, calls: int = 20) -> list[float]:
     """Return the shortest wall time and thread time of a call on a share of a sequence, in milliseconds."""
     share = torch.randn(1, 32, tokens // mesh.size(), 128)
     q = DTensor.from_local(share, mesh, [Shard(2)], run_check=False)
@@ -57,7 +58,7 @@ def measure(mesh, tokens=8192, calls=20):
     return [round(1e3 * min(some), 1) for some in zip(*times, strict=True)]
 
 
-def work(rank, ranks, store, results, *, measuring):
+def work(rank: Any, ranks: Any, store: Any, results: Any, *, measuring: bool) -> None:
     """Run one of the processes; the first saves the results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -70,12 +71,12 @@ def work(rank, ranks, store, results, *, measuring):
     dist.destroy_process_group()
 
 
-def work_of(rank, *arguments):
+def work_of(rank: int, *arguments: Any) -> None:
     """Call `work` as ``torch.multiprocessing`` does, without keywords."""
     work(rank, *arguments[:-1], measuring=arguments[-1])
 
 
-def main(ranks=4, *, measuring=False):
+def main(ranks: int = 4, *, measuring: bool = False) -> Any:
     """Start processes; return the largest difference and the collectives for each sharding, or the times."""
     with tempfile.TemporaryDirectory() as folder:
         store, results = str(Path(folder) / "store"), str(Path(folder) / "results")
@@ -91,5 +92,5 @@ if __name__ == "__main__":
             passed, worked = main(ranks, measuring=True)
             print(f"{ranks} processes: {passed} ms, of which each works {worked} ms")
     else:
-        for way, (error, sent) in main().items():
-            print(f"sharded over {way}: differs from one process by {error:.1e}, sent {sent} times")
+        for way, (difference, sent) in main().items():
+            print(f"sharded over {way}: differs from one process by {difference:.1e}, sent {sent} times")

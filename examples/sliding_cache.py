@@ -8,6 +8,8 @@ Each step is compared with attention that rotates all keys again.
 Run it: ``python examples/sliding_cache.py``
 """
 
+from typing import Any
+
 import numpy as np
 
 import rope_any as ra
@@ -16,14 +18,14 @@ HEADS, HEAD_DIM = 4, 64
 SINKS, LENGTH, EVICTED = 4, 64, 16  # of the cache: tokens that stay, all tokens, tokens evicted at a time
 
 
-def attention(q, k, v):
+def attention(q: Any, k: Any, v: Any) -> Any:
     """Return softmax(q kᵀ / √d) v."""
     scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(HEAD_DIM)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True) @ v
 
 
-def evict(rope, keys, values):
+def evict(rope: ra.Rope, keys: Any, values: Any) -> tuple[Any, Any]:
     """Drop the oldest tokens after the sinks, and reposition the keys of those that follow."""
     length = keys.shape[-2]
     recent = slice(SINKS + EVICTED, length)
@@ -34,7 +36,7 @@ def evict(rope, keys, values):
     )
 
 
-def main(tokens=1000, seed=0):
+def main(tokens: int = 1000, seed: int = 0) -> float:
     """Stream random tokens through one layer; return the largest difference from attention with keys rotated again."""
     rng = np.random.default_rng(seed)
     rope = ra.Rope(ra.frequencies(HEAD_DIM), pairing="half")

@@ -12,6 +12,7 @@ Needs torch and rich (extra ``cli``).
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import perplexity as experiment
@@ -24,15 +25,15 @@ ROTATIONS = {
     "right": RIGHT,
     "the other pairing": replace(RIGHT, pairing="interleaved"),
     "base 500 000 rather than 10 000": replace(RIGHT, frequencies=ra.frequencies(32, base=500_000.0)),
-    "pairs rotate backwards": replace(RIGHT, frequencies=tuple(-f for f in RIGHT.frequencies)),
+    "pairs rotate backwards": replace(RIGHT, frequencies=tuple(-f for f in experiment.PLAIN)),
     "frequencies in bfloat16": replace(
-        RIGHT, frequencies=tuple(torch.tensor(RIGHT.frequencies).bfloat16().double().tolist())
+        RIGHT, frequencies=tuple(torch.tensor(experiment.PLAIN).bfloat16().double().tolist())
     ),
     "all frequencies 0: buffers lost": replace(RIGHT, frequencies=(0.0,) * 16),
 }
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train once, and print the perplexity with each rotation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=experiment.STEPS, help="batches that the model is trained on")
