@@ -15,6 +15,7 @@ import modules
 import parts
 import pytest
 import schedules
+import typical_calls
 from numpydoc.validate import validate
 
 import rope_any as ra
@@ -306,6 +307,10 @@ def test_type_checkers_see_the_types_of_public_modules(tmp_path):
         ("6", "assignment"),
         ("7", "attr-defined"),
     ]
+
+
+def test_typical_calls_run():
+    typical_calls.main()
 
 
 # No "See also" in so small a house; extended summaries and examples where there is something to say.
