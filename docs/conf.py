@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import sys
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -27,10 +29,19 @@ author = "The rope_any authors"
 release = version = rope_any.__version__
 html_title = f"rope_any {release}"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # copied lines lose them; lines of output are not copied
+copybutton_prompt_is_regexp = True
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
 html_theme = "furo"
+SHORT, LONG = 40, 160  # letters: a paragraph that tells too little of a page, a description that is shown whole
 html_favicon = "_static/favicon.svg"  # without one, browsers ask for a file that isn't there
 html_show_copyright = False  # LICENSE says it
 html_math_renderer = "mathml"  # see setup
@@ -55,7 +66,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
 }
 
-autodoc_mock_imports = [] if find_spec("torch") else ["torch"]  # of the edges
+autodoc_mock_imports = [name for name in ("torch", "transformers") if not find_spec(name)]  # of the integrations
 autodoc_typehints = "none"  # the docstrings say more than `Any`, which is what an array's type is
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -146,6 +157,14 @@ def drawn(doctrees: str | os.PathLike[str]) -> Path:
     return Path(doctrees) / "pictures"
 
 
+def describe(_: Sphinx, __: str, ___: str, context: dict[str, str], doctree: nodes.document | None) -> None:
+    """Give a page its first paragraph as its description, which search engines show."""
+    paragraphs = [] if doctree is None else [p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > SHORT]
+    if paragraphs:
+        text = shorten(" ".join(paragraphs[0].astext().split()), LONG, placeholder=" …")
+        context["metatags"] += f'<meta name="description" content="{escape(text)}" />\n'
+
+
 def unlink_parameters(*event: object) -> None:
     """Keep parameters that are called as a module is from becoming links to it."""
     lines = event[-1]
@@ -162,5 +181,10 @@ def setup(app: Sphinx) -> None:
     for change in (keep_together, joints.mark, box_pictures):
         app.connect("doctree-read", change, priority=400)  # before Sphinx collects titles and pictures
     app.connect("autodoc-process-docstring", unlink_parameters)
+    app.connect("html-page-context", describe)
     app.connect("builder-inited", lambda app: pictures.draw(drawn(app.doctreedir)))
+    cards = Path(app.srcdir, "gallery", "images", "thumb")
+    app.connect(
+        "builder-inited", lambda _: pictures.draw_cards(cards), priority=900
+    )  # sphinx-gallery has drawn its own
     app.connect("build-finished", lambda app, _: shutil.rmtree(Path(app.srcdir, "gallery"), ignore_errors=True))

@@ -488,6 +488,50 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 }
 
 
+CARD = (3.2, 2.24)  # inches, of the shape of sphinx-gallery's cards
+# The labels of x and y on the cards of the gallery.
+CARDS = {
+    "hands": ("", ""),
+    "wavelengths": ("pair", "tokens per turn"),
+    "decay": ("distance", "score"),
+    "table": ("pair", "position"),
+    "errors": ("position", "error"),
+    "pairs": ("feature", ""),
+}
+
+
+def card(name: str) -> Figure:
+    """Draw a picture of the gallery as its card shows it: small, with few and large words."""
+    rope, few = ra.Rope(PLAIN, pairing="half"), ra.frequencies(8)
+    figure = Figure(figsize=CARD, layout="constrained")
+    ax: Any = figure.add_subplot(projection="polar" if name == "hands" else None)
+    if name == "hands":
+        plot.hands(ra.frequencies(16), 3, legend=False, ax=ax)
+    elif name == "wavelengths":
+        plot.wavelengths(PLAIN, scaling.linear(PLAIN, 8.0), ax=ax)
+    elif name == "pairs":
+        both = [ra.Rope(few, pairing=word) for word in ("half", "interleaved")]
+        plot.pairs(*both, labels=["half", "inter-\nleaved"], ax=ax)
+    elif name == "table":
+        plot.table(rope, range(128), ax=ax)
+    else:
+        {"decay": plot.decay, "errors": plot.errors}[name](rope, ax=ax)
+    for other in [*figure.axes[1:], *ax.child_axes, *figure.legends, ax.get_legend()]:  # scales at the side, legends
+        if other is not None:
+            other.remove()
+    ax.set(title="", xlabel=CARDS[name][0], ylabel=CARDS[name][1])
+    if name in {"decay", "errors"}:
+        ax.set_xticks([1, 10_000 if name == "decay" else 1_000_000])
+    return figure
+
+
+def draw_cards(folder: Path) -> None:
+    """Draw the cards of the gallery over those of sphinx-gallery, which are whole pictures made small."""
+    for name in CARDS:
+        with mpl.rc_context(LOOKS | {"font.size": 14, "axes.labelsize": 14, "lines.linewidth": 2.5}):
+            card(name).savefig(folder / f"sphx_glr_{name}_thumb.png", dpi=250)
+
+
 def draw(folder: Path, names: Iterable[str] = PICTURES, *, suffix: str = "svg") -> None:
     """Draw pictures into a folder; a file that would be the same is not written, so that pages are not built again."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ Needs torch. Run it: ``python examples/generate_torch.py``
 
 import sys
 import time
+from typing import Any
 
 try:
     import torch

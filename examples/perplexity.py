@@ -86,12 +86,12 @@ class Model(nn.Module):
         super().__init__()
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
         # like the bytes, and drawn last, so that with one seed all else is the same
-        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
+        self.places: Any = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
     def forward(self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0) -> torch.Tensor:
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte has position `first`."""
@@ -166,7 +166,7 @@ def measured(model: Model, windows: torch.Tensor, length: int, rope: ra.Rope | N
     """Return nats per byte over the last bytes of each window, with a context of `length` bytes."""
     parts = windows[:, -length - 1 : -1].split(2**14 // length)  # as many bytes at a time for each length
     logits = torch.cat([model(part, rope=rope)[:, -TARGETS:] for part in parts])
-    return nats(logits, windows[:, -TARGETS:]).item()
+    return float(nats(logits, windows[:, -TARGETS:]))
 
 
 def run(seed: int, text: torch.Tensor, windows: torch.Tensor, *, steps: int) -> dict[str, Any]:

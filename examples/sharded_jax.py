@@ -41,7 +41,7 @@ def rotate(mesh: Any, spec: Any) -> tuple[float, list[str]]:
     whole = np.random.default_rng(0).standard_normal((4, 8, 64, 128), dtype=np.float32)
     x = jax.device_put(whole, NamedSharding(mesh, spec))
     positions = jax.device_put(np.arange(64), NamedSharding(mesh, P(spec[2])))
-    program = jax.jit(ROPE.apply).lower(x, positions).compile()
+    program: Any = jax.jit(ROPE.apply).lower(x, positions).compile()
     rotated = program(x, positions)
     if not rotated.sharding.is_equivalent_to(x.sharding, x.ndim):
         msg = f"sharding was {x.sharding} and is {rotated.sharding}"

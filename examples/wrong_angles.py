@@ -27,7 +27,7 @@ ROTATIONS = {
     "base 500 000 rather than 10 000": replace(RIGHT, frequencies=ra.frequencies(32, base=500_000.0)),
     "pairs rotate backwards": replace(RIGHT, frequencies=tuple(-f for f in experiment.PLAIN)),
     "frequencies in bfloat16": replace(
-        RIGHT, frequencies=tuple(torch.tensor(RIGHT.frequencies).bfloat16().double().tolist())
+        RIGHT, frequencies=tuple(torch.tensor(experiment.PLAIN).bfloat16().double().tolist())
     ),
     "all frequencies 0: buffers lost": replace(RIGHT, frequencies=(0.0,) * 16),
 }

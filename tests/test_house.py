@@ -15,6 +15,7 @@ import modules
 import parts
 import pytest
 import schedules
+import typical_calls
 from numpydoc.validate import validate
 
 import rope_any as ra
@@ -124,7 +125,8 @@ def libraries(tree, known=LIBRARIES):
     """
     Return what code imports of libraries, and how it asks which one it has.
 
-    A string that names a library is data in a table, and a question where it is compared, looked up or an argument.
+    A string that names a library is data in a table or in a type, and a question where it is compared, looked up or an
+    argument.
     """
     found = {what.split(".")[0] for what, _ in modules.imported(tree)}
     for node in ast.walk(tree):
@@ -132,7 +134,8 @@ def libraries(tree, known=LIBRARIES):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
-        asked = [node] if isinstance(node, ast.Compare | ast.Subscript | ast.match_case) else []
+        is_type = isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
+        asked = [node] if isinstance(node, ast.Compare | ast.Subscript | ast.match_case) and not is_type else []
         asked += [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
         texts = (text for part in asked for text in ast.walk(part) if isinstance(text, ast.Constant))
         found |= {text.value for text in texts if isinstance(text.value, str)}
@@ -160,6 +163,7 @@ def test_only_array_modules_name_a_library(name):
         ("match name:\n    case 'dask': pass", {"dask"}),
         ("import numpy", set()),
         ("LAYOUTS = {'torch': 'bshd', 'jax': ('bhsd',)}", set()),
+        ("Engine: TypeAlias = Literal['torch', 'mlx']", set()),
         ("'''Of torch.'''\nraise ValueError('an array of torch')", set()),
     ],
 )
@@ -306,6 +310,10 @@ def test_type_checkers_see_the_types_of_public_modules(tmp_path):
         ("6", "assignment"),
         ("7", "attr-defined"),
     ]
+
+
+def test_typical_calls_run():
+    typical_calls.main()
 
 
 # No "See also" in so small a house; extended summaries and examples where there is something to say.

@@ -1,6 +1,7 @@
 """The layouts of engines' rotary caches, against the engines' own formulas, typed again here, and installed engines."""
 
 import re
+from typing import get_args
 
 import layouts
 import ml_dtypes
@@ -9,7 +10,7 @@ import pytest
 from conftest import one_jax
 
 import rope_any as ra
-from rope_any.layouts import LAYOUTS, pack, unpack
+from rope_any.layouts import LAYOUTS, OfFrequencies, OneArray, TwoArrays, pack, unpack
 from rope_any.testing import check_cache
 
 D, ROWS, BASE = 12, 37, 500_000.0
@@ -21,6 +22,12 @@ COMPLEX = {name for name, row in LAYOUTS.items() if row.is_complex}
 TABLES = sorted(name for name, row in LAYOUTS.items() if row.holds == "cos and sin")
 OF_FREQUENCIES = sorted({*LAYOUTS} - {*TABLES})
 FLAT = {name for name in TABLES if name.startswith("tensorrt-llm")}
+
+
+def test_type_checkers_see_each_layout_in_its_class():
+    assert sorted(get_args(OfFrequencies)) == OF_FREQUENCIES
+    assert sorted(get_args(TwoArrays)) == [name for name in TABLES if LAYOUTS[name].arrays == 2]
+    assert sorted(get_args(OneArray)) == [name for name in TABLES if LAYOUTS[name].arrays == 1]
 
 
 def bits(x):

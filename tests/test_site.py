@@ -264,6 +264,51 @@ def test_gallery_cards_have_the_same_size(site, opened):
     assert np.ptp(indents) < 1
 
 
+def test_every_page_has_a_description(site):
+    without = [
+        file.name
+        for file in sorted(site.rglob("*.html"))
+        if '<meta name="description" content="' not in file.read_text(encoding="utf-8")
+    ]
+    assert set(without) <= {"genindex.html", "py-modindex.html", "search.html"}
+
+
+def test_integrations_can_be_imported_for_the_reference_without_their_libraries():
+    """As Sphinx does: with mocks in the place of torch and transformers."""
+    program = """if True:
+        from sphinx.ext.autodoc.mock import mock
+        with mock(["torch", "transformers"]):
+            from rope_any.integrations import torch, transformers
+        print(torch.audit.__doc__[:20], transformers.replace.__doc__[:20])
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("get-started.html", "import numpy as np\nimport rope_any as ra\nrope = ra.Rope("),
+        ("command-line.html", "rope-any inspect config.json"),
+    ],
+)
+def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
+    serve = partial(_Quiet, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server, browser.new_context() as context:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/{name}")
+        block = page.locator("div.highlight", has_text=copied.splitlines()[0]).first
+        block.hover()
+        block.locator("button.copybtn").click()
+        page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
+        text = page.evaluate("navigator.clipboard.readText()")
+        server.shutdown()
+    assert text.startswith(copied)
+    assert ">>>" not in text and "$" not in text and "dtype('float32'))" not in text and "text  all" not in text
+
+
 def test_search_finds_a_page(site, opened):
     page, faults = opened
     serve = partial(_Quiet, directory=site)
@@ -272,7 +317,7 @@ def test_search_finds_a_page(site, opened):
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
         page.locator("input[name=q]").first.fill("pairing")
         page.keyboard.press("Enter")
-        page.locator("#search-results a[href*='api.html']").first.wait_for()
+        page.locator("#search-results a[href*='api/']").first.wait_for()
         page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q=rotate_half")  # of a table, in parts
         page.locator("#search-results a[href*='names.html']").first.wait_for()
         server.shutdown()
@@ -334,6 +379,17 @@ SCHEMES = {
     "llama3": lambda f, s: scaling.llama3(
         f, s["factor"], original_length=s["trained"], low_freq_factor=1, high_freq_factor=4
     ),
+    "longrope": lambda f, s: scaling.longrope(
+        f,
+        short_factor=[1] * len(f),
+        long_factor=[float(x) for x in s["long_factor"].split(",")],
+        original_length=s["trained"],
+        length=s["trained"] * s["factor"],
+    ),
+}
+ATTENTION = {
+    "yarn": lambda s: scaling.yarn_attention_factor(s["factor"]),
+    "longrope": lambda s: scaling.longrope_attention_factor(s["factor"], original_length=s["trained"]),
 }
 
 
@@ -345,13 +401,14 @@ def settings(rng):
             if rng.random() < 0.5:
                 base, factor = float(f"{base:.1g}"), float(round(factor))
             trained, head_dim = int(2 ** rng.uniform(5, 20)), 2 * int(rng.integers(1, 257))
-            yield {"scheme": scheme, "base": base, "factor": factor, "trained": trained, "head_dim": head_dim}
+            drawn = {"scheme": scheme, "base": base, "factor": factor, "trained": trained, "head_dim": head_dim}
+            yield drawn | {"long_factor": ", ".join(map(str, rng.uniform(1, 64, head_dim // 2)))}
 
 
 def expected(setting):
     """Return the frequencies and the attention factor of a setting, from the library."""
     f = SCHEMES[setting["scheme"]](ra.frequencies(setting["head_dim"], base=setting["base"]), setting)
-    return f, scaling.yarn_attention_factor(setting["factor"]) if setting["scheme"] == "yarn" else 1.0
+    return f, ATTENTION.get(setting["scheme"], lambda _: 1.0)(setting)
 
 
 @pytest.fixture
@@ -373,10 +430,23 @@ def test_the_explorer_agrees_with_the_library(explorer, rng):
         wanted = expected(setting)
         assert_allclose(frequencies, wanted[0], rtol=1e-12, atol=0, err_msg=str(setting))
         assert_allclose(attention_factor, wanted[1], rtol=1e-12)
-        said = {"attention_factor": 1.0}
-        exec(text, said)  # noqa: S102  # the Python that the page shows
-        assert_allclose(said["f"], wanted[0], rtol=1e-12, atol=0, err_msg=text)
-        assert_allclose(said["attention_factor"], wanted[1], rtol=1e-12)
+        names = {}
+        exec(text, names)  # noqa: S102  # the Python that the page shows
+        assert_allclose(names["rope"].frequencies, wanted[0], rtol=1e-12, atol=0, err_msg=text)
+        assert_allclose(names["rope"].attention_factor, wanted[1], rtol=1e-12)
+
+
+def test_the_explorer_reads_the_list_of_longrope(explorer):
+    """It is hidden for other schemes; without a list the numbers rise from 1 to the factor."""
+    box = explorer.get_by_label("long_factor")
+    assert not box.is_visible()
+    explorer.goto(f"{explorer.url}#scheme=longrope&head_dim=8&factor=8&base=10000&trained=4096")
+    f, names = ra.frequencies(8), {}
+    for typed, divisors in (("", [1, 2, 4, 8]), ("[1.0, 1.5, 2, 3]", [1, 1.5, 2, 3])):
+        box.fill(typed)
+        exec(explorer.locator("#ex-python").inner_text(), names)  # noqa: S102  # the Python that the page shows
+        assert_allclose(names["rope"].frequencies, np.divide(f, divisors), rtol=1e-12)
+    explorer.wait_for_function("location.hash.includes('long_factor=')")
 
 
 def test_the_explorer_draws_the_decay_of_the_paper(explorer):
@@ -462,7 +532,15 @@ def _middle(page):
         ("factor=", "factor must be a number from 1 to 1\u00a0024; got ."),
         ("factor=1e6", "factor must be a number from 1 to 1\u00a0024; got 1e6."),
         ("trained=2147483648", "trained must be a whole number from 1 to 16\u00a0777\u00a0216; got 2147483648."),
-        ("scheme=toString", "scheme must be one of plain, linear, ntk, dynamic_ntk, yarn, llama3; got toString."),
+        (
+            "scheme=toString",
+            "scheme must be one of plain, linear, ntk, dynamic_ntk, yarn, llama3, longrope; got toString.",
+        ),
+        (
+            "scheme=longrope&head_dim=8&long_factor=1,2",
+            "long_factor must be 4 positive numbers, one for each pair; got 2.",
+        ),
+        ("scheme=longrope&trained=1", "trained must be more than 1 token with LongRoPE."),
     ],
 )
 def test_the_explorer_reports_what_it_cannot_draw(explorer, address, said):

@@ -26,6 +26,17 @@
     return f.map((x, i) => blend(x, x / s, clip((i - low) / (high - low))));
   }
 
+  // LongRoPE's long list: the numbers that were typed if they fit, else from 1 to the factor, evenly in the exponent.
+  const typed = ({ long_factor }) => (long_factor ?? "").split(/[\s,[\]]+/).filter(Boolean).map(Number);
+  const fits = (list, { head_dim }) => list.length === head_dim / 2 && list.every((x) => x > 0 && x < Infinity);
+  const rising = ({ factor: s, head_dim: d }) =>
+    Array.from({ length: d / 2 }, (_, i) => s ** (i / Math.max(d / 2 - 1, 1)));
+  const longFactors = (state) => (fits(typed(state), state) ? typed(state) : rising(state));
+  const longInPython = ({ factor: s, head_dim: d, ...state }) =>
+    fits(typed(state), { head_dim: d })
+      ? `[${typed(state).join(", ")}]`
+      : python`[${s} ** (i / ${Math.max(d / 2 - 1, 1)}) for i in range(${d / 2})]`;
+
   // Each scheme: what it is called, what it makes of the plain frequencies, and the same as a call in Python.
   const SCHEMES = {
     plain: { label: "plain", scale: (f) => f },
@@ -41,12 +52,23 @@
       scale: (f, { factor, base, trained }) => yarn(f, factor, base, trained),
       call: ({ factor: s, base: b, trained: m }) => python`yarn(f, ${s}, base=${b}, original_length=${m})`,
       attention: ({ factor }) => 0.1 * Math.log(factor) + 1,
+      attentionCall: ({ factor }) => python`yarn_attention_factor(${factor})`,
     },
     llama3: {
       label: "Llama 3",
       scale: (f, { factor, trained }) => byParts(f, factor, trained, 1, 4),
       call: ({ factor: s, trained: m }) =>
         python`llama3(f, ${s}, original_length=${m}, low_freq_factor=1, high_freq_factor=4)`,
+    },
+    longrope: {
+      label: "LongRoPE",
+      scale: (f, s) => (s.factor > 1 ? f.map((x, i) => x / longFactors(s)[i]) : f), // else the short list, of ones
+      before: (s) => `long_factor = ${longInPython(s)}`,
+      call: ({ factor: s, trained: m }) =>
+        "longrope(f, short_factor=[1] * len(f), long_factor=long_factor, " +
+        python`original_length=${m}, length=${m * s})`,
+      attention: ({ factor: s, trained: m }) => (s > 1 ? Math.sqrt(1 + Math.log(s) / Math.log(m)) : 1),
+      attentionCall: ({ factor: s, trained: m }) => python`longrope_attention_factor(${s}, original_length=${m})`,
     },
   };
 
@@ -60,10 +82,12 @@
     String.raw({ raw: texts }, ...numbers.map((x) => String(x).replace(/^\d{5,}/, grouped)));
 
   function inPython(state) {
-    const { call, attention } = SCHEMES[state.scheme];
+    const { before, call, attentionCall } = SCHEMES[state.scheme];
     const lines = ["import rope_any as ra", python`f = ra.frequencies(${state.head_dim}, base=${state.base})`];
+    if (before) lines.push(before(state));
     if (call) lines.push(`f = ra.scaling.${call(state)}`);
-    if (attention) lines.push(python`attention_factor = ra.scaling.yarn_attention_factor(${state.factor})`);
+    if (attentionCall) lines.push(`m = ra.scaling.${attentionCall(state)}`);
+    lines.push(`rope = ra.Rope(f, pairing="half"${attentionCall ? ", attention_factor=m" : ""})  # or "interleaved"`);
     return lines.join("\n");
   }
 
@@ -109,7 +133,19 @@
     const scheme = given.get("scheme") ?? state.scheme;
     if (Object.hasOwn(SCHEMES, scheme)) state.scheme = scheme;
     else faults.push(`scheme must be one of ${Object.keys(SCHEMES).join(", ")}; got ${scheme}.`);
-    return { state, faults };
+    state.long_factor = given.get("long_factor") ?? "";
+    if (state.scheme === "longrope" && state.trained === 1) {
+      faults.push("trained must be more than 1 token with LongRoPE.");
+      state.trained = CONTROLS.trained.first;
+    }
+    return { state, faults: [...faults, ...listFaults(state)] };
+  }
+
+  // A sentence if the long list that was typed can't be used.
+  function listFaults(state) {
+    const list = typed(state);
+    if (!list.length || fits(list, state)) return [];
+    return [`long_factor must be ${state.head_dim / 2} positive numbers, one for each pair; got ${list.length}.`];
   }
 
   // --- numbers as they are written ----------------------------------------------------------------------------
@@ -259,6 +295,8 @@
     }
     elements.scheme.value = state.scheme;
     elements.factor.disabled = state.scheme === "plain";
+    elements.long_factor.parentElement.hidden = state.scheme !== "longrope";
+    if (elements.long_factor.value !== state.long_factor) elements.long_factor.value = state.long_factor;
     part(".key .scaled").textContent = SCHEMES[state.scheme].label;
     part(".key .scaled").hidden = state.scheme === "plain";
     part("[role=alert]").textContent = faults.join(" ");
@@ -271,19 +309,21 @@
 
   function settle() {
     part("[role=status]").textContent = summary(state);
-    if (moved) history.replaceState(null, "", `#${new URLSearchParams(state)}`);
+    const { long_factor, ...sliders } = state;
+    const setting = state.scheme === "longrope" && long_factor ? state : sliders;
+    if (moved) history.replaceState(null, "", `#${new URLSearchParams(setting)}`);
   }
 
   function change(values) {
     state = { ...state, ...values };
-    faults = [];
+    faults = state.scheme === "longrope" ? listFaults(state) : [];
     moved = true;
     render();
   }
 
   elements.scheme.append(...Object.entries(SCHEMES).map(([name, { label }]) => new Option(label, name)));
   part("fieldset").addEventListener("input", ({ target: { name, value } }) =>
-    change({ [name]: name === "scheme" ? value : CONTROLS[name].stops[value] }),
+    change({ [name]: name in CONTROLS ? CONTROLS[name].stops[value] : value }),
   );
   part("figcaption").addEventListener("click", ({ target: { value } }) => {
     if (value) change({ position: Math.min(Math.max(state.position + Number(value), 0), CONTROLS.position.most) });

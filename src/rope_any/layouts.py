@@ -8,7 +8,7 @@ they keep their dtype. Caches of cosines and sines come from a `Table`, the othe
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 from rope_any._arrays import Array, Library, library, require_array
 from rope_any._checks import (
@@ -125,6 +125,39 @@ LAYOUTS: dict[str, Layout] = {
 }
 """The layouts by name."""
 
+# The names of `LAYOUTS` again, by the types that `pack` and `unpack` return: type checkers don't read the rows.
+OneArray: TypeAlias = Literal[
+    "vllm",
+    "sglang",
+    "flashinfer",
+    "tensorrt-llm",
+    "tensorrt-llm-halves",
+    "tensorrt-llm-duplicated",
+    "gptj",
+    "meta",
+    "torchtune",
+    "torchtitan",
+]
+"""The layouts of cosines and sines in one array."""
+TwoArrays: TypeAlias = Literal[
+    "onnxruntime",
+    "onnxruntime-gqa",
+    "flash-attention",
+    "transformers",
+    "transformers-interleaved",
+    "diffusers",
+]
+"""The layouts of cosines and sines in two arrays."""
+OfFrequencies: TypeAlias = Literal[
+    "transformer-engine",
+    "transformer-engine-interleaved",
+    "megatron",
+    "megatron-interleaved",
+    "llama.cpp",
+    "mlx",
+]
+"""The layouts of angles, divisors or reciprocals."""
+
 # the options of `pack` and of `unpack`, by what a cache holds
 _TO_PACK = {
     "cos and sin": {"dtype"},
@@ -140,6 +173,19 @@ _TO_UNPACK = {
 }
 
 
+@overload
+def pack(source: Table, /, layout: TwoArrays, *, dtype: Any = None) -> tuple[Array, Array]: ...
+@overload
+def pack(
+    source: Table | Rope,
+    /,
+    layout: str,
+    *,
+    dtype: Any = None,
+    like: Array | None = None,
+    length: int | None = None,
+    base: float | None = None,
+) -> Any: ...
 def pack(
     source: Table | Rope,
     /,
@@ -228,6 +274,28 @@ def pack(
     return lib.xp.asarray(numbers, dtype=lib.xp.float32, **place)
 
 
+@overload
+def unpack(cache: Any, /, layout: OneArray | TwoArrays, *, rotary_dim: int | None = None) -> Table: ...
+@overload
+def unpack(
+    cache: Any,
+    /,
+    layout: OfFrequencies,
+    *,
+    rotary_dim: int | None = None,
+    pairing: Pairing | None = None,
+    base: float | None = None,
+) -> Rope: ...
+@overload
+def unpack(
+    cache: Any,
+    /,
+    layout: str,
+    *,
+    rotary_dim: int | None = None,
+    pairing: Pairing | None = None,
+    base: float | None = None,
+) -> Table | Rope: ...
 def unpack(
     cache: Any,
     /,

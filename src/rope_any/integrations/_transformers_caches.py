@@ -4,6 +4,8 @@ Move the keys of a whole cache of transformers to other positions, each layer by
 It recognises the classes of transformers by their names, so that it does not import that package.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import replace as changed
 from typing import Any, NamedTuple, TypeAlias

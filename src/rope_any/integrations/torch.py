@@ -4,6 +4,8 @@ Compare the rotary state of a torch model (buffers, fixed parameters, plain tens
 `audit` says which tensors are right; `refill` writes the others.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -306,7 +308,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
                 yield holder, key, str(name or key), x
 
 
-def _state(place: Place, truths: list[list["Truth"]], why: str) -> State | None:
+def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
     """Return what is found of a tensor; None if it holds no rotary state."""
     x, options = place.tensor, list(_options(place, truths))
     if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.words))):

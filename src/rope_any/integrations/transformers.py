@@ -7,6 +7,8 @@ compares results instead of names: an embedding must make the tables of its conf
 function with another result than `rotate` is kept, with exact tables.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -66,7 +68,7 @@ class Undo:
     """The attentions that call `rotate`, except for few elements. Others keep their own function."""
     left: Paths
     """The rotary embeddings of vision towers, unchanged."""
-    _changes: list["Change"] = field(repr=False, compare=False)
+    _changes: list[Change] = field(repr=False, compare=False)
     """Changes not undone yet."""
 
     def __call__(self) -> None:
@@ -244,7 +246,7 @@ class Made(NamedTuple):
     rounds: bool
     """Whether they are still rounded, for an attention that keeps its own function."""
 
-    def __deepcopy__(self, memo: object) -> "Made":
+    def __deepcopy__(self, memo: object) -> Made:
         """Return itself, because it is immutable."""
         return self
 
