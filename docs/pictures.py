@@ -15,8 +15,9 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Arc, Circle, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 import rope_any as ra
@@ -412,6 +413,54 @@ def load_a_model_narrow() -> Figure:
     return sheet.figure
 
 
+def rotated(vector: tuple[float, float], position: int) -> tuple[float, float]:
+    """Return a pair at a position, rotated by 0.5 radians per token."""
+    x, y = ra.Rope((0.5,), pairing="half").apply(np.asarray([vector]), [position])[0]
+    return float(x), float(y)
+
+
+def pair_axes(axes: Axes, title: str) -> None:
+    """Make axes a square with a unit circle and without ticks."""
+    axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.8))
+    axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xticks=[], yticks=[])
+    axes.set_title(title, loc="center")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def draw_pair(axes: Axes, vector: tuple[float, float], label: str, color: str) -> None:
+    """Draw a pair as an arrow from the origin, with a label at its end."""
+    look = {"arrowstyle": "-|>", "color": color, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", vector, (0, 0), arrowprops=look)
+    axes.text(1.17 * vector[0], 1.17 * vector[1], label, ha="center", va="center", color=color)
+
+
+def one_pair(*, columns: int = 3) -> Figure:
+    """Draw one pair at the positions 0 to 6, and a query and a key of the same distance at two places."""
+    vector = (1.0, 0.0)
+    size = (WIDTH, 3.0) if columns == 3 else (4.0, 8.4)
+    figure = Figure(figsize=size, layout="constrained")
+    first, *others = np.ravel(figure.subplots(3 // columns, columns))
+    pair_axes(first, "(1, 0) at positions 0 to 6")
+    for position in range(7):
+        draw_pair(first, rotated(vector, position), str(position), BLUE)
+    for axes, (m, n) in zip(others, ((3, 1), (10, 8)), strict=True):
+        query, key = rotated(vector, m), rotated(vector, n)
+        pair_axes(axes, f"query at {m}, key at {n}: score {np.dot(query, key):.2f}")
+        draw_pair(axes, query, "q", BLUE)
+        draw_pair(axes, key, "k", RED)
+        start, between = math.degrees(math.atan2(key[1], key[0])), math.degrees(0.5 * (m - n))
+        axes.add_patch(Arc((0, 0), 0.7, 0.7, angle=start, theta2=between, color=BLACK))
+        middle = rotated((0.62, 0.0), n + (m - n) // 2)
+        axes.text(*middle, "1 rad", ha="center", va="center", fontsize=8.5)
+    return figure
+
+
+def one_pair_narrow() -> Figure:
+    """Draw the same from top to bottom, for the width of a phone."""
+    return one_pair(columns=1)
+
+
 def errors_narrow() -> Figure:
     """Draw the picture of the README once more, for the width of a phone."""
     figure = Figure(figsize=(4.0, 3.2), layout="constrained")
@@ -422,6 +471,8 @@ def errors_narrow() -> Figure:
 
 PICTURES: dict[str, Callable[[], Figure]] = {
     "errors-narrow": errors_narrow,
+    "one-pair": one_pair,
+    "one-pair-narrow": one_pair_narrow,
     "load-a-model": load_a_model,
     "load-a-model-narrow": load_a_model_narrow,
     "linear-ntk": linear_ntk,
