@@ -79,7 +79,7 @@ def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str
 
 
 def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return the positions of the tokens; of sharded ones those of this process."""
+    """Return a position for each token, from a start if need be; if x is sharded, as a DTensor sharded like it."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at
@@ -99,7 +99,7 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
     missing = [axis for axis in range(min(axes) + 1, x.ndim - 1) if axis not in axes]
 
     def align(part: Array) -> Array:
-        """Return cos or sin with its token axis moved and the missing axes added."""
+        """Return cos or sin with its token axis where x has it, and axes of length 1 for the others of x."""
         if seq < last:
             part = xp.moveaxis(part, last, seq)
         for axis in missing:
@@ -147,7 +147,7 @@ def for_heads(tokens: Tokens, table: Table, heads: int, /) -> Table:
         raise ArgumentValueError(name, f"have {heads} heads, as the frequencies, or a multiple", tuple(x.shape), hint)
 
     def align(part: Array) -> Array:
-        """Return cos or sin with the axes of x, and its heads repeated."""
+        """Return cos or sin ``(..., heads, seq, pairs)`` with as many axes and heads as x."""
         if part.shape[-3] == heads != have:
             times = lib.xp.stack([part] * (have // heads), axis=-3)
             part = lib.reshape_last_axes(times, 4, have, *part.shape[-2:])

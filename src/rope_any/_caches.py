@@ -52,7 +52,7 @@ def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dty
         return [lib.xp.asarray(row, dtype=dtype, **place) for row in getattr(prepared, field)]
 
     def make_cacheable() -> list[Array]:
-        """Create the arrays for later calls, in any mode."""
+        """Create the arrays outside of any torch mode, so that later calls can use them; raise during a capture."""
         if lib.is_capturing(like):
             msg = (
                 "frequencies must be on the device before a graph is captured: "

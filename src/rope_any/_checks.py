@@ -43,7 +43,7 @@ class ArgumentError(Exception):
         return self.args[i] if len(self.args) > i else NOTHING
 
     def __str__(self) -> str:
-        """Return one sentence."""
+        """Return the message, one sentence of all parts."""
         parts = (f"{self.argument} must {self.wanted}", self.got and f"got {self.got}", self.hint)
         return (self.where and f"{self.where}: ") + "; ".join(filter(None, parts))
 

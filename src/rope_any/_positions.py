@@ -22,7 +22,7 @@ class SplitPositions(NamedTuple):
 
 
 def array_or_none(positions: Positions | SplitPositions) -> Array | None:
-    """Return positions if they are an array, else None."""
+    """Return positions if they are an array, the `numbers` of `SplitPositions`, None for numbers on the host."""
     if isinstance(positions, SplitPositions):
         return positions.numbers
     return positions if is_array(positions) else None
@@ -89,7 +89,7 @@ def as_position_array(
 
 
 def split_positions(lib: Library, positions: Positions, /, *, like: Array, name: str) -> SplitPositions:
-    """Return positions exactly: one array, or integers and a rest if there is no float64."""
+    """Return positions without rounding: one array, or int32 and a float32 rest on a library without float64."""
     if lib.has_float64(like):
         return SplitPositions(as_position_array(positions, like=like, name=name, lib=lib), None)
     return SplitPositions(*as_numbers(lib, like, positions, wide=False, name=name))
@@ -168,7 +168,7 @@ def _from_host(
     require_fit(*((min(numbers), max(numbers)) if numbers else ()), wide=wide, name=name)
 
     def array(values: list[Any], dtype: Any) -> Array:
-        """Return values as an array of the shape of the positions."""
+        """Return a flat list of numbers as an array of the shape of the nested positions."""
         return xp.reshape(xp.asarray(values, dtype=dtype, **place), shape)
 
     if all(isinstance(number, int) for number in numbers):
@@ -183,7 +183,7 @@ _WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
 def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
-    """Return a number, or the numbers in nested sequences, as one flat list with its shape."""
+    """Return (numbers as a flat list, shape) of a number or nested sequences; raise unless all are finite numbers."""
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
@@ -201,7 +201,7 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
 
 
 def _number_hint(position: object) -> str:
-    """Return what to write instead of a wrong position, as the hint of an error; "" if unknown."""
+    """Return the hint of an error for a value that is no position: what to write instead, or "" if unknown."""
     if is_array(position):
         return "give Table(cos, sin) for cosines and sines, or one array for several"
     if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
@@ -216,7 +216,7 @@ def _is_plain(number: object) -> bool:
 
 
 def require_fit(*positions: float, wide: bool, name: str = "positions") -> None:
-    """Raise unless positions are at most 2⁵³ in magnitude if `wide`, else 2³¹ - 1."""
+    """Raise if a host position exceeds 2⁵³ in magnitude (`wide`, with float64) or 2³¹ - 1 (without)."""
     limit = 2**53 if wide else 2**31 - 1
     for position in positions:
         if not -limit <= position <= limit:

@@ -41,20 +41,20 @@ class Rotation(NamedTuple):
         return self.lib.cast(cos, dtype), -s if self.inverse else s
 
     def rotary_slice(self, x: X, table: Table) -> X:
-        """Return the features of x that are rotated."""
+        """Return the features of x that rotate, as a view: from `start` on, two for each pair of the table."""
         features = 2 * table.cos.shape[-1]
         rotary: X = x if features == x.shape[-1] else x[..., self.start : self.start + features]
         return rotary
 
     def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
-        """Write the features of x that are not rotated into `out`."""
+        """Copy the features of x that do not rotate into `out`; do nothing if `out` is x itself."""
         if out is not x:
             for passing in (slice(self.start), slice(self.start + 2 * table.cos.shape[-1], None)):
                 if x[..., passing].shape[-1]:
                     out[..., passing] = x[..., passing]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
-        """Return x with its rotary slice replaced."""
+        """Return a new array: `rotated` in place of the rotary slice of x, in the dtype of x."""
         passing = x[..., : self.start], rotated, x[..., self.start + rotated.shape[-1] :]
         kept = [part for part in passing if part.shape[-1]]
         whole = rotated if len(kept) == 1 else self.lib.concat(kept)
@@ -86,7 +86,7 @@ def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: An
 
 
 def _rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate both members of all pairs in array operations on the whole array."""
+    """Rotate one array of any library in whole-array operations, into `out` or a new array."""
     lib, pairing, start, *_ = rotation
     c, s = rotation.factors(x, table)
     a, b = (lib.cast(part, c.dtype) for part in split(x, pairing, start, c.shape[-1]))
@@ -98,7 +98,7 @@ def _rotate_at_once(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
 
 
 def _assign(out: X | None, x: X) -> X:
-    """Return x, or `out` after x is written into it."""
+    """Return x; or write x into `out`, if that is not None, and return `out`."""
     if out is None:
         return x
     out[...] = x
@@ -109,21 +109,21 @@ def _assign(out: X | None, x: X) -> X:
 
 
 def _rotate_partitions(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate chunk by chunk or shard by shard, each by a schedule of its own library."""
+    """Rotate a Dask array chunk by chunk or a DTensor shard by shard; each part takes its own schedule."""
     map_partitions: Any = rotation.lib.map_partitions
     rotated: X = map_partitions(partial(_rotate_partition, rotation=rotation), x, *table, out=out)
     return rotated
 
 
 def _rotate_partition(x: Array, cos: Array, sin: Array, *, rotation: Rotation, out: Array | None = None) -> Array:
-    """Rotate one chunk or one shard by a schedule of its own library."""
+    """Rotate one chunk or shard, which may be an array of another library (NumPy in Dask), by its own schedule."""
     return dispatch(rotation._replace(lib=library(x=x)), (x,), Table(cos, sin), (out,))[0]
 
 
 def _plan_feature_blocks(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
-    """Rotate with the feature blocks as an additional batch axis, by one of the schedules below."""
+    """Return the plan that makes feature blocks a batch axis and rotates by one of the schedules below."""
     lib, blocks = rotation.lib, rotation.blocks
     writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
@@ -139,7 +139,7 @@ def _plan_feature_blocks(
     rotate_blocks = plan_schedule(rotation._replace(start=0, blocks=1), *as_blocks(xs, table, outs))
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[Any, ...]:
-        """Rotate all arrays of a call with their feature blocks as a batch axis; return whole arrays."""
+        """Rotate all arrays of a call, with feature blocks as a batch axis; return arrays of the shapes of `xs`."""
         rotated = rotate_blocks(*as_blocks(xs, table, outs))
         if writes:
             for x, out in zip(xs, outs, strict=True):
@@ -156,7 +156,7 @@ def _plan_feature_blocks(
 
 
 def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate by another schedule; autograd saves only the table (x too if the table is learned)."""
+    """Rotate a torch tensor with gradient; autograd saves only the table, and x if the table needs a gradient too."""
     del out  # it is None: `check` refuses one
     with_gradient: Any = rotation.lib.with_gradient
     rotated: X = with_gradient(partial(_rotate_without_gradient, rotation), partial(_vjp, rotation), x, *table)
@@ -164,14 +164,14 @@ def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None)
 
 
 def _rotate_without_gradient(rotation: Rotation, x: X, cos: Array, sin: Array) -> X:
-    """Rotate x in the forward or the backward pass, by the schedule for arrays that autograd does not record."""
+    """Rotate a torch tensor inside of an autograd function, where nothing is recorded, by the schedule that applies."""
     return dispatch(rotation, (x,), Table(cos, sin), (None,))[0]
 
 
 def _vjp(
     rotation: Rotation, g: Array, saved: tuple[Array | None, Array, Array], wanted: tuple[bool, ...]
 ) -> tuple[Array | None, ...]:
-    """Return the wanted gradients of x, cos and sin, for the gradient g of the rotated x."""
+    """Return the gradients of x, cos and sin from g, that of the rotated x; None for those that are not wanted."""
     (x, cos, sin), lib = saved, rotation.lib
     # of x: Rᵀ g, the rotation backwards
     of_x = _rotate_without_gradient(rotation._replace(inverse=not rotation.inverse), g, cos, sin) if wanted[0] else None
@@ -191,9 +191,9 @@ def _vjp(
 
 def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
     """
-    Rotate all arrays of a call in one loop over their memory, which reads and writes each of their elements once.
+    Return the plan that rotates all arrays of a call by one loop compiled by Numba, in one pass over their memory.
 
-    Return the plan of that. If the arrays or Numba do not allow it, warn and return a plan without ``fused=True``.
+    If the arrays or Numba do not allow it, warn and return the plan of a rotation without ``fused=True``.
     """
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
@@ -221,7 +221,7 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that calls `launch`; it copies unaligned arrays and raises if `out` cannot be written."""
+    """Return the plan that calls the compiled loop by `launch`; copy unaligned arrays, raise for a read-only `out`."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
@@ -250,7 +250,7 @@ def _plan_launch(
 def _launcher(
     rotation: Rotation, xs: tuple[Array, ...], results: list[Array], factors: list[Array], *, has_out: bool
 ) -> Callable[[int], object]:
-    """Return the function that calls the loop for arrays of these shapes and strides: see `_numba.launcher`."""
+    """Return the function that runs the compiled loop on arrays of these shapes and strides: see `_numba.launcher`."""
     lib, pairing, start, inverse, *_ = rotation
     host: Any = lib.host
 
@@ -292,7 +292,7 @@ def _rotate_copies(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tu
 
 
 def _rotate_by_kernel(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate by one compiled kernel, which reads and writes each element once."""
+    """Rotate a CuPy array by one kernel that `cupy.fuse` compiles, in one pass over its memory."""
     lib = rotation.lib
     result: X = lib.empty_like(x) if out is None else out
     factors = (lib.cast(part, rotation.dtype(x)) for part in table)
@@ -316,7 +316,7 @@ def _rotate_compiled(rotation: Rotation, x: X, table: Table, out: X | None) -> X
 
 
 def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -> bool:
-    """Whether the compiler refuses these arrays; warn if it does."""
+    """Return whether the library's compiler cannot rotate these arrays; if so, also warn with the reason."""
     compiler: Any = rotation.lib.compiler
     reason = compiler.refusal(x, *table, out)
     if reason is not None:
@@ -326,7 +326,7 @@ def _is_refused(rotation: Rotation, x: Array, table: Table, out: Array | None) -
 
 @cache
 def _compiled(rotation: Rotation) -> Callable[..., Array]:
-    """Return the compiled function that rotates a whole array."""
+    """Return ``(x, cos, sin[, out])`` → rotated x, compiled by the library's compiler; cached for each `Rotation`."""
 
     def rotate_array(x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         """Rotate a whole array; the compiler of the library compiles this function."""
@@ -339,21 +339,21 @@ def _compiled(rotation: Rotation) -> Callable[..., Array]:
 
 
 def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tuple[Array | None, ...]) -> Plan:
-    """Rotate all arrays of a call by one prepared table, in the fewest operations."""
+    """Return the plan for small CPU arrays: prepare the factors of the table once, and use few array operations."""
     lib, features, dtype = rotation.lib, 2 * table.cos.shape[-1], rotation.dtype(xs[0])
     make_rotator: Any = lib.host and lib.host.rotate_small[rotation.pairing]
     is_ready = table.cos.dtype == table.sin.dtype == dtype and not rotation.inverse
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        """Rotate all arrays of a call by one table, whose factors are prepared once."""
+        """Rotate all arrays of a call by the factors of one table, into `outs` or new arrays."""
         rotated = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple(map(rotated, xs))
         return tuple([rotate_one(rotated, x, table, out) for x, out in zip(xs, outs, strict=True)])
 
     def rotate_one(rotated: Callable[[Array], Array], x: X, table: Table, out: X | None) -> X:
-        """Return x in its own dtype with its rotary slice rotated by `rotated`, in `out` if it is given."""
+        """Return x with its rotary slice rotated by the function `rotated`, in the dtype of x; in `out` if given."""
         part = rotated(lib.cast(rotation.rotary_slice(x, table), dtype))
         if out is None and features == x.shape[-1]:
             return lib.cast(part, x.dtype)  # type: ignore[no-any-return]  # of any library
@@ -370,7 +370,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 
 
 def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile: multiply features by cos, their pair members by sin, into scratch memory, and subtract."""
+    """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · sin."""
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
@@ -390,7 +390,7 @@ def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
 
 
 def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile by a complex product, by scratch memory if x has no complex view."""
+    """Rotate a large CPU array of interleaved pairs tile by tile, as products of complex numbers."""
     lib = rotation.lib
     host: Any = lib.host
 
@@ -416,7 +416,7 @@ def _rotate_complex(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
 
 
 def _rotate_compiled_tiles(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate tile by tile by a compiled function."""
+    """Rotate a torch tensor on a CPU tile by tile, by a function that torch.compile compiles."""
     rotated = _compiled(Rotation(rotation.lib, rotation.pairing, wide=rotation.wide))
 
     def rotate_tile(_: Any, out: Array, x: Array, factors: tuple[Array, ...], __: tuple[Array, ...]) -> None:
@@ -443,8 +443,9 @@ def _rotate_by_tiles(
     """
     Rotate a CPU array tile by tile, into `out` or a new array.
 
-    ``make_factors(c, s)`` returns the factors of ``rotate_tile(host, out, x, factors, buffers)`` for a part of the
-    table. `buffer_count` is how many tile-sized buffers that needs, `larger` the size of its tiles in `tile_size`.
+    For each part of the table ``make_factors(c, s)`` is called, and its result passed to
+    ``rotate_tile(host, out, x, factors, buffers)``, which writes one tile of `out`. `buffer_count` is the number of
+    tile-sized buffers that it needs; a tile has up to ``larger · tile_size`` elements.
     """
     lib = rotation.lib
     host: Any = lib.host
@@ -459,7 +460,7 @@ def _rotate_by_tiles(
     tiles = list(_tiles(batch, tuple(cos.shape[:-1]), tile_shape))
 
     def rotate_tiles(begin: int, end: int) -> None:
-        """Rotate the tiles from `begin` to before `end`, in one thread, with buffers of its own."""
+        """Rotate the tiles number `begin` to ``end - 1`` in one thread, which has its own buffers."""
         buffers = tuple([host.module.empty((*tile_shape, features), **place) for _ in range(buffer_count)])
         known: Any = None
         for table_index, tile in tiles[begin:end]:
@@ -478,7 +479,7 @@ def _rotate_by_tiles(
 
 
 def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> tuple[Array, ...]:
-    """Return views of equal rank, with the batch axes in descending order of the strides of x."""
+    """Return views of out, x, cos and sin of equal rank; batch axes in descending order of the strides of x."""
     batch = x.ndim - 1
     steps = lib.host.strides(x) if lib.host is not None else x.strides
     order = sorted(range(batch), key=lambda axis: -abs(steps[axis]))
@@ -489,7 +490,7 @@ def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> 
 
 
 def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Return the shape of a tile of about `rows` rows: 1 along the first batch axes, full along the last ones."""
+    """Return the batch shape of a tile of at most `rows` rows: 1 along the first axes, full along the last ones."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1
@@ -502,7 +503,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield the index of a part of the table and the index of a tile of x, for all tiles of each part in turn."""
+    """Yield (index of a part of the table, index of a tile of x) for all tiles, grouped by the part that they need."""
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -531,7 +532,7 @@ class Schedule(NamedTuple):
 
 
 def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is requested, x is not traced, and the compiler takes the arrays; warn if it refuses."""
+    """Whether ``fused=True`` is given, nothing traces x, and the compiler accepts the arrays; warn if it does not."""
     lib = rotation.lib
     if not rotation.fused or lib.is_traced(xs[0]):
         return False
@@ -542,7 +543,7 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
 
 
 def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether arrays are in CPU memory and not traced, transformed or recorded, so that ``out=`` can be used."""
+    """Whether all arrays are in CPU memory, and not traced, transformed or recorded, so that ``out=`` can be used."""
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 
@@ -555,7 +556,7 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
 
 
 def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether interleaved pairs can be multiplied as complex numbers; their bits must not depend on other pairs."""
+    """Whether pairs are interleaved and complex products on this CPU give each pair the same bits at any place."""
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host
@@ -592,7 +593,7 @@ SCHEDULES = (
 
 
 def plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> Plan:
-    """Return the plan of the first schedule that applies."""
+    """Return the plan of the first of `SCHEDULES` that applies to these arrays."""
     for schedule in SCHEDULES:
         if schedule.applies(rotation, xs, table, outs):
             break
@@ -603,5 +604,5 @@ def plan_schedule(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs:
 
 
 def dispatch(rotation: Rotation, xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...], /) -> tuple[X, ...]:
-    """Rotate checked arrays of one dtype by one table."""
+    """Rotate arrays that are already checked, of one dtype, by one table, with the first schedule that applies."""
     return plan_schedule(rotation, xs, table, outs)(xs, table, outs)

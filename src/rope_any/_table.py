@@ -66,7 +66,7 @@ def doubled_table_hint(table: Table, pairs: int) -> str:
 
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
-    """Raise unless cos and sin are floating-point arrays of one shape ``(..., pairs)``."""
+    """Raise unless cos and sin are floating-point arrays of the same shape ``(..., pairs)``; values are not read."""
     lib.require_floating("cos", cos)
     lib.require_floating("sin", sin)
     if cos.shape != sin.shape or cos.ndim == 0:
@@ -239,7 +239,7 @@ def _joined_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table:
-    """Return the table with the pairs of all heads of prepared frequencies along its last axis."""
+    """Return the table as `table` does, but with the pairs of all heads side by side along its last axis."""
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -283,7 +283,7 @@ def _joined_table(
 
 
 def _finished(lib: Library, made: Table, factor: float, dtype: Any) -> Table:
-    """Return a table times the attention factor, in the dtype asked for."""
+    """Return a table multiplied by the attention factor `factor`, and cast to `dtype`."""
     cos, sin = made if factor == 1 else (part * factor for part in made)
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
@@ -298,7 +298,7 @@ def _fast_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table | None:
-    """Return the table by `consecutive_table` or a compiler, else None; `options` are the factor and the dtype."""
+    """Return the table by `consecutive_table` or a compiler, None if neither applies; `options`: factor and dtype."""
     factor, dtype = options
     if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
         at: Any = positions
@@ -353,7 +353,7 @@ def is_consecutive_table(made: Table, positions: object, frequencies: PreparedFr
 
 
 def _precompute_angles(frequencies: PreparedFrequencies) -> Any:
-    """Return the angles whose sums `consecutive_table` uses."""
+    """Return cosines and sines at some positions, which `consecutive_table` combines by angle addition."""
     from rope_any._arrays import _angles
 
     return _angles.precompute(frequencies.fixed_point[0])
@@ -366,7 +366,7 @@ def _fused_table(
     frequencies: PreparedFrequencies | Array,
     options: tuple[float, Any],
 ) -> Table | str:
-    """Return the table made by a compiler in one loop, or why it cannot be; `options` are the factor and dtype."""
+    """Return the table made by Numba or the library's compiler, or a text: why not. `options`: the factor and dtype."""
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
@@ -391,11 +391,11 @@ def _fused_table(
 def _compiled_table(
     lib: Library, rows: Frequencies | None, factor: float, dtype: Any
 ) -> Callable[..., tuple[Array, Array]]:
-    """Return a compiled function that makes the table of positions, their rest and learned frequencies (or None)."""
+    """Return ``(numbers, rest, learned)`` → (cos, sin), compiled by the library's compiler; cached."""
     prepared = None if rows is None else prepare(rows)
 
     def make(numbers: Array, rest: Array | None, learned: Array | None) -> tuple[Array, Array]:
-        """Return cos and sin; the compiler of the library compiles this function."""
+        """Return cos and sin of positions split into numbers and rest; `learned` frequencies replace `rows`."""
         frequencies = learned if prepared is None else prepared
         cos, sin = table(SplitPositions(numbers, rest), frequencies, attention_factor=factor, dtype=dtype)
         return cos, sin
@@ -404,12 +404,12 @@ def _compiled_table(
 
 
 def _table_maker_of(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return the cached function that makes tables of frequencies on a CPU by Numba, or why there is none."""
+    """Return `_make_table_maker` of these frequencies, cached as long as they live."""
     return cached(frequencies, ("loop", lib.name), partial(_make_table_maker, lib, frequencies))
 
 
 def _make_table_maker(lib: Library, frequencies: PreparedFrequencies) -> Callable[..., Any] | str:
-    """Return a new function for `_table_maker_of`, or why there is none."""
+    """Return a new function that makes tables of these frequencies on a CPU by Numba, or a text: why it can't."""
     host: Any = lib.host
     if (reason := host.why_no_loop(lib.xp.empty((), dtype=lib.xp.float32))) is not None:
         return reason  # type: ignore[no-any-return]  # a sentence
@@ -433,7 +433,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     options: tuple[float, Any],
     loop: Callable[..., Any],
 ) -> Table | str:
-    """Return the table on a CPU by Numba's loop, which reads positions by address; or why it cannot be made."""
+    """Return the float32 table made by Numba's loop on a CPU, from a range or an array; or a text: why not."""
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
@@ -458,7 +458,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as an array for a sharded tensor `like`; raise if they are sharded along their axis of axes."""
+    """Return positions as a DTensor like the sharded `like`; raise if sharded along the axis of position axes."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_whole(
@@ -470,7 +470,7 @@ def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Arra
 def _table_in_tiles(
     lib: Library, make: Callable[[Array], Table], positions: Array, frequencies: PreparedFrequencies, dtype: Any
 ) -> Table:
-    """Return ``make(positions)``, on a CPU tile by tile, so that intermediate arrays stay in the CPU's cache."""
+    """Return the table ``make(positions)``; on a CPU made in tiles of positions that fit the CPU's cache."""
     xp = lib.xp
     if lib.host is None or not lib.supports_out(positions):
         return make(positions)
@@ -488,7 +488,7 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """Return the dtype given, or float64 if one of the deciding arrays has it, else float32."""
+    """Return the dtype of a table: `dtype` if given, else float64 if a deciding array has it, or float32."""
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)
@@ -504,7 +504,7 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the table of integers p; products of 64-bit integers wrap at whole turns."""
+    """Return the float32 table of int64 positions p: 64-bit products with `words`, which wrap at whole turns."""
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
@@ -513,7 +513,7 @@ def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None
 def _from_pieces(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """Return the table of float64 positions: products with both pieces of each frequency."""
+    """Return the table of float64 positions, by products with the high and low piece of each frequency."""
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
@@ -523,7 +523,7 @@ def _from_pieces(
 
 
 def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencies: PreparedFrequencies) -> Table:
-    """Return the table without float64: 32-bit integer products of the `words`, then float32 angles in two steps."""
+    """Return the float32 table on a library without float64, by 32-bit integer products and float32 angles."""
     xp = lib.xp
     dtype = xp.float32
     words = iter(constants(lib, frequencies, "words", dtype=xp.int32, like=whole))
@@ -550,7 +550,7 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
 
 
 def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
-    """Return the table of learned frequencies, by floating-point products with gradients."""
+    """Return the table of learned frequencies (an array), by plain products, through which gradients flow."""
     xp = lib.xp
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
@@ -577,7 +577,7 @@ def _weighted(positions: Array, rows: list[Array], axes: int | None) -> Array:
 
 
 def _columns(positions: Array, axes: int | None) -> list[Array]:
-    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(..., 1)`` for each axis."""
+    """Return positions ``(...)`` or ``(..., axes)`` as a list of arrays ``(..., 1)``, one for each position axis."""
     return [column[..., None] for column in by_axis(positions, axes)]
 
 
