@@ -38,6 +38,7 @@ extensions = [
 ]
 copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # copied lines lose them; lines of output are not copied
 copybutton_prompt_is_regexp = True
+copybutton_copy_empty_lines = False
 default_role = "py:obj"  # `cos_sin` in a docstring links to it
 exclude_patterns = ["_build", "gallery_src", "*_table.md", "verify_peers.md"]  # of the gallery, parts of other pages
 html_theme = "furo"

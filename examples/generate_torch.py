@@ -9,7 +9,6 @@ Needs torch. Run it: ``python examples/generate_torch.py``
 
 import sys
 import time
-from typing import Any
 
 try:
     import torch

@@ -86,12 +86,12 @@ class Model(nn.Module):
         super().__init__()
         self.method, self.bytes = method, nn.Parameter(torch.randn(256, WIDTH) / WIDTH**0.5)
         shapes = {"qkv": (1, 3), "mix": (1, 1), "up": (1, 4), "down": (4, 1)}  # in widths
-        self.layers: Any = nn.ModuleList(
+        self.layers = nn.ModuleList(
             nn.ModuleDict({name: nn.Linear(WIDTH * n, WIDTH * m, bias=False) for name, (n, m) in shapes.items()})
             for _ in range(layers)
         )
         # like the bytes, and drawn last, so that with one seed all else is the same
-        self.places: Any = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
+        self.places = nn.Parameter(torch.randn(TRAINED, WIDTH) / WIDTH**0.5) if method == "learned" else None
 
     def forward(self, text: torch.Tensor, *, rope: ra.Rope | None = None, first: int = 0) -> torch.Tensor:
         """Return logits ``(batch, seq, 256)`` of the next bytes; the first byte has position `first`."""

@@ -363,8 +363,3 @@ def test_docstrings_of_integrations_are_numpydoc(name):
 def test_the_package_is_typed():
     assert (SOURCE / "py.typed").exists()
     assert importlib.metadata.version("rope-any") == ra.__version__
-
-
-def test_typical_calls_run():
-    """They are typed: mypy reads them as a program of a user."""
-    importlib.import_module("typical_calls").main()

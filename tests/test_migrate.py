@@ -37,8 +37,12 @@ class Section(NamedTuple):
 
 def section(text: str) -> Section:
     """Return the code blocks and the table of a section."""
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
-    return Section(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), {row[0]: row[1:] for row in table[2:]})
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
+    return Section(
+        re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), {row[0]: row[1:] for row in table[2:]}
+    )
 
 
 HEADING, *TEXTS = re.split(r"^## From (.+)\n", PAGE, flags=re.MULTILINE)

@@ -289,7 +289,7 @@ def test_integrations_can_be_imported_for_the_reference_without_their_libraries(
     ("name", "copied"),
     [
         ("get-started.html", "import numpy as np\nimport rope_any as ra\nrope = ra.Rope("),
-        ("command-line.html", "rope-any inspect config.json"),
+        ("command-line.html", "rope-any --help"),
     ],
 )
 def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
