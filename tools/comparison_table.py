@@ -1102,7 +1102,7 @@ def length(path: Path, names: tuple[str, ...]) -> int:
 
 Probe = Callable[[str, Library], str]
 TOPICS: dict[str, dict[str, Probe]] = {
-    "What it rotates": {
+    "Arrays, pairings and positions": {
         "arrays of": engines,
         "pairings": pairings,
         "partial": partial_rotary,
@@ -1110,13 +1110,13 @@ TOPICS: dict[str, dict[str, Probe]] = {
         "several axes": several_axes,
         "packed, from `cu_seqlens`": packed,
     },
-    "How exactly": {
+    "Accuracy and checks of arguments": {
         **{f"error near {name}": partial(error_near, place) for name, place in FAR.items()},
         "bfloat16, near 1000": in_bfloat16,
         "it keeps": keeps,
         "wrong calls it refuses": refused,
     },
-    "What can be done with it": {
+    "Gradients, compilers and devices": {
         "in place": in_place,
         "rotates back": rotates_back,
         "gradients": gradients,
@@ -1126,12 +1126,12 @@ TOPICS: dict[str, dict[str, Probe]] = {
         "DTensor": sharded,
         "learned frequencies": learned,
     },
-    "What it reads, and how it extends the context": {
+    "Configs and context extension": {
         "a `config.json` of Llama 3.1": reads_config,
         "schemes": schemes,
         "xPos": xpos,
     },
-    "What stands around it": {"kernels": kernels, "files of models with it": models, "lines of code": lines},
+    "Kernels, model files and size": {"kernels": kernels, "files of models with it": models, "lines of code": lines},
 }
 SLOW = {"ONNX", "DTensor", "arrays of"}
 """What takes more than a moment."""

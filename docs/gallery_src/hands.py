@@ -1,6 +1,6 @@
 """
-A clock with many hands
-=======================
+Angles of all pairs at one position
+===================================
 
 Each pair of features is a hand that turns at its own speed: pair 0 comes round every 6.28 tokens, the slowest pair
 of this head every 54 410. Where all hands stand tells the position. From one token to the next the long hands move

@@ -1,6 +1,6 @@
 """
-Which features turn together
-============================
+Which features form a pair
+==========================
 
 The number in a cell is that of its pair: two features of one number turn together. Half pairing puts them half of
 the turning features apart, interleaved pairing side by side; no shape tells which one a checkpoint was trained with.

@@ -1,6 +1,6 @@
 """
-A table as an image
-===================
+A table of cosines and sines as an image
+========================================
 
 The cosines and sines of 256 positions and 64 pairs, as :func:`rope_any.rotate` takes them.
 """

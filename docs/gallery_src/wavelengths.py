@@ -1,5 +1,5 @@
 """
-Wavelengths of several recipes
+Wavelengths of scaling schemes
 ==============================
 
 The wavelength of a pair is how many tokens it takes for one turn. A pair whose wavelength is longer than the trained
