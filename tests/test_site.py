@@ -480,7 +480,7 @@ def test_the_explorer_draws_its_settings(explorer):
     assert_allclose(np.exp(1j * np.arctan2(-y, x)), np.exp(1001j * np.asarray(frequencies)), atol=1e-9)
     status = explorer.get_by_role("status").filter(has_text="pairs")
     slow = [sum(2 * np.pi / f > 8192 for f in row) for row in (ra.frequencies(128, base=1e8), frequencies)]
-    status.filter(has_text=f"{slow[0]} of 64 pairs don't come round, with Llama 3 {slow[1]}.").wait_for()
+    status.filter(has_text=f"{slow[0]} of 64 pairs don't complete a turn, with Llama 3 {slow[1]}.").wait_for()
 
 
 def test_the_explorer_draws_lengths_to_scale(explorer):

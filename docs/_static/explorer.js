@@ -267,7 +267,7 @@
   function summary(state) {
     const open = (f) => f.filter((x) => 2 * Math.PI > x * state.trained).length;
     const [{ label }, factor] = [SCHEMES[state.scheme], attentionFactor(state)];
-    const plainly = `${open(plain(state))} of ${state.head_dim / 2} pairs don't come round`;
+    const plainly = `${open(plain(state))} of ${state.head_dim / 2} pairs don't complete a turn`;
     const scaled = state.scheme === "plain" ? "" : `, with ${label} ${open(frequencies(state))}`;
     const attention = factor === 1 ? "" : `; the attention factor is ${digits(factor)}`;
     return `Within the trained ${count(state.trained)} tokens ${plainly}${scaled}${attention}.`;

@@ -2,7 +2,7 @@
 Angles of all pairs at one position
 ===================================
 
-Each pair of features is a hand that turns at its own speed: pair 0 comes round every 6.28 tokens, the slowest pair
+Each pair of features is a hand that rotates at its own speed: pair 0 makes a turn in 6.28 tokens, the slowest pair
 of this head every 54 410. Where all hands stand tells the position. From one token to the next the long hands move
 visibly and the short ones hardly; over a thousand tokens the short ones have moved, too.
 """
