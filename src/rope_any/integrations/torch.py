@@ -90,7 +90,7 @@ class Finding(NamedTuple):
     """The largest relative error of a frequency, or error of a table's entry by its angle; nan if it is not known."""
 
     def __str__(self) -> str:
-        """Return one line."""
+        """Return the finding as one line of text: path, verdict, what else is known, error."""
         error = f", error {self.error:.1e}" if math.isfinite(self.error) else ""
         return f"{self.name}: {self.verdict}{self.text and f' ({self.text})'}{error}"
 
@@ -263,7 +263,7 @@ class State(NamedTuple):
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
-    """Return the rotary state of a model."""
+    """Return a `State` for each tensor of a model that holds rotary state; `config` may be None or as for `audit`."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     own: Any = getattr(model, "config", None)
@@ -309,7 +309,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 
 def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
-    """Return what is found of a tensor; None if it holds no rotary state."""
+    """Return the finding for one tensor, with the right values if it lost its own; None if it holds no rotary state."""
     x, options = place.tensor, list(_options(place, truths))
     if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.words))):
         return None  # embed_positions are learned in other models
@@ -358,7 +358,7 @@ class Truth(NamedTuple):
 
 
 def _truths(config: object, length: int | None) -> list[Truth]:
-    """Return the rotations of all parts of a config; raise if no part can be read."""
+    """Return the rotations of all parts of a config at a sequence length; raise if no part can be read."""
     if config is None or isinstance(config, Rope):
         return [Truth("", config, {}, None)] if config else []
     found: list[Truth] = []
@@ -376,7 +376,7 @@ def _truths(config: object, length: int | None) -> list[Truth]:
 
 
 def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[list[Truth]]:
-    """Return the rotations of a tensor's path in each state of a forward that changes them; that of now is first."""
+    """Return the rotations that a tensor may have now, then those of its other states (LongRoPE, dynamic NTK)."""
     usual = _by_path(place, read(None))
     scheme = str(usual[0].facts["rope_type"].value) if usual and "rope_type" in usual[0].facts else ""
     own = vars(place.owner)
@@ -434,7 +434,7 @@ class Option(NamedTuple):
 
 
 def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
-    """Yield the values of a tensor's shape by some rotations, in all layouts that its name allows."""
+    """Yield the right values of a tensor for each rotation in `states`, in each layout that fits its name and shape."""
     if getattr(place.owner, "freqs_for", "lang") != "lang":
         return  # rotary-embedding-torch: frequencies of pixels
     for i, truth in ((i, truth) for i, truths in enumerate(states) for truth in truths):
@@ -466,7 +466,7 @@ def _multiple(place: Place, truth: Truth) -> float:
 
 
 def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
-    """Return the kinds and layouts in which rows of so many pairs have the shape of a tensor and what it holds."""
+    """Return (kind, layout) of each table layout in which rows of `pairs` pairs have the shape of a tensor."""
     blank = (torch.zeros(1, pairs),) * 3
     kinds = TABLES if place.kind is None else {place.kind} & TABLES.keys()
     rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(place.shape) > 1]
@@ -474,7 +474,7 @@ def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
 
 
 def _arranged(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
-    """Return a table from cosines, sines and angles, each (rows, pairs), without axes of length one but the first."""
+    """Return cosines, sines or angles, each (rows, pairs), as a table in a layout; only its first axis may have length 1."""
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
     parts = [torch.complex(cos, sin)] if row.is_complex else parts if alone is None else [alone]
@@ -597,7 +597,7 @@ def _rope_of_values(place: Place) -> Rope | None:
 
 
 def _named(f: Sequence[float], eps: float) -> str:
-    """Return the base and the scaling of frequencies; empty if they are of no known scheme."""
+    """Return text that names the base and the scaling of frequencies, as "base 10000"; "" if no known scheme fits."""
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
@@ -630,7 +630,7 @@ def _dtype(place: Place, truth: Tensor) -> torch.dtype:
 
 
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
-    """Write the right values of a tensor; return what undoes it. `written` has new values by the id of old tensors."""
+    """Write the right values of a tensor; return functions that undo it. `written`: new values by id of old tensors."""
     x, is_first = place.tensor, id(place.tensor) not in written
     own_values = _shard(truth.to(_dtype(place, truth)), x).to(x.device)
     new = written.setdefault(id(x), own_values)

@@ -297,7 +297,7 @@ PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _made(embedding: nn.Module, length: int | None) -> Made:
-    """Return the exact tables of a rotary embedding; raise unless its own tables agree with them."""
+    """Return what makes the exact tables of a rotary embedding; raise unless its own tables agree with them."""
     _refuse(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -512,7 +512,7 @@ def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | No
 def _by_size(
     x: Tensor, /, *others: Any, ours: Callable[..., Any], theirs: Callable[..., Any], **options: int
 ) -> Tensor | tuple[Tensor, ...]:
-    """Rotate many elements by `rotate`, few by their own function: in the tables' float32, rounded at the end."""
+    """Rotate x by `ours` if it is large, else by `theirs`, the model's own function; both in float32, rounded once."""
     if torch.compiler.is_compiling() or x.numel() > FEW:
         return ours(x, *others, **options)  # type: ignore[no-any-return]
     made = theirs(x, *others, **options)

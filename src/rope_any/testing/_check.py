@@ -252,7 +252,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return the frequencies of the options."""
+    """Return the frequencies that the options of `check_rotary` describe: those given, or those of a base."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -361,7 +361,7 @@ class _Subject(NamedTuple):
         raise _RefusedError(problem)
 
     def _record(self, errors: dict[str, Any]) -> None:
-        """Update the largest violations."""
+        """Keep the largest violation of each property so far."""
         for name, error in errors.items():
             if np.size(error):
                 self.violations[name] = float(np.maximum(self.violations.get(name, 0.0), np.max(error)))  # a nan stays
@@ -501,7 +501,7 @@ def _consecutive(task: _Task, begin: int, length: int = RUN_LENGTH) -> list[Any]
 
 
 def _inputs(task: _Task, subject: _Subject, length: int = RUN_LENGTH) -> Data:
-    """Return an input for a run of tokens."""
+    """Return the test input ``(batch, heads, length, head_dim)``: the same numbers in each call."""
     return subject.features(BATCH, HEADS, length, task.head_dim)
 
 
@@ -608,7 +608,7 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much the gradient differs from the inverse rotation, and a guess why."""
+    """Return the error of the function's gradient against the inverse rotation, 0 within the bound; and likely causes."""
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
     for sample in task.runs.values():
@@ -652,7 +652,7 @@ _PROPERTIES: dict[str, tuple[_Measure, str]] = {
 
 
 def _report_lines(report: Report) -> Iterator[str]:
-    """Yield the lines of a report."""
+    """Yield the lines of a report: passed or failed, the tables, the likely cause."""
     yield f"{'passed' if report.passed else 'FAILED'}: {report.subject}"
     if report.errors or len(set(report.refusals.values())) > 1:
         yield from _report_tables(report)
@@ -667,7 +667,7 @@ def _report_lines(report: Report) -> Iterator[str]:
 
 
 def _report_tables(report: Report) -> Iterator[str]:
-    """Yield the lines of its tables of errors and properties; an exception is told where it is met first."""
+    """Yield the lines of a report's tables of errors and properties; a repeated exception is printed once."""
     told: dict[str, Any] = {}
     refusals: dict[Any, str] = {}
     for name, text in report.refusals.items():
