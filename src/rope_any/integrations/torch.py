@@ -474,7 +474,7 @@ def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
 
 
 def _arranged(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
-    """Return cosines, sines or angles, each (rows, pairs), as a table in a layout; only its first axis may have length 1."""
+    """Return cosines, sines or angles, each (rows, pairs), as a table in a layout; axes of length 1 are dropped."""
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
     parts = [torch.complex(cos, sin)] if row.is_complex else parts if alone is None else [alone]

@@ -608,7 +608,7 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return the error of the function's gradient against the inverse rotation, 0 within the bound; and likely causes."""
+    """Return the error of the function's gradient against the inverse rotation, and likely causes."""
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
     for sample in task.runs.values():
