@@ -574,7 +574,7 @@ REFUSED = {
     "misspelt base": (MISTRAL_7B | {"rope_thetta": 1e6}, {}, ValueError, "did you mean rope_theta"),
     "misspelt scaling": (MISTRAL_7B | {"llama4_scaling": {}}, {}, ValueError, "did you mean llama_4_scaling"),
     "misspelt window": (MISTRAL_7B | {"sliding_windows": 1}, {}, ValueError, "did you mean sliding_window"),
-    "misspelt beta": (yarn(beta_fast=32), {}, ValueError, "yarn.beta_fast must be a known name.*did you mean beta"),
+    "misspelt beta": (yarn(betta=32), {}, ValueError, "yarn.betta must be a known name.*did you mean beta"),
     "in llama_4_scaling": (
         MISTRAL_7B | {"llama_4_scaling": {"betta": 1}},
         {},

@@ -1,24 +1,24 @@
 """
 The page on migration: its code is run, and its numbers are measured.
 
-Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: for them
-the call is made to a stand-in of their formula, which is written here. So it is for timm, besides timm itself.
+Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU, so
+their calls are made to a stand-in of their formula, which is written here. timm has one too, beside timm itself.
 """
 
 import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 import rope_any as ra
+from rope_any import axes
 
 torch = pytest.importorskip("torch", reason="the libraries of the page run on torch, but for MLX")
 
@@ -37,16 +37,36 @@ class Section(NamedTuple):
 
 def section(text: str) -> Section:
     """Return the code blocks and the table of a section."""
-    table = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
-    ]
-    return Section(
-        re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), {row[0]: row[1:] for row in table[2:]}
-    )
+    lines = re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    blocks = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return Section(blocks, {row[0]: row[1:] for row in table[2:]})
 
 
 HEADING, *TEXTS = re.split(r"^## From (.+)\n", PAGE, flags=re.MULTILINE)
 SECTIONS = {name: section(text) for name, text in zip(TEXTS[::2], TEXTS[1::2], strict=True)}
+ROWS = [
+    "pairing",
+    "axes of q and k",
+    "base",
+    "positions",
+    "beyond the table",
+    "tables",
+    "bfloat16",
+    "attention factor",
+    "in place",
+    "error at 1000, at 131 072",
+    "error at 1000 in bfloat16",
+]
+
+
+def test_the_sections_have_the_same_form():
+    assert [*SECTIONS] == LIBRARIES
+    for each in SECTIONS.values():
+        assert len(each.blocks) == 2 and "theirs = " in each.blocks[0] and "ours = " in each.blocks[1]
+        assert [*each.rows] == ROWS
+    assert sum(len(each.blocks) for each in SECTIONS.values()) == PAGE.count("```py")  # so each block is run
+    assert f"agree to {TOLERANCE} " in PAGE
 
 
 # --- the libraries ----------------------------------------------------------------------------------------
@@ -112,7 +132,7 @@ INSTALLED = {
 
 def float32_angles(rotary_dim: int, base: float, positions: Any) -> Any:
     """Return the angles as the libraries make them: positions times frequencies, in float32."""
-    return positions.float()[..., None] / base ** (torch.arange(0, rotary_dim, 2).float() / rotary_dim)
+    return positions.float()[..., None] * (1 / base ** (torch.arange(0, rotary_dim, 2).float() / rotary_dim))
 
 
 def rotate_in_place(x, cos, sin, *, interleaved):
@@ -125,7 +145,7 @@ def rotate_in_place(x, cos, sin, *, interleaved):
     return x
 
 
-def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002  # as theirs
+def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002, PLR0917  # as theirs
     """Stand in for flash-attn: x is (batch, seq, heads, dim), tables are (rows, pairs) in the dtype of x."""
     assert x.dtype == cos.dtype == sin.dtype
     rows = torch.arange(x.shape[1]) + torch.as_tensor(seqlen_offsets).reshape(-1, 1)
@@ -221,3 +241,140 @@ def test_a_pair_of_calls_agrees(library):
 def test_a_pair_of_calls_agrees_with_a_stand_in(library):
     with stand_in(library):
         check_pair(library)
+
+
+# --- the errors in the tables -----------------------------------------------------------------------------
+
+DIM, TOKENS, FAR = 64, 64, 131_072
+
+
+def ones(dtype, *shape):
+    return torch.ones(shape, dtype=dtype)
+
+
+def positions_from(first):
+    return torch.arange(first, first + TOKENS)
+
+
+def by_transformers(_module):
+    from transformers import LlamaConfig
+    from transformers.models.llama import modeling_llama
+
+    embedding = modeling_llama.LlamaRotaryEmbedding(LlamaConfig(head_dim=DIM))
+
+    def rotate(first, dtype):
+        x = ones(dtype, 1, 1, TOKENS, DIM)
+        return modeling_llama.apply_rotary_pos_emb(x, x, *embedding(x, positions_from(first)[None]))[0]
+
+    return rotate
+
+
+def by_rotary_embedding_torch(module):
+    return lambda first, dtype: module.RotaryEmbedding(DIM).rotate_queries_or_keys(
+        ones(dtype, 1, 1, TOKENS, DIM), offset=first
+    )
+
+
+def by_torchtune(module):
+    def rotate(first, dtype):
+        rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS)
+        return rotary(ones(dtype, 1, TOKENS, 1, DIM), input_pos=positions_from(first)[None])
+
+    return rotate
+
+
+def by_flash_attn(_module):
+    def rotate(first, dtype):
+        angles = float32_angles(DIM, 10_000.0, torch.arange(first + TOKENS))
+        x = ones(dtype, 1, TOKENS, 1, DIM)
+        return apply_rotary_emb(x, angles.cos().to(dtype), angles.sin().to(dtype), seqlen_offsets=first)
+
+    return rotate
+
+
+def by_timm(module):
+    def rotate(first, dtype):
+        embed = module.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[1, first + TOKENS]).get_embed()
+        return module.apply_rot_embed_cat(ones(dtype, TOKENS, DIM), embed[first:])
+
+    return rotate
+
+
+def by_vllm(_module):
+    def rotate(first, dtype):
+        rotary = get_rope(DIM, first + TOKENS, rope_parameters={"rope_theta": 10_000.0}, dtype=dtype)
+        return rotary(positions_from(first), ones(dtype, TOKENS, DIM), ones(dtype, TOKENS, DIM))[0]
+
+    return rotate
+
+
+def of_mlx(dtype):
+    import mlx.core as mx
+
+    return mx.ones((1, 1, TOKENS, DIM), dtype=getattr(mx, str(dtype).removeprefix("torch.")))
+
+
+def by_mlx(module):
+    return lambda first, dtype: module.RoPE(DIM)(of_mlx(dtype), offset=first)
+
+
+RAMP = ra.frequencies(DIM // 2)
+ROPES = {name: ra.Rope(ra.frequencies(DIM), pairing="half") for name in LIBRARIES} | {
+    "rotary-embedding-torch": ra.Rope(ra.frequencies(DIM), pairing="interleaved"),
+    "torchtune": ra.Rope(ra.frequencies(DIM), pairing="interleaved"),
+    "timm": ra.Rope(axes.axial(RAMP, RAMP), pairing="interleaved"),
+}
+MEASURED = {
+    "transformers": by_transformers,
+    "rotary-embedding-torch": by_rotary_embedding_torch,
+    "torchtune": by_torchtune,
+    "flash-attn": by_flash_attn,
+    "timm": by_timm,
+    "vLLM": by_vllm,
+    "MLX": by_mlx,
+}
+
+
+def positions_for(library, first):
+    """Return the positions of the tokens for our `Rope`: for timm those of columns, in the first row."""
+    columns = positions_from(first)
+    return torch.stack([torch.zeros_like(columns), columns], dim=-1) if library == "timm" else columns
+
+
+def by_ours(library):
+    """Return our rotation, on arrays of MLX in its section, else on tensors."""
+
+    def rotate(first, dtype):
+        if library == "MLX":
+            return ROPES[library].apply(of_mlx(dtype), first)
+        return ROPES[library].apply(ones(dtype, TOKENS, DIM), positions_for(library, first))
+
+    return rotate
+
+
+def errors(library, rotate):
+    """Return the errors at 1000, at the far position and in bfloat16, as the page defines them."""
+    found = []
+    for first, dtype in ((1000, torch.float32), (FAR, torch.float32), (1000, torch.bfloat16)):
+        exact = ROPES[library].apply(ones(torch.float64, TOKENS, DIM), positions_for(library, first))
+        rotated = rotate(first, dtype)
+        if not isinstance(rotated, torch.Tensor):  # of MLX
+            rotated = torch.tensor(rotated.astype(sys.modules["mlx.core"].float32).tolist())
+        found.append(float((rotated.double().reshape(TOKENS, DIM) - exact).abs().max()))
+    return found
+
+
+def stated(library, column):
+    """Return the errors that the page states, in the same order."""
+    cells = [SECTIONS[library].rows[row][column] for row in ROWS[-2:]]
+    near, far = re.findall(r"\d\.\d(?:e-\d)?", cells[0])
+    return [float(number) for number in (near, far, re.findall(r"\d\.\d(?:e-\d)?", cells[1])[0])]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_stated_errors_are_measured(library):
+    """Processors compute cosines differently, so a figure may differ by half."""
+    with INSTALLED.get(library, contextmanager(lambda: iter([None])))() as module:
+        for column, rotate in enumerate((MEASURED[library](module), by_ours(library))):
+            for found, said in zip(errors(library, rotate), stated(library, column), strict=True):
+                assert said / 2 < found < 2 * said, (column, found, said)

@@ -165,6 +165,8 @@ def test_each_python_block_of_the_docs_is_run():
     run = {(ROOT / page, int(line)) for page, line in re.findall(r"^(.*)::line:(\d+),", done.stdout, re.MULTILINE)}
     blocks, lost = 0, []
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
+        if page.name == "migrate.md":  # its blocks need seven other libraries: tests/test_migrate.py runs them
+            continue
         text = page.read_text(encoding="utf-8")
         for block in re.finditer(r"^ *```(py\w*)\n.*?^ *```$", text, re.MULTILINE | re.DOTALL):
             first, last = (text.count("\n", 0, place) + 1 for place in block.span())
