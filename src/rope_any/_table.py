@@ -504,7 +504,7 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the float32 table of int64 positions p: 64-bit products with `words`, which wrap at whole turns."""
+    """Return the float32 table of int64 positions p, by products that wrap at whole turns."""
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
@@ -513,7 +513,7 @@ def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None
 def _from_pieces(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """Return the table of float64 positions, by products with the high and low piece of each frequency."""
+    """Return the table of float64 positions, by products with both pieces of a frequency."""
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
