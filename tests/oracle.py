@@ -1,4 +1,4 @@
-"""A second opinion: the paper's formula with scalar numbers in 60 digits. Imports nothing of rope_any."""
+"""An independent oracle: the paper's formula with scalar numbers in 60 digits. Imports nothing of rope_any."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ mp.dps = DIGITS
 def cos_sin(positions: Any, frequencies: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of position x frequency, (*positions.shape, pairs), rounded once to float64."""
     positions = np.asarray(positions)
-    turned = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
-    flat = np.asarray([[float(z.real), float(z.imag)] for z in turned]).reshape(*positions.shape, -1, 2)
+    rotated = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
+    flat = np.asarray([[float(z.real), float(z.imag)] for z in rotated]).reshape(*positions.shape, -1, 2)
     return flat[..., 0], flat[..., 1]
 
 
@@ -42,7 +42,7 @@ def rotate(
     return out
 
 
-def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
+def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
     """Return x (..., features) rotated by a table (..., pairs), pair by pair, in complex128."""
     out = np.array(x, dtype=np.float64)
     n = cos.shape[-1]

@@ -2,9 +2,9 @@
 Every architecture of the installed transformers, with its default config: the same frequencies, factor and scores.
 
 The rotary classes are found in the source of transformers, with the config classes of the models that build them.
-Each is built from its default config, and turns random queries and keys through the function that its own attention
-uses; `Rope.from_config` reads the same config as a dict. What disagrees is listed in ``architectures.json`` with the
-reason, and so is what is not text.
+Each is built from its default config. Random queries and keys are rotated by the function that its attention calls, and
+by the `Rope` that `Rope.from_config` reads from the same config. ``architectures.json`` lists the architectures that
+disagree, with the reason, and those that are not text.
 """
 
 import json
@@ -160,7 +160,7 @@ class Rotation(NamedTuple):
     """Of its positions."""
     width: int
     """Of the head, or of the part of it that the attention hands to the rotation."""
-    turn: Callable[[Any, Any], tuple[Any, Any]]
+    rotate_arrays: Callable[[Any, Any], tuple[Any, Any]]
     """Rotates queries and keys (1, 1, seq, width), which are at the positions above."""
 
 
@@ -177,13 +177,13 @@ def theirs(case, config, power=1):
     held.pow_(power)
     if case.layer_type in (kinds := getattr(config, "layer_types", None) or []):
         config = config.per_layer_config[kinds.index(case.layer_type)]
-    turn = TURNS.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
+    rotate_arrays = TURNS.get(case.rotary, rotate_by_function)(Built(module, rotary, config, case.layer_type))
     return Rotation(
         frequencies=held.tolist(),
         factor=getattr(rotary, f"{prefix}attention_scaling", 1.0),
         axes=axes_of(rotary),
         width=width_of(config, 2 * len(held)),
-        turn=on_a_slice(turn, 2 * len(held)) if case.home in CUT else turn,
+        rotate_arrays=on_a_slice(rotate_arrays, 2 * len(held)) if case.home in CUT else rotate_arrays,
     )
 
 
@@ -193,12 +193,12 @@ def axes_of(rotary):
     return {"NeoMMERotaryEmbedding": 2, "HunYuanVLRotaryEmbedding": 1}.get(type(rotary).__name__, 3 if sections else 1)
 
 
-def width_of(config, turning):
+def width_of(config, rotating):
     """Return the head dimension, or that of the rotary slice if a head has a plain and a rotary slice."""
     if hasattr(config, "qk_nope_head_dim"):
-        return turning
+        return rotating
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return max(head, turning)  # layers of full attention may have larger heads
+    return max(head, rotating)  # layers of full attention may have larger heads
 
 
 def positions(axes):
@@ -218,7 +218,7 @@ def rotate_by_function(built):
     """Hand the tables of the class to the function, with q and k or with one after the other."""
     apply, kind = function(built.module, built.config), {"layer_type": built.layer_type} if built.layer_type else {}
 
-    def turn(q, k):
+    def rotate_arrays(q, k):
         p = positions(axes_of(built.rotary))
         tables = built.rotary(q, p.T[:, None] if p.ndim == 2 else p[None], **kind)
         tables = (tables,) if torch.is_tensor(tables) else tables  # complex, in DeepSeek V2 and Llama 4
@@ -226,13 +226,13 @@ def rotate_by_function(built):
             return apply(q, k, *tables)
         return apply(q, *tables), apply(k, *tables)  # Gemma 3n and 4, DeepSeek V4
 
-    return turn
+    return rotate_arrays
 
 
 def with_heads_behind_tokens(built):
     """Transpose, as Llama 4 has its heads there."""
-    turn = rotate_by_function(built)
-    return lambda q, k: tuple(x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
+    rotate_arrays = rotate_by_function(built)
+    return lambda q, k: tuple(x.transpose(1, 2) for x in rotate_arrays(q.transpose(1, 2), k.transpose(1, 2)))
 
 
 def with_any_sections(built):
@@ -249,18 +249,18 @@ def with_frequencies_held(built):
 
 def with_features_sorted(built):
     """Sort features before the function is called, as the DiT of Qwen 2.5 Omni does."""
-    turn, sort = rotate_by_function(built), built.module.deinterleave_head_dim
-    return lambda q, k: turn(sort(q), sort(k))
+    rotate_arrays, sort = rotate_by_function(built), built.module.deinterleave_head_dim
+    return lambda q, k: rotate_arrays(sort(q), sort(k))
 
 
 def with_angles(built):
     """Take angles of 0, 1, 2, ... from the class of CLVP, whose function looks positions up and rotates values too."""
 
-    def turn(q, k):
+    def rotate_arrays(q, k):
         angles = built.rotary(torch.zeros(1, max(TOKENS) + 1))[0]
         return built.module.apply_rotary_pos_emb(q, k, k, angles.cos(), angles.sin(), positions(1)[None])[:2]
 
-    return turn
+    return rotate_arrays
 
 
 def in_its_attention(built):
@@ -268,12 +268,12 @@ def in_its_attention(built):
     name = type(built.rotary).__name__.replace("RotaryPositionalEmbedding", "SelfAttention")
     attention = getattr(built.module, name)
 
-    def turn(q, k):
+    def rotate_arrays(q, k):
         tables = built.rotary(torch.zeros(1, max(TOKENS) + 1, dtype=q.dtype))[:, positions(1)]
         sizes = SimpleNamespace(num_heads=1, head_size=q.shape[-1])
         return tuple(attention._apply_rotary_embedding(sizes, x[0], tables)[None] for x in (q, k))
 
-    return turn
+    return rotate_arrays
 
 
 TURNS = {
@@ -291,25 +291,25 @@ TURNS = {
 CUT = {"clvp", "codegen", "gpt_neox_japanese", "gptj", "persimmon", "phi", "stablelm"}
 
 
-def on_a_slice(turn, turning):
-    def turned(q, k):
-        parts = turn(q[..., :turning], k[..., :turning])
-        return tuple(torch.cat([x, whole[..., turning:]], -1) for x, whole in zip(parts, (q, k), strict=True))
+def on_a_slice(rotate_arrays, rotating):
+    def rotated(q, k):
+        parts = rotate_arrays(q[..., :rotating], k[..., :rotating])
+        return tuple(torch.cat([x, whole[..., rotating:]], -1) for x, whole in zip(parts, (q, k), strict=True))
 
-    return turned
+    return rotated
 
 
 def without_a_class(case, module, config):
     """GPT-J, CodeGen and RoFormer hold the sines, then the cosines, of 0, 1, 2, ..., with a base that they fix."""
     width = config.hidden_size // config.num_attention_heads
-    turning = getattr(config, "rotary_dim", width)
+    rotating = getattr(config, "rotary_dim", width)
     if case.home == "roformer":
-        table = module.RoFormerSinusoidalPositionalEmbedding(max(TOKENS) + 1, turning).create_weight()
+        table = module.RoFormerSinusoidalPositionalEmbedding(max(TOKENS) + 1, rotating).create_weight()
     else:
-        table = module.create_sinusoidal_positions(max(TOKENS) + 1, turning)
+        table = module.create_sinusoidal_positions(max(TOKENS) + 1, rotating)
     rows = table[positions(1)][None]
 
-    def turn(q, k):
+    def rotate_arrays(q, k):
         if case.home == "roformer":
             return module.RoFormerSelfAttention.apply_rotary_position_embeddings(rows[None], q, k)
         sin, cos = rows.chunk(2, dim=-1)  # heads follow tokens here
@@ -320,7 +320,7 @@ def without_a_class(case, module, config):
         factor=1.0,
         axes=1,
         width=width,
-        turn=on_a_slice(turn, turning) if case.home in CUT else turn,
+        rotate_arrays=on_a_slice(rotate_arrays, rotating) if case.home in CUT else rotate_arrays,
     )
 
 
@@ -387,7 +387,7 @@ def queries_and_keys(width):
 def distance(rope, rotation):
     """Return the largest difference of the scores of two rotations, in units of their spread."""
     q, k = queries_and_keys(rotation.width)
-    (q1, k1), (q2, k2) = rotation.turn(q, k), rope(q, k, positions(rotation.axes))
+    (q1, k1), (q2, k2) = rotation.rotate_arrays(q, k), rope(q, k, positions(rotation.axes))
     expected, got = q1 @ k1.mT, q2 @ k2.mT
     return float((got - expected).abs().max() / expected.std())
 

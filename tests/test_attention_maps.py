@@ -104,8 +104,8 @@ distance = M - N
 def dense_scores(q, k, relative):
     """Return Re Σ q_m conj(k_n) e^{i relative[m, n] f}: each pair rotated by its own relative position."""
     qc, kc = (x[..., : len(F)] + 1j * x[..., len(F) :] for x in (q, k))
-    turned = np.exp(1j * relative[..., None] * np.asarray(F))
-    return np.einsum("...mi,...ni,mni->...mn", qc, np.conj(kc), turned).real
+    rotated = np.exp(1j * relative[..., None] * np.asarray(F))
+    return np.einsum("...mi,...ni,mni->...mn", qc, np.conj(kc), rotated).real
 
 
 def attend(scores, v):
@@ -126,8 +126,8 @@ def rotated_scores(lib, arrays):
     q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
 
     def scores(of_queries, of_keys, rope=ROPE):
-        turned = rope.apply(q, of_queries), rope.apply(k, of_keys)
-        return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in turned))
+        rotated = rope.apply(q, of_queries), rope.apply(k, of_keys)
+        return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in rotated))
 
     return scores
 

@@ -427,8 +427,8 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
             assert_close(lib.get(apply(x, rule)), want)
     assert np.abs(first - others)[..., 2:, :].max() > 0.1
     batch = positions.unscaled_first(lib(np.stack([P, P[::-1]]), "int32"), 4)
-    turned = lib.get(apply(x[:1, ...], batch[:1, ...])), lib.get(apply(x[1:, ...], batch[1, ...]))
-    assert_close(lib.get(apply(x, batch)), np.concatenate(turned))
+    rotated = lib.get(apply(x[:1, ...], batch[:1, ...])), lib.get(apply(x[1:, ...], batch[1, ...]))
+    assert_close(lib.get(apply(x, batch)), np.concatenate(rotated))
 
 
 def test_unscaled_first_keeps_integer_dtypes(lib):
@@ -558,10 +558,10 @@ def test_torch_gradients_reach_the_coefficients(rng):
     c, s = (torch.tensor(rng.uniform(-1, 1, (3, KEPT, 4)), requires_grad=True) for _ in "cs")
     p = torch.tensor([1.5, 70.25], dtype=torch.float64, requires_grad=True)
 
-    def turn(x, c, s, p):
+    def rotary(x, c, s, p):
         return HALF.apply(x, bending.fope(ra.cos_sin(p, F[:KEPT]), c, s, pairs=N, sine_padding=1.0))
 
-    assert torch.autograd.gradcheck(turn, (x, c, s, p))
+    assert torch.autograd.gradcheck(rotary, (x, c, s, p))
     assert torch.autograd.gradcheck(lambda x, p: HALF(x, x, bending.xpos(HALF.table(p), p, centre=9)), (x, p))
     still = ra.Rope((0.0,) * N, pairing="half")
     assert torch.autograd.gradcheck(

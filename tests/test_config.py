@@ -916,8 +916,8 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_without_rotary_are_found(name):
-    model, turning = LAYERS[name]
-    assert [int(rope is not None) for rope in config.layers(model)] == turning
+    model, rotating = LAYERS[name]
+    assert [int(rope is not None) for rope in config.layers(model)] == rotating
 
 
 def tuples(value):
@@ -1045,11 +1045,11 @@ def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
         pytest.skip("this version of transformers has no such model")
     theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
     ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
-    turning = [
+    rotating = [
         kind == "sliding_attention" or dense == "dense"
         for kind, dense in zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
     ]
-    assert [rope is not None for rope in ours] == turning
+    assert [rope is not None for rope in ours] == rotating
 
 
 def test_each_layer_can_have_its_own_base():

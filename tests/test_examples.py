@@ -107,8 +107,8 @@ def test_attention_numpy_runs():
 
 def test_attention_numpy_detects_scores_that_depend_on_absolute_positions(monkeypatch):
     example = load("attention_numpy")
-    turn = ra.Rope.apply
-    monkeypatch.setattr(ra.Rope, "apply", lambda rope, x, at: turn(rope, x, at**2))
+    rotation = ra.Rope.apply
+    monkeypatch.setattr(ra.Rope, "apply", lambda rope, x, at: rotation(rope, x, at**2))
     assert min(example.main()["all"].values()) > 0.1
 
 

@@ -80,12 +80,12 @@ def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng
     rope = ra.Rope(F, pairing=pairing, start=2)
     q, k = (lib(rng.uniform(-1, 1, (2, heads, 5, 16)), dtype) for heads in (4, 2))
     want = rope(q, k, 1000)
-    (got, found), told = result_and_warnings(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
+    (got, found), warned = result_and_warnings(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
     assert [x.dtype for x in got] == [q.dtype, k.dtype] and len(found) == 2
     for x, y in zip(got, want, strict=True):
         close(lib, x, y, dtype)
-    assert bool(told) == (documented()[name][dtype] == "eager"), told
-    assert len(told) <= 1 and all("falls back to the eager schedule" in message for message in told)
+    assert bool(warned) == (documented()[name][dtype] == "eager"), warned
+    assert len(warned) <= 1 and all("falls back to the eager schedule" in message for message in warned)
     undone, again = result_and_warnings(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
     close(lib, undone, q, dtype)
     assert not again  # once is enough
@@ -174,9 +174,9 @@ def test_tables_of_any_dtype_are_compiled(rng, dtype):
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     x = rng.uniform(-1, 1, (4, 12)).astype(np.float32)
     table = [part.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype) for part in ra.cos_sin(np.arange(4), F)]
-    got, told = result_and_warnings(lambda: ra.rotate(x, *table, pairing="half", fused=True))
+    got, warned = result_and_warnings(lambda: ra.rotate(x, *table, pairing="half", fused=True))
     np.testing.assert_allclose(got, ra.rotate(x, *table, pairing="half"), rtol=0, atol=1e-6)
-    assert not told
+    assert not warned
 
 
 def test_a_compilation_error_warns_and_leaves_out_unchanged(monkeypatch, rng):
@@ -428,9 +428,9 @@ def test_unaligned_arrays_use_the_same_loop(where, pairing, rng):
     given = (odd(x) if where == "x" else x), *(map(odd, table) if where == "table" else table)
     out = odd(x) if where == "out" else None
     for _ in range(2):
-        got, told = result_and_warnings(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
+        got, warned = result_and_warnings(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
         np.testing.assert_array_equal(got, want)
-        assert not told and (out is None or got is out)
+        assert not warned and (out is None or got is out)
 
 
 def test_a_range_of_one_position_can_have_any_step():
@@ -639,14 +639,14 @@ def test_fused_tables_are_exact_on_every_library(lib, rng):
         pytest.importorskip("numba", reason="numba is not installed")
     said = next(row["tables"] for name, row in documented().items() if lib.name.startswith(name))
     f, p = ra.frequencies(64, base=500_000.0), spread(rng)
-    table, told = result_and_warnings(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
+    table, warned = result_and_warnings(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
     assert table.cos.dtype == table.sin.dtype == lib.dtype("float32")
     assert error(map(lib.get, table), oracle.cos_sin(p, f)) <= 1.2e-7
-    assert bool(told) == (said == "eager"), told
+    assert bool(warned) == (said == "eager"), warned
     like = lib([1.0], "float32")
     for given in (7, [0.5, -3.25], range(5, -9, -3)):
-        table, told = result_and_warnings(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
-        assert not told
+        table, warned = result_and_warnings(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
+        assert not warned
         assert error(map(lib.get, table), oracle.cos_sin(np.asarray(given), f)) <= 2.5e-7
 
 
@@ -790,12 +790,12 @@ def test_a_fused_rotation_makes_a_fused_table(put, rng):
         at = np.arange(9) + (given or 0) if given is None or type(given) is int else given
         table = rope.table(at if given is not None and type(given) is not int else put(at), like=x, fused=True)
         for _ in range(2):  # by a new plan, and by the one that was kept
-            got, told = result_and_warnings(lambda given=given: rope.apply(x, given, fused=True))
-            assert not told
+            got, warned = result_and_warnings(lambda given=given: rope.apply(x, given, fused=True))
+            assert not warned
             np.testing.assert_array_equal(got, rope.apply(x, table, fused=True))
     double = put(np.ones((9, 12)))
-    _, told = result_and_warnings(lambda: rope.apply(double, 5, fused=True))
-    assert not told  # the rotation is compiled, though its table is not
+    _, warned = result_and_warnings(lambda: rope.apply(double, 5, fused=True))
+    assert not warned  # the rotation is compiled, though its table is not
 
 
 def test_one_loop_makes_fused_tables_of_any_shape(put):
@@ -837,8 +837,8 @@ def test_tables_fall_back_without_numba(rng):
         got = ra.cos_sin(p, F, fused=True)
     np.testing.assert_array_equal(got, ra.cos_sin(p, F))
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    got, told = result_and_warnings(lambda: ra.cos_sin(torch.from_numpy(p), F, fused=True))
-    assert not told and error(got, oracle.cos_sin(p, F)) <= 1.2e-7
+    got, warned = result_and_warnings(lambda: ra.cos_sin(torch.from_numpy(p), F, fused=True))
+    assert not warned and error(got, oracle.cos_sin(p, F)) <= 1.2e-7
 
 
 def test_a_compilation_error_of_the_table_loop_warns(put, monkeypatch):
@@ -849,10 +849,10 @@ def test_a_compilation_error_of_the_table_loop_warns(put, monkeypatch):
 
     monkeypatch.setattr(_table_loop, "table_loop", failing)
     p = put(np.arange(5))
-    got, told = result_and_warnings(lambda: ra.cos_sin(p, F, fused=True))
+    got, warned = result_and_warnings(lambda: ra.cos_sin(p, F, fused=True))
     np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)
     if put is np.asarray:  # torch has a compiler of its own
-        assert len(told) == 1 and "Numba failed (NotImplementedError)" in told[0]
+        assert len(warned) == 1 and "Numba failed (NotImplementedError)" in warned[0]
 
 
 def test_fused_tables_work_under_gradients_transforms_and_modes():
@@ -875,9 +875,9 @@ def test_fused_tables_work_under_gradients_transforms_and_modes():
         with torch._subclasses.FakeTensorMode():
             assert type(ra.cos_sin(range(5), F, like=torch.ones(1), fused=True).cos) is not torch.Tensor
     found = torch.compile(lambda p: ra.cos_sin(p, F, fused=True).cos, fullgraph=True, backend="aot_eager")
-    got, told = result_and_warnings(lambda: found(p))
+    got, warned = result_and_warnings(lambda: found(p))
     torch.testing.assert_close(got, want.cos, rtol=0, atol=1.2e-7)
-    assert not told
+    assert not warned
     with torch.inference_mode():
         assert ra.cos_sin(p, F, fused=True).cos.is_inference()
 
@@ -891,8 +891,8 @@ def test_fused_tables_work_under_jax_transforms():
         two = jax.vmap(lambda p: ra.cos_sin(p, F, fused=True).sin)(p)
         return one, two, jax.grad(lambda w: ra.cos_sin(p, w, fused=True).sin.sum())(weights)
 
-    (one, two, gradient), told = result_and_warnings(calls)
+    (one, two, gradient), warned = result_and_warnings(calls)
     for got in (one, two):
         np.testing.assert_allclose(got, np.sin(np.multiply.outer(np.arange(5), F)), rtol=0, atol=1e-6)
     np.testing.assert_allclose(gradient, np.arange(5) @ np.cos(np.multiply.outer(np.arange(5), F)), rtol=1e-5)
-    assert not told
+    assert not warned

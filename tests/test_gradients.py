@@ -30,12 +30,14 @@ def check_gradients(arrays, how, **options):
     """Compare the first and second derivatives by x, cos and sin with finite differences."""
     x, cos, sin = arrays
 
-    def turn(x, cos, sin):
+    def rotation(x, cos, sin):
         return ra.rotate(x, cos, sin, **how)
 
     for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
-        assert torch.autograd.gradcheck(turn, given, check_forward_ad=True, check_batched_grad=True, **options)
-        assert torch.autograd.gradgradcheck(turn, given, check_batched_grad=True, check_fwd_over_rev=True, **options)
+        assert torch.autograd.gradcheck(rotation, given, check_forward_ad=True, check_batched_grad=True, **options)
+        assert torch.autograd.gradgradcheck(
+            rotation, given, check_batched_grad=True, check_fwd_over_rev=True, **options
+        )
 
 
 @jit_script
@@ -102,15 +104,15 @@ def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     given = (x, cos, sin) if learned else (x, cos.detach(), sin.detach())
     wanted = given if learned else (x,)
 
-    def turn(x, cos, sin):
+    def rotation(x, cos, sin):
         return ra.rotate(x, cos, sin, pairing=pairing, start=2)
 
     torch._dynamo.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
     # inductor's code for each pairing once and for each kind of table once; the other two have the same graphs
     backend = "inductor" if learned == (pairing == "half") else "aot_eager"
-    got = torch.autograd.grad(torch.compile(turn, fullgraph=True, backend=backend)(*given), wanted, g)
-    for a, b in zip(got, torch.autograd.grad(turn(*given), wanted, g), strict=True):
+    got = torch.autograd.grad(torch.compile(rotation, fullgraph=True, backend=backend)(*given), wanted, g)
+    for a, b in zip(got, torch.autograd.grad(rotation(*given), wanted, g), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 
 

@@ -100,13 +100,13 @@ LENGTHS = st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3), st.
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
-    rope, _, turn = exported(kind, pairing)
+    rope, _, rotation = exported(kind, pairing)
 
     @settings(max_examples=12)
     @given(LENGTHS, st.integers(0, 2**32 - 1))
     def of(lengths, seed):
-        q, k, positions = data(turn, np.random.default_rng(seed), lengths)
-        agree(run(turn, q, k, positions), rope(q, k, positions), 1e-6)
+        q, k, positions = data(rotation, np.random.default_rng(seed), lengths)
+        agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
     of()
 
@@ -115,32 +115,32 @@ def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("kind", ["in the middle", "two axes in blocks"])
 def test_half_precision_is_rotated_in_float32(kind, dtype, pairing, rng):
-    rope, _, turn = exported(kind, pairing, dtype)
-    q, k, positions = data(turn, rng, (2, 4, 2, 5), dtype)
+    rope, _, rotation = exported(kind, pairing, dtype)
+    q, k, positions = data(rotation, rng, (2, 4, 2, 5), dtype)
     # one rounding of what is right to float32: now and then it falls to the other side, a unit of 4 apart
-    agree(run(turn, q, k, positions), rope(q, k, positions), 4 * float(ml_dtypes.finfo(DTYPES[dtype]).eps))
+    agree(run(rotation, q, k, positions), rope(q, k, positions), 4 * float(ml_dtypes.finfo(DTYPES[dtype]).eps))
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize(("start", "features"), [(0, 16), (0, 20), (4, 20)])
 def test_a_model_computes_the_papers_rotation(start, features, pairing, rng):
     rope = ra.Rope(F, pairing=pairing, start=start, attention_factor=1.25)
-    turn = session(ra.onnx.export(rope, head_dim=features))
-    q, k, _ = data(turn, rng, (2, 2, 1, 3))
+    rotation = session(ra.onnx.export(rope, head_dim=features))
+    q, k, _ = data(rotation, rng, (2, 2, 1, 3))
     positions = np.asarray([[0, 131_072, 1_048_576], [-5, FAR, -FAR]])
-    for got, x in zip(run(turn, q, k, positions), (q, k), strict=True):
+    for got, x in zip(run(rotation, q, k, positions), (q, k), strict=True):
         options = {"pairing": pairing, "start": start, "attention_factor": 1.25}
         want = oracle.rotate(x, positions[:, None], F, **options)
         np.testing.assert_allclose(got, want, atol=1.5e-6, rtol=0)
 
 
-def table_of(turn, rope, positions, dtype="float32"):
+def table_of(rotation, rope, positions, dtype="float32"):
     """Return the table of a model: it rotates pairs (1, 0), which become (cos, sin)."""
     x = np.zeros((1, 1, len(positions), 2 * len(rope.frequencies)), dtype=DTYPES[dtype])
     pairs = np.arange(len(rope.frequencies))
     first, second = (pairs, pairs + len(pairs)) if rope.pairing == "half" else (2 * pairs, 2 * pairs + 1)
     x[..., first] = 1
-    got = run(turn, x, x, np.asarray(positions)[None])[0][0, 0]
+    got = run(rotation, x, x, np.asarray(positions)[None])[0][0, 0]
     return got[:, first], got[:, second]
 
 
@@ -155,9 +155,9 @@ def test_tables_are_exact_at_any_position(pairing, optimized):
     options = ort.SessionOptions()
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    turn = ort.InferenceSession(ra.onnx.export(rope).SerializeToString(), options)
+    rotation = ort.InferenceSession(ra.onnx.export(rope).SerializeToString(), options)
     positions, *exact = anywhere()
-    assert error(table_of(turn, rope, positions), exact) <= 1.2e-7
+    assert error(table_of(rotation, rope, positions), exact) <= 1.2e-7
 
 
 @cache
@@ -173,27 +173,27 @@ def anywhere():
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_the_operator_has_our_table_rounded_to_its_dtype(pairing, dtype, bound):
     rope, positions = ra.Rope(F, pairing=pairing), [0, 1, 2, 131_071, 262_143]
-    turn = session(ra.onnx.export(rope, operator_length=262_144, dtype=dtype))
-    assert error(table_of(turn, rope, positions, dtype), oracle.cos_sin(positions, F)) <= bound
+    rotation = session(ra.onnx.export(rope, operator_length=262_144, dtype=dtype))
+    assert error(table_of(rotation, rope, positions, dtype), oracle.cos_sin(positions, F)) <= bound
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float16", 1e-2)])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("kind", PLAIN)
 def test_the_operator_rotates_like_the_rope(kind, pairing, dtype, atol, rng):
-    rope, model, turn = exported(kind, pairing, dtype, 100)
+    rope, model, rotation = exported(kind, pairing, dtype, 100)
     assert [node.op_type for node in model.graph.node if node.op_type != "Identity"] == ["RotaryEmbedding"] * 2
     for lengths in ((1, 4, 2, 7), (3, 2, 1, 1), (2, 3, 3, 5)):
-        q, k, positions = data(turn, rng, lengths, dtype, least=0, below=100)
-        agree(run(turn, q, k, positions), rope(q, k, positions), atol)
+        q, k, positions = data(rotation, rng, lengths, dtype, least=0, below=100)
+        agree(run(rotation, q, k, positions), rope(q, k, positions), atol)
 
 
 @pytest.mark.parametrize("position", [-1, 100])
 def test_the_operator_refuses_positions_beyond_its_table(position, rng):
-    _, _, turn = exported("whole", "half", "float32", 100)
-    q, k, _ = data(turn, rng, (1, 1, 1, 1))
+    _, _, rotation = exported("whole", "half", "float32", 100)
+    q, k, _ = data(rotation, rng, (1, 1, 1, 1))
     with pytest.raises(Exception, match="out of range"):
-        run(turn, q, k, np.asarray([[position]]))
+        run(rotation, q, k, np.asarray([[position]]))
 
 
 @pytest.mark.parametrize("operator_length", [None, 50])
@@ -223,14 +223,14 @@ def test_model_lengths_are_dynamic_and_named(operator_length):
 
 
 def test_one_row_of_positions_applies_to_the_whole_batch(rng):
-    rope, _, turn = exported("whole", "half")
-    q, k, positions = data(turn, rng, (3, 2, 1, 5))
-    agree(run(turn, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
+    rope, _, rotation = exported("whole", "half")
+    q, k, positions = data(rotation, rng, (3, 2, 1, 5))
+    agree(run(rotation, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
 
 
 def test_the_exported_formula_is_that_of_the_library(monkeypatch, rng):
-    rope, _, turn = exported("whole", "interleaved")
-    q, k, positions = data(turn, rng, (1, 2, 2, 3))
+    rope, _, rotation = exported("whole", "interleaved")
+    q, k, positions = data(rotation, rng, (1, 2, 2, 3))
     monkeypatch.setattr(ra._schedules, "rotate_component", lambda a, b, c, s: a * c + b * s)
     backwards = session(ra.onnx.export(rope))
     monkeypatch.undo()
@@ -243,9 +243,9 @@ def test_large_tables_can_be_external_data(tmp_path, rng):
     model = ra.onnx.export(rope, operator_length=1000)
     onnx.save(model, tmp_path / "rope.onnx", save_as_external_data=True, location="rope.bin")
     assert (tmp_path / "rope.bin").stat().st_size >= 1000 * 128 * 4
-    turn = ort.InferenceSession(tmp_path / "rope.onnx")
-    q, k, positions = data(turn, rng, (1, 2, 1, 5), least=0, below=1000)
-    agree(run(turn, q, k, positions), rope(q, k, positions), 1e-6)
+    rotation = ort.InferenceSession(tmp_path / "rope.onnx")
+    q, k, positions = data(rotation, rng, (1, 2, 1, 5), least=0, below=1000)
+    agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
 
 # --- arrays of ndonnx, which users may trace themselves ---------------------------------------------------------------

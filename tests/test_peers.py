@@ -1,9 +1,8 @@
 """
-Real peers: models of transformers, small and at random, whose rotary embedding is replaced by rope_any.
+Small random models of transformers, whose rotary embedding is replaced by rope_any.
 
-Llama turns halves and groups its queries, GPT-NeoX turns the first quarter of each head, GPT-J turns adjacent
-features. Each must say the same of a real text as before; and the functions that were replaced are held
-against ours directly.
+Llama has half pairing and grouped queries, GPT-NeoX rotates the first quarter of each head, GPT-J has interleaved
+pairs. Each must give the same logits for a text as before. The replaced functions are also compared with ours directly.
 """
 
 import codecs
@@ -46,7 +45,7 @@ def text(rows, tokens):
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- the models, and how rope_any gets into them ---------------------------------------------------------
+# --- models, and how their rotary embedding is replaced ---------------------------------------------------------
 
 
 class Peer(NamedTuple):
@@ -77,7 +76,7 @@ def llama_peer():
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
     )
     rope = Rope(frequencies(16, base=500_000.0), pairing="half")
-    calls = Counter(table=1, turn=LAYERS)
+    calls = Counter(table=1, rotation=LAYERS)
     return Peer(built(transformers.LlamaForCausalLM, config), rope, replace_in_llama, calls)
 
 
@@ -92,7 +91,7 @@ def gpt_neox_peer():
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25},
     )
     rope = Rope(frequencies(8), pairing="half")  # 8 of the 32 features of a head
-    calls = Counter(table=1, turn=LAYERS)
+    calls = Counter(table=1, rotation=LAYERS)
     return Peer(built(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
 
 
@@ -101,7 +100,7 @@ def gptj_peer():
         **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
     )
     rope = Rope(frequencies(8), pairing="interleaved")  # 8 of the 16 features of a head
-    calls = Counter(table=LAYERS, turn=2 * LAYERS)
+    calls = Counter(table=LAYERS, rotation=2 * LAYERS)
     return Peer(built(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
 
 
@@ -114,7 +113,7 @@ def replace_in_gpt_neox(monkeypatch, rope):
 
 
 def replace_table_and_rotation(monkeypatch, module, embedding, rope):
-    """Let the embedding make a `Table` of the positions, and the layers hand it to the `Rope`."""
+    """Make the embedding return a `Table`, and the layers rotate by the `Rope` with it; return the counts of calls."""
     calls = Counter()
 
     def forward(_self, x, position_ids):
@@ -122,7 +121,7 @@ def replace_table_and_rotation(monkeypatch, module, embedding, rope):
         return rope.table(position_ids, like=x)
 
     def apply_rotary_pos_emb(q, k, cos, sin):
-        calls["turn"] += 1
+        calls["rotation"] += 1
         return rope(q, k, Table(cos, sin))
 
     monkeypatch.setattr(embedding, "forward", forward)
@@ -131,7 +130,7 @@ def replace_table_and_rotation(monkeypatch, module, embedding, rope):
 
 
 def replace_in_gptj(monkeypatch, rope):
-    """Let each layer look its positions up in a `Table` of all, held as it holds its own; sin comes first."""
+    """Give each layer of GPT-J a `Table` of all positions in its own form, sines first; return the counts of calls."""
     calls = Counter()
     cos, sin = rope.table(torch.arange(1024))
     held = torch.cat([sin, cos], dim=-1)
@@ -141,7 +140,7 @@ def replace_in_gptj(monkeypatch, rope):
         return held.expand(len(position_ids), -1, -1)
 
     def apply_rotary_pos_emb(tensor, sin, cos):  # of shape (batch, seq, heads, rotary_dim)
-        calls["turn"] += 1
+        calls["rotation"] += 1
         return rope.apply(tensor, Table(cos, sin), seq_axis=1)
 
     monkeypatch.setattr(gptj.GPTJAttention, "_get_embed_positions", all_positions)
@@ -271,8 +270,8 @@ def gptj_tables(positions):
 def gptj_rotation(x, cos, sin):
     """Rotate (batch, heads, seq, features) like GPTJAttention: heads after seq, and a rotary slice."""
     x = x.transpose(1, 2)
-    turned = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
-    return torch.cat([turned, x[..., ROTARY:]], dim=-1).transpose(1, 2)
+    rotated = gptj.apply_rotary_pos_emb(x[..., :ROTARY], sin, cos)
+    return torch.cat([rotated, x[..., ROTARY:]], dim=-1).transpose(1, 2)
 
 
 def theirs(kind, q, k, cos, sin):

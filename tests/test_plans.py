@@ -675,57 +675,57 @@ def formula(torch, x, cos, sin, pairing):
     return torch.cat(members, -1) if pairing == "half" else torch.stack(members, -1).flatten(-2)
 
 
-def _vmap(torch, turn, x):
-    return torch.func.vmap(turn)(x)
+def _vmap(torch, rotation, x):
+    return torch.func.vmap(rotation)(x)
 
 
-def _jvp(torch, turn, x):
-    value, tangent = torch.func.jvp(turn, (x,), (x,))  # of a linear map
+def _jvp(torch, rotation, x):
+    value, tangent = torch.func.jvp(rotation, (x,), (x,))  # of a linear map
     torch.testing.assert_close(value, tangent, rtol=0, atol=1e-6)
     return value
 
 
-def _vjp(torch, turn, x):
-    return torch.func.vjp(turn, x)[0]
+def _vjp(torch, rotation, x):
+    return torch.func.vjp(rotation, x)[0]
 
 
-def _functionalized(torch, turn, x):
-    return torch.func.functionalize(turn)(x)
+def _functionalized(torch, rotation, x):
+    return torch.func.functionalize(rotation)(x)
 
 
-def _dual(torch, turn, x):
+def _dual(torch, rotation, x):
     forward_ad = torch.autograd.forward_ad
     with forward_ad.dual_level():
-        value, tangent = forward_ad.unpack_dual(turn(forward_ad.make_dual(x, x)))
+        value, tangent = forward_ad.unpack_dual(rotation(forward_ad.make_dual(x, x)))
         torch.testing.assert_close(value, tangent, rtol=0, atol=1e-6)
         return value.clone()
 
 
-def _graph(_, turn, x, **options):
+def _graph(_, rotation, x, **options):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    graph = make_fx(turn, **options)(x)
+    graph = make_fx(rotation, **options)(x)
     assert sum(node.op == "call_function" for node in graph.graph.nodes) > 2
     return graph(x)
 
 
-def _traced(torch, turn, x):
+def _traced(torch, rotation, x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = torch.jit.trace(turn, (torch.zeros_like(x),), check_trace=False)
+        graph = torch.jit.trace(rotation, (torch.zeros_like(x),), check_trace=False)
     return graph(x)
 
 
-def _compiled(torch, turn, x):
+def _compiled(torch, rotation, x):
     torch._dynamo.reset()
-    return torch.compile(turn, fullgraph=True, backend="eager")(x)
+    return torch.compile(rotation, fullgraph=True, backend="eager")(x)
 
 
-def _dispatched(_, turn, x):
-    return _recorded(turn, x)[0]
+def _dispatched(_, rotation, x):
+    return _recorded(rotation, x)[0]
 
 
-def _recorded(turn, x):
+def _recorded(rotation, x):
     """Return the result, and the names of the operations that a mode has seen."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -737,10 +737,10 @@ def _recorded(turn, x):
             return function(*args, **(kwargs or {}))
 
     with Mode():
-        return turn(x), seen
+        return rotation(x), seen
 
 
-def _overridden(_, turn, x):
+def _overridden(_, rotation, x):
     from torch.overrides import TorchFunctionMode
 
     seen = []
@@ -751,16 +751,16 @@ def _overridden(_, turn, x):
             return function(*args, **(kwargs or {}))
 
     with Mode():
-        result = turn(x)
+        result = rotation(x)
     assert len(seen) > 2
     return result
 
 
-def _fake(_, turn, x):
+def _fake(_, rotation, x):
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        result = turn(mode.from_tensor(x))
+        result = rotation(mode.from_tensor(x))
     assert type(result) is FakeTensor and (result.shape, result.dtype) == (x.shape, x.dtype)
 
 
@@ -803,18 +803,18 @@ def test_no_plan_is_used_or_made_under_torch_transforms_and_modes(name, pairing,
     x = torch.from_numpy(data(3, 6, 32))
     calls = _torch_calls(torch, ROPES[pairing])
     for called in ["q and k"] if name in SLOW else calls:
-        turn = calls[called]
+        rotation = calls[called]
         ra.clear_caches()
-        made = WATCHED[name](torch, turn, x)
+        made = WATCHED[name](torch, rotation, x)
         plans, constants = kept_now()
         assert not plans and not constants, called
-        want = turn(x)
-        row = turn(x[0])  # as a function sees it under vmap
+        want = rotation(x)
+        row = rotation(x[0])  # as a function sees it under vmap
         torch.testing.assert_close(row, want[0], rtol=0, atol=1e-6)
         assert PLANS and bool(_caches._CONSTANTS) == (called != "a table")
         spoil()
         before = kept_now()
-        again = WATCHED[name](torch, turn, x)
+        again = WATCHED[name](torch, rotation, x)
         assert kept_now() == before, called
         for result in (made, again):
             if result is not None:
@@ -824,11 +824,11 @@ def test_no_plan_is_used_or_made_under_torch_transforms_and_modes(name, pairing,
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_a_mode_sees_the_same_operations_with_and_without_a_plan(pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
-    for turn in _torch_calls(torch, ROPES[pairing]).values():
+    for rotation in _torch_calls(torch, ROPES[pairing]).values():
         ra.clear_caches()
-        _, before = _recorded(turn, x)
-        turn(x)
-        _, after = _recorded(turn, x)
+        _, before = _recorded(rotation, x)
+        rotation(x)
+        _, after = _recorded(rotation, x)
         assert before == after and len(before) > 3
 
 
@@ -844,15 +844,15 @@ def test_gradients_after_a_plan_equal_those_of_the_formula(pairing, torch):
         "given": lambda x, *table: rope.apply(x, ra.Table(*table)),
         "rotate": lambda x, *table: ra.rotate(x, *table, pairing=pairing),
     }
-    for name, turn in calls.items():
-        turn(x, cos, sin)
+    for name, rotation in calls.items():
+        rotation(x, cos, sin)
         spoil(constants=False)
         learned = name in {"given", "rotate"}
         leaves = [part.clone().requires_grad_(i == 0 or learned) for i, part in enumerate((x, cos, sin))]
         wanted = leaves if learned else leaves[:1]
         want = torch.autograd.grad((formula(torch, *leaves, pairing) * w).sum(), wanted)
-        got = torch.autograd.grad((turn(*leaves) * w).sum(), wanted)
-        of_func = torch.func.grad(lambda x, turn=turn: (turn(x, cos, sin) * w).sum())(x)
+        got = torch.autograd.grad((rotation(*leaves) * w).sum(), wanted)
+        of_func = torch.func.grad(lambda x, rotation=rotation: (rotation(x, cos, sin) * w).sum())(x)
         for a, b in zip((*got, of_func), (*want, want[0]), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
         ra.clear_caches()
@@ -1105,10 +1105,10 @@ def test_no_plan_is_used_or_made_while_jax_traces(traced, jax):
 def test_a_compiled_jax_call_transfers_nothing_to_the_device(jax):
     q, k = qk(jax.numpy.asarray)
     at = jax.numpy.arange(6)
-    turn = jax.jit(ROPE)
-    want = bits(turn(q, k, at))
+    rotation = jax.jit(ROPE)
+    want = bits(rotation(q, k, at))
     with jax.transfer_guard("disallow"):
-        assert bits(turn(q, k, at)) == want
+        assert bits(rotation(q, k, at)) == want
 
 
 def test_no_plan_is_used_or_made_while_ndonnx_traces():
@@ -1118,8 +1118,8 @@ def test_no_plan_is_used_or_made_while_ndonnx_traces():
     spoil()
     before = kept_now()
     symbol = ndx.argument(shape=("batch", 6, 32), dtype=ndx.float32)
-    turned = ROPE.apply(symbol, ndx.asarray(np.arange(6)))
-    assert ndx.build({"x": symbol}, {"turned": turned}).graph.node
+    rotated = ROPE.apply(symbol, ndx.asarray(np.arange(6)))
+    assert ndx.build({"x": symbol}, {"rotated": rotated}).graph.node
     assert kept_now() == before
 
 
@@ -1192,18 +1192,18 @@ if len(sys.argv) > 1:
     torch.set_num_threads(1)
 rope = ra.Rope(ra.frequencies(32), pairing="half")
 at = [x[0, :, 0] * 10 for x in arrays]
-turn = lambda: [np.asarray(rope.apply(x, p)).tobytes() for x, p in zip(arrays, at)]
-want = turn()
+rotate_all = lambda: [np.asarray(rope.apply(x, p)).tobytes() for x, p in zip(arrays, at)]
+want = rotate_all()
 child = os.fork()
 if child == 0:
     try:
-        kept = turn() == want
+        kept = rotate_all() == want
         ra.clear_caches()
-        os._exit(0 if kept and turn() == want else 1)
+        os._exit(0 if kept and rotate_all() == want else 1)
     finally:
         os._exit(2)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert turn() == want
+assert rotate_all() == want
 """
 
 
@@ -1408,22 +1408,22 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, monkeypatch):
         rope = ra.Rope(ra.frequencies(2 * case.pairs), pairing=pairing, start=case.start)
         positions = rng.integers(0, 2**20, case.shape[2])
 
-        def turned(x, positions):
+        def rotated(x, positions):
             at = rope.table(put(positions), like=x) if case.table else put(positions)
             out = lib.empty_like(x) if case.into else None
             return rope.apply(x, at, out=out, fused=case.fused and find_spec("numba") is not None)
 
-        whole = turned(x, positions)
+        whole = rotated(x, positions)
         batch, head, i = (slice(n, n + 1) for n in rng.integers(0, case.shape).tolist())
-        assert bits(turned(x[batch, head, i], positions[i])) == bits(whole[batch, head, i])
+        assert bits(rotated(x[batch, head, i], positions[i])) == bits(whole[batch, head, i])
         with monkeypatch.context() as patch:
             patch.setitem(vars(lib), "host", lib.host._replace(tile_size=lambda: case.tile))
             ra.clear_caches()
-            assert bits(turned(x, positions)) == bits(whole)
+            assert bits(rotated(x, positions)) == bits(whole)
         ra.clear_caches()
         for count in (1, 2, 3) if threads else ():
             lib.module.set_num_threads(count)
-            assert bits(turned(x, positions)) == bits(whole)
+            assert bits(rotated(x, positions)) == bits(whole)
 
     try:
         check()

@@ -81,10 +81,10 @@ def test_hands_are_at_position_times_frequency(position):
 
 def test_hands_of_several_axes_add_their_angles(lib):
     place = [3, 20, 500]
-    turned = [sum(p * row[i] for p, row in zip(place, THREE.frequencies, strict=True)) for i in range(16)]
+    rotated = [sum(p * row[i] for p, row in zip(place, THREE.frequencies, strict=True)) for i in range(16)]
     for given in (place, lib(place, "int32")):
         ax = plot.hands(THREE, given, pairs=range(16))
-        for line, angle in zip(ax.lines, turned, strict=True):
+        for line, angle in zip(ax.lines, rotated, strict=True):
             assert abs(cmath.rect(1, line.get_xdata()[1]) - cmath.rect(1, angle)) < 1e-9
 
 

@@ -79,12 +79,12 @@ def test_packed_attention_equals_that_of_each_sequence(rng):
     owner = np.repeat(range(len(lengths)), lengths)
     mask = (owner[:, None] == owner) & np.tri(len(owner), dtype=bool)
     p = positions.packed(cumulated(lengths), like=q)
-    turned = ROPE(q, k, p)
-    together = attended(*turned, v, mask)
+    rotated = ROPE(q, k, p)
+    together = attended(*rotated, v, mask)
     for n, last in zip(lengths, cumulated(lengths)[1:], strict=True):
         own = slice(last - n, last)
         by_itself = ROPE(q[:, own], k[:, own])  # scores depend only on distances; keys on the first position too
-        assert np.array_equal(turned[1][:, own], by_itself[1])
+        assert np.array_equal(rotated[1][:, own], by_itself[1])
         alone = attended(*by_itself, v[:, own], np.tri(n, dtype=bool))
         np.testing.assert_allclose(together[:, own], alone, rtol=0, atol=1e-12)
 
@@ -119,12 +119,12 @@ def test_random_padded_sequences_are_counted(mask):
 def test_padded_attention_equals_that_without_padding(rng):
     q, k, v = rng.standard_normal((3, 2, 6, 8))
     mask = np.array([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], dtype=bool)
-    turned = ROPE(q, k, positions.padded(mask))
+    rotated = ROPE(q, k, positions.padded(mask))
     for row, tokens in enumerate(mask):
-        whole = attended(*(x[row] for x in turned), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
+        whole = attended(*(x[row] for x in rotated), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
         n = tokens.sum()
         by_itself = ROPE(q[row][tokens], k[row][tokens])
-        assert np.array_equal(turned[1][row][tokens], by_itself[1])
+        assert np.array_equal(rotated[1][row][tokens], by_itself[1])
         alone = attended(*by_itself, v[row][tokens], np.tri(n, dtype=bool))
         np.testing.assert_allclose(whole[tokens], alone, rtol=0, atol=1e-12)
 
@@ -424,13 +424,13 @@ def test_tables_of_shards_are_rows_of_the_whole_table(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
     everywhere = lib(np.arange(16), "int32")
     table, apply = lib.quick(ROPE.table), lib.quick(ROPE.apply)
-    whole, turned = lib.get(table(everywhere).cos), lib.get(apply(x, everywhere))
+    whole, rotated = lib.get(table(everywhere).cos), lib.get(apply(x, everywhere))
     for rank in range(4):
         p = positions.shard(16, 4, rank, zigzag=True, like=x)
         held = sharded_list(16, 4, zigzag=True)[rank]
         assert np.array_equal(lib.get(table(p).cos), whole[held])
         part = lib(lib.get(x)[:, held], "float32")
-        assert np.array_equal(lib.get(apply(part, p)), turned[:, held])
+        assert np.array_equal(lib.get(apply(part, p)), rotated[:, held])
 
 
 # --- unrotated ----------------------------------------------------------------------------------------------

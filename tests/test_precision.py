@@ -87,8 +87,8 @@ def test_nothing_is_written_without_the_option(tmp_path, capsys):
 
 
 def test_a_missing_library_prevents_writing(monkeypatch, capsys):
-    making.told(set(), write=True)
-    making.told({"MLX", "JAX"}, write=False)
+    making.report_missing(set(), write=True)
+    making.report_missing({"MLX", "JAX"}, write=False)
     assert capsys.readouterr().err == "missing: JAX, MLX\n"
     monkeypatch.setattr(precision, "installed", lambda name: None if name == "JAX" else name)
     monkeypatch.setattr(precision, "devices", lambda name, _: {} if name == "MLX" else {"cpu": None})

@@ -70,7 +70,7 @@ def test_the_pairings_differ_by_one_permutation(pairs, seed, m):
     # features (0, 1, 2, 3, …) of an interleaved x are (0, pairs, 1, pairs + 1, …) of a half x
     order = np.arange(2 * pairs).reshape(2, pairs).T.ravel()
     x = vectors(seed, half, 3, extra=0)
-    # to the last bits: pairs of neighbours are turned as complex numbers
+    # to the last bits: interleaved pairs are rotated as complex numbers
     np.testing.assert_allclose(at(half, x, m)[:, order], at(interleaved, x[:, order], m), rtol=0, atol=1e-15)
 
 

@@ -421,18 +421,18 @@ def indirect(way):
             Decorated.calls += 1
             return attention.forward(self, *args, **options)
 
-    def attend(self, x, tables, turn):
+    def attend(self, x, tables, rotation):
         q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
         made = torch.nn.functional.scaled_dot_product_attention(
-            *turn(q, k, *tables), v, is_causal=True, enable_gqa=True
+            *rotation(q, k, *tables), v, is_causal=True, enable_gqa=True
         )
         return self.o_proj(made.transpose(1, 2).flatten(-2)), None
 
-    turn = modeling.apply_rotary_pos_emb
+    rotation = modeling.apply_rotary_pos_emb
 
     class Taken(torch.nn.Module):
         def forward(self, hidden_states, position_embeddings, **_):
-            return attend(self, hidden_states, position_embeddings, turn)
+            return attend(self, hidden_states, position_embeddings, rotation)
 
     class Method(torch.nn.Module):
         def forward(self, **options):
@@ -495,8 +495,8 @@ def test_tables_are_made_on_the_device_of_x():
 @pytest.mark.parametrize(("elements", "by"), [(8, "theirs"), (9, "ours")])
 def test_few_elements_use_the_original_function(elements, by, monkeypatch):
     monkeypatch.setattr(ours, "FEW", 8)
-    turned = ours._by_size(torch.zeros(elements), ours=lambda x: x + 1, theirs=lambda x: x + 2)
-    assert float(turned[0]) == {"ours": 1, "theirs": 2}[by]
+    rotated = ours._by_size(torch.zeros(elements), ours=lambda x: x + 1, theirs=lambda x: x + 2)
+    assert float(rotated[0]) == {"ours": 1, "theirs": 2}[by]
 
 
 def test_a_float64_model_gets_float64_tables():

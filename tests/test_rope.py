@@ -22,7 +22,7 @@ def qk(rng):
     return tuple(rng.uniform(-2, 2, (2, heads, 6, 8)).astype(np.float32) for heads in (4, 2))
 
 
-def turned(x, positions, axis=-2):
+def rotated(x, positions, axis=-2):
     """Return the oracle's x for positions (seq,) or (batch, seq) along an axis."""
     moved = np.moveaxis(x, axis, -2)
     positions = np.asarray(positions)
@@ -57,13 +57,13 @@ def test_each_form_of_positions_has_its_meaning(lib, qk, given, means):
     q, k = map(lib, qk)
     both, alone = lib.quick(lambda q, k: (ROPE(q, k, given), ROPE.apply(k, given)))(q, k)
     for x, y in zip(qk, both, strict=True):
-        assert_close(lib, y, turned(x, means))
-    assert_close(lib, alone, turned(qk[1], means))
+        assert_close(lib, y, rotated(x, means))
+    assert_close(lib, alone, rotated(qk[1], means))
     if isinstance(given, list):
         array = np.asarray(given, dtype=np.float32 if isinstance(np.ravel(given)[0], float) else np.int32)
         by_array = lib.quick(lambda q, k, p: (ROPE.apply(q, p), ROPE(q, k, ROPE.table(p))[1]))(q, k, lib(array))
         for x, y in zip(qk, by_array, strict=True):
-            assert_close(lib, y, turned(x, means))
+            assert_close(lib, y, rotated(x, means))
 
 
 def test_tokens_are_counted_beyond_32_bits(lib, qk):
@@ -77,12 +77,12 @@ def test_tokens_are_counted_beyond_32_bits(lib, qk):
 
 def test_a_zero_dimensional_array_is_an_offset(lib, qk):
     for dtype in ("int32", "int8"):
-        assert_close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), turned(qk[0], range(100, 106)))
+        assert_close(lib, ROPE.apply(lib(qk[0]), lib(100, dtype)), rotated(qk[0], range(100, 106)))
 
 
 def test_small_integer_offsets_do_not_wrap(lib, rng):
     x = rng.uniform(-1, 1, (40, 8)).astype(np.float32)
-    assert_close(lib, lib.quick(ROPE.apply)(lib(x), lib(100, "int8")), turned(x, range(100, 140)))
+    assert_close(lib, lib.quick(ROPE.apply)(lib(x), lib(100, "int8")), rotated(x, range(100, 140)))
 
 
 @one_jax
@@ -92,11 +92,11 @@ def test_tokens_can_be_on_any_axis(lib, rng, seq_axis):
     n = x.shape[seq_axis]
     apply = lib.quick(partial(ROPE.apply, seq_axis=seq_axis))
     of_number = lib.quick(partial(ROPE.apply, positions=5, seq_axis=seq_axis))
-    assert_close(lib, of_number(lib(x)), turned(x, range(5, 5 + n), seq_axis))
+    assert_close(lib, of_number(lib(x)), rotated(x, range(5, 5 + n), seq_axis))
     # the batch is the first other axis: with tokens in front it is the second
     batch = 3 if seq_axis == 0 else 2
     p = rng.integers(-99, 99, (batch, n))
-    want = turned(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
+    want = rotated(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
     want = want if seq_axis else np.swapaxes(want, 0, 1)
     assert_close(lib, apply(lib(x), lib(p, "int32")), want)
     assert_close(lib, apply(lib(x), lib.quick(ROPE.table)(lib(p, "int32"))), want)
@@ -106,31 +106,31 @@ def test_tokens_can_be_on_any_axis(lib, rng, seq_axis):
 def test_packed_tokens_are_rotated_by_their_positions(lib, rng):
     x = rng.uniform(-2, 2, (7, 3, 8)).astype(np.float32)  # (tokens, heads, dim)
     p = [0, 1, 2, 0, 1, 0, 1]  # three documents
-    assert_close(lib, lib.quick(partial(ROPE.apply, positions=p, seq_axis=-3))(lib(x)), turned(x, p, 0))
+    assert_close(lib, lib.quick(partial(ROPE.apply, positions=p, seq_axis=-3))(lib(x)), rotated(x, p, 0))
 
 
 @one_jax
 def test_one_axis_positions_are_of_tokens_even_if_the_batch_has_that_length(lib, rng):
     x = rng.uniform(-2, 2, (6, 2, 6, 8)).astype(np.float32)
     p = [3, 1, 4, 1, 5, 9]
-    assert_close(lib, ROPE.apply(lib(x), lib(p, "int32")), turned(x, p))
+    assert_close(lib, ROPE.apply(lib(x), lib(p, "int32")), rotated(x, p))
 
 
 @one_jax
 def test_a_query_tail_is_at_the_end_of_the_keys(lib, qk):
     q, k = qk
     forms = (None, 50, [5, 3, 1, 0, -9, 70_000], [4], [[3] * 6, [1, 2, 3, 4, 5, 6]])
-    turn = lib.quick(lambda q, k: [ROPE(q, k, positions)[0] for positions in forms])
+    rotation = lib.quick(lambda q, k: [ROPE(q, k, positions)[0] for positions in forms])
     for n in (1, 2, 5, 0):
         short = q[:, :, 6 - n :] if n else q[:, :, :0]
-        for positions, got in zip(forms, turn(lib(short), lib(k)), strict=True):
+        for positions, got in zip(forms, rotation(lib(short), lib(k)), strict=True):
             means = positions if isinstance(positions, list) else range(positions or 0, (positions or 0) + 6)
             assert tuple(got.shape) == short.shape
             if n:
                 assert_close(
                     lib,
                     got,
-                    turned(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else turned(short, means),
+                    rotated(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else rotated(short, means),
                 )
 
 
@@ -139,9 +139,9 @@ def test_q_and_k_can_have_different_numbers_of_axes(lib, rng):
     # the same seq_axis, counted from the end, is another axis of each
     q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
     for got, want in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
-        assert_close(lib, got, turned(want, range(9, 15)))
+        assert_close(lib, got, rotated(want, range(9, 15)))
     for got, want in zip(ROPE(lib(k), lib(q), 9), (k, q), strict=True):
-        assert_close(lib, got, turned(want, range(9, 15)))
+        assert_close(lib, got, rotated(want, range(9, 15)))
 
 
 @one_jax
@@ -187,7 +187,7 @@ def test_float64_arrays_get_float64_tables(lib, rng):
         ([1, 2, 3], [1, 2, 3]),
         (lib([1, 2, 3], "int32"), [1, 2, 3]),
     ]:
-        want = turned(x, means)
+        want = rotated(x, means)
         np.testing.assert_allclose(lib.get(ROPE.apply(k64, positions)), want, atol=3e-15, rtol=0)
         q, k = ROPE(q32, k64, positions)
         assert (q.dtype, k.dtype) == (q32.dtype, k64.dtype)
@@ -223,7 +223,7 @@ def test_out_is_a_pair(lib, qk):
     assert got[0] is q
     assert got[1] is k
     for x, y in zip(qk, got, strict=True):
-        assert_close(lib, y, turned(x, range(5, 11)))
+        assert_close(lib, y, rotated(x, range(5, 11)))
 
 
 def test_nothing_is_written_if_an_argument_is_wrong(qk):

@@ -1,7 +1,7 @@
 """
 What the introductions to RoPE state, each statement written out again by hand, and `rotate` against it.
 
-The texts turn adjacent features, (x₁, x₂), (x₃, x₄), …: the pairing "interleaved". For "half" the features
+The texts rotate adjacent features, (x₁, x₂), (x₃, x₄), …: the pairing "interleaved". For "half" the features
 are put into its order before, and back afterwards, by the permutation that lies between the two.
 """
 
@@ -178,10 +178,10 @@ def test_the_argument_of_f_is_an_arithmetic_sequence(pairing):
 def test_the_norm_of_each_pair_is_preserved(pairing):
     """The magnitude of f(x, m) is that of W x: R_q(x, m) = ‖q‖."""
     q, positions = random(6, 8), [0, 1, 7, 1000, 123_456, -5]
-    turned = rotate_adjacent(q, positions, frequencies(8), pairing)
-    assert_allclose(np.abs(as_complex(turned)), np.abs(as_complex(q)), rtol=1e-14)
-    assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-14)
-    assert np.abs(turned[1:] - q[1:]).max(axis=-1).min() > 0.1  # and yet each has moved
+    rotated = rotate_adjacent(q, positions, frequencies(8), pairing)
+    assert_allclose(np.abs(as_complex(rotated)), np.abs(as_complex(q)), rtol=1e-14)
+    assert_allclose(np.linalg.norm(rotated, axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-14)
+    assert np.abs(rotated[1:] - q[1:]).max(axis=-1).min() > 0.1  # and yet each has moved
 
 
 def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
@@ -216,8 +216,8 @@ def test_each_pair_keeps_its_term_of_the_score(pairing):
 def test_the_pig_sentence_rotates_by_p_over_10000_to_the_2i_over_d(pairing):
     """The pig chased the dog: positions 0 to 4, pairs (q₀ q₁) … (q₆ q₇), θ(p, i) = p / 10000^(2i/d)."""
     q = random(5, 8)
-    turned = rotate_adjacent(q, list(PIG.values()), frequencies(8), pairing)
-    for p, (word, after) in enumerate(zip(q, turned, strict=True)):
+    rotated = rotate_adjacent(q, list(PIG.values()), frequencies(8), pairing)
+    for p, (word, after) in enumerate(zip(q, rotated, strict=True)):
         for i in range(4):
             angle = p / 10000 ** (2 * i / 8)
             x, y = word[2 * i], word[2 * i + 1]

@@ -117,8 +117,8 @@ def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
     x, rope = da.from_array(whole, chunks=CHUNKS[chunks]), ra.Rope(F, pairing=pairing, start=3)
     for positions in positions_of(da, x):
         with dask.config.set(scheduler=forbidden):
-            turned = rope.apply(x, positions)
-        assert turned.chunks == x.chunks
+            rotated = rope.apply(x, positions)
+        assert rotated.chunks == x.chunks
         plain = (
             ra.Table(*dask.compute(*positions, scheduler="sync"))
             if isinstance(positions, ra.Table)
@@ -126,7 +126,7 @@ def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
             if isinstance(positions, da.Array)
             else positions
         )
-        np.testing.assert_allclose(turned.compute(scheduler="sync"), rope.apply(whole, plain), rtol=0, atol=1e-15)
+        np.testing.assert_allclose(rotated.compute(scheduler="sync"), rope.apply(whole, plain), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

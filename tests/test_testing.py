@@ -119,8 +119,8 @@ def test_tables_equal_those_of_rational_arithmetic(name):
         ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
     ):
         one, two = (case.start + np.asarray(where) for where in (first, second))
-        for part, turned in ((pairing, turns), (f"{pairing}_gradient", turns.conj())):
-            z = (case.x[:, one] + 1j * case.x[:, two]) * turned
+        for part, rotated in ((pairing, turns), (f"{pairing}_gradient", turns.conj())):
+            z = (case.x[:, one] + 1j * case.x[:, two]) * rotated
             want = case.x.astype(np.float64)
             want[:, one], want[:, two] = z.real, z.imag
             np.testing.assert_allclose(getattr(case, part), want, rtol=0, atol=1e-14)
@@ -261,7 +261,7 @@ def rotary(
     kept="float64",
     power="float64",
     table="float64",
-    turn="float64",
+    rotation="float64",
     out=None,
     after=lambda y, *_: y,
 ):
@@ -271,10 +271,10 @@ def rotary(
     f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(kept)
 
     def function(x, positions):
-        given = x.astype(turn)
+        given = x.astype(rotation)
         angle = (positions + shift).astype(counted).astype(angles)[:, None] * f.astype(angles)
         wide = angle.astype(np.float64)
-        c, s = (part.astype(table).astype(turn) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
+        c, s = (part.astype(table).astype(rotation) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
         one, two = {
             "half": (slice(start, start + d // 2), slice(start + d // 2, start + d)),
             "interleaved": (slice(start, start + d, 2), slice(start + 1, start + d, 2)),
@@ -353,8 +353,8 @@ BROKEN = {
     "bfloat16 positions": ({"counted": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
     "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
     "float16 table": ({"table": np.float16}, {}, ["the table in float16"]),
-    "bfloat16 rotation": ({"turn": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
-    "float16 rotation": ({"turn": np.float16}, {}, ["the rotation itself in float16"]),
+    "bfloat16 rotation": ({"rotation": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
+    "float16 rotation": ({"rotation": np.float16}, {}, ["the rotation itself in float16"]),
     "two things": (
         {"sign": -1, "base": 1e6},
         {},
@@ -723,7 +723,7 @@ def test_one_wrong_head_fails():
 
 def test_errors_are_reported_as_angles():
     report = check_rotary(rotary(scale=1 + 1e-6), **PLAIN, longest=9999)
-    # the fastest pair of the last token has turned by 1e-6 · p too far
+    # the fastest pair of the last token has rotated by 1e-6 · p too far
     assert report.errors[1000] == pytest.approx(1007e-6, rel=1e-3)
     assert report.errors[9992] == pytest.approx(9999e-6, rel=1e-3)
 

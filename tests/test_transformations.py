@@ -148,14 +148,14 @@ def test_torch_gradients_reach_x_frequencies_and_positions(torch, rng, rope):
     p2 = torch.tensor(rng.uniform(0, 50, (3, 2)), requires_grad=True)
     check = torch.autograd.gradcheck
 
-    def turn(x, p, f):
+    def rotation(x, p, f):
         return ra.rotate(x, *ra.cos_sin(p, f), pairing=rope.pairing)
 
-    assert check(turn, (x, p, f))
-    assert check(turn, (x, p2, w))
+    assert check(rotation, (x, p, f))
+    assert check(rotation, (x, p2, w))
     assert check(rope.apply, (x, p))
     assert check(lambda x: rope.apply(x, 1_000_000), (x,))
-    assert torch.autograd.gradgradcheck(turn, (x, p, f))
+    assert torch.autograd.gradgradcheck(rotation, (x, p, f))
 
 
 def test_torch_float32_gradients_reach_positions(torch, rng):

@@ -1,7 +1,7 @@
 """
-Vision and video: our rows, grids and one call beside the models' own code, on random input.
+Vision and video: our frequencies, grids and rotations against the code of models, on random input.
 
-Each peer turns x (batch, heads, seq, head_dim) its own way; ours must turn it alike, to float32's last digits.
+Each peer rotates x (batch, heads, seq, head_dim) by its own code. Ours must agree to the last digits of float32.
 """
 
 import importlib.util

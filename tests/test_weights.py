@@ -450,10 +450,10 @@ def test_a_file_of_any_dtype_is_converted(tmp_path, rng, dtype):
     assert metadata == {"format": "pt"} and list(after) == list(before)
     for name, (kind, shape, data) in before.items():
         assert after[name][:2] == (kind, shape)
-        turned = name.endswith((".q_proj.weight", ".k_proj.weight", ".bias"))
+        rotated = name.endswith((".q_proj.weight", ".k_proj.weight", ".bias"))
         rows = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
         order = [4 * (i // 4) + expected(4, "interleaved", "half")[i % 4] for i in range(shape[0])]
-        assert after[name][2] == (rows[order].tobytes() if turned else data)
+        assert after[name][2] == (rows[order].tobytes() if rotated else data)
     assert file.read_bytes() == raw
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", "out.safetensors"]
 

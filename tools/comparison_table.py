@@ -35,7 +35,7 @@ import numpy as np
 import peers_table as readings
 import rotaries
 from peers_table import FACTOR, LONGER, Reading, alone, same
-from rotaries import BASE, TABLE, Turn
+from rotaries import BASE, TABLE, RotaryFunction
 
 import rope_any as ra
 from rope_any import _arrays, scaling
@@ -58,11 +58,11 @@ class Library(NamedTuple):
     """A library, and its rotary."""
 
     package: str
-    make: Callable[..., Turn]
+    make: Callable[..., RotaryFunction]
     pairing: str
-    """Which features turn if nothing is said."""
+    """Which features rotate by default."""
     parts: dict[str, tuple[str, ...]]
-    """Where its rotary stands: classes and functions by module; all of a module where none are named."""
+    """The classes and functions of its rotary embedding by module; an empty list means the whole module."""
     engine: str = "PyTorch"
 
 
@@ -202,7 +202,7 @@ class Trial(NamedTuple):
     positions: Data
     pairing: str
 
-    def error(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> float:
+    def error(self, call: RotaryFunction, *, dim: int = DIM, base: float = BASE) -> float:
         """Return the error of the call; infinite if it raises."""
         try:
             y = call(put(self.engine, self.x), put(self.engine, self.positions))
@@ -212,7 +212,7 @@ class Trial(NamedTuple):
         except Exception:  # noqa: BLE001  # what it raises doesn't matter here
             return float("inf")
 
-    def right(self, call: Turn, *, dim: int = DIM, base: float = BASE) -> bool:
+    def right(self, call: RotaryFunction, *, dim: int = DIM, base: float = BASE) -> bool:
         """Whether the call rotates x correctly."""
         return self.error(call, dim=dim, base=base) < RIGHT
 
@@ -432,30 +432,30 @@ def _(q: Any, k: Any, _: Any) -> tuple[Any, Any]:
 
     rope = rotaries.flash_rotary().RotaryEmbedding(DIM, scale_base=512)
     with rotaries.anywhere():
-        turned = rope(torch.stack([q, k, k]).permute(1, 3, 0, 2, 4).contiguous())
-    return tuple(turned[:, :, i].transpose(1, 2) for i in (0, 1))  # type: ignore[return-value]
+        rotated = rope(torch.stack([q, k, k]).permute(1, 3, 0, 2, 4).contiguous())
+    return tuple(rotated[:, :, i].transpose(1, 2) for i in (0, 1))  # type: ignore[return-value]
 
 
 @does("rotary-embedding-torch", "keeps")
-def _() -> tuple[Turn, Any]:
+def _() -> tuple[RotaryFunction, Any]:
     return rotaries.lucidrains_from(DIM), None
 
 
 @does("flash-attention", "keeps")
-def _() -> tuple[Turn, Any]:
+def _() -> tuple[RotaryFunction, Any]:
     import torch
 
     rope = rotaries.flash_rotary().RotaryEmbedding(DIM)
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         with rotaries.anywhere():
             return rope(torch.stack([x] * 3).permute(1, 3, 0, 2, 4).contiguous(), seqlen_offset=int(positions[0]))
 
-    return turn, rope
+    return rotation, rope
 
 
 @does("equinox", "keeps")
-def _() -> tuple[Turn, Any]:
+def _() -> tuple[RotaryFunction, Any]:
     from equinox.nn import _embedding
 
     _embedding.internal_rope_embedding_cache.clear()  # of what was asked before
@@ -463,34 +463,34 @@ def _() -> tuple[Turn, Any]:
 
 
 @does("LitGPT", "keeps")
-def _() -> tuple[Turn, Any]:
+def _() -> tuple[RotaryFunction, Any]:
     from litgpt.model import apply_rope, build_rope_cache
 
     tables = build_rope_cache(2 * TABLE, DIM)  # the caller's
 
-    def turn(x: Any, positions: Any, tables: Any = tables) -> Any:
+    def rotation(x: Any, positions: Any, tables: Any = tables) -> Any:
         return apply_rope(x, *(table[positions][None] for table in tables))
 
-    return turn, None
+    return rotation, None
 
 
 @does("rotary-embedding-torch", "bfloat16")
-def _() -> Turn:
+def _() -> RotaryFunction:
     return rotaries.lucidrains_from(DIM)
 
 
 @does("keras-hub", "bfloat16")
-def _() -> Turn:
+def _() -> RotaryFunction:
     return rotaries.keras_hub(DIM, dtype="bfloat16")
 
 
 @does("transformers", "interleaved")
-def _() -> Turn:
+def _() -> RotaryFunction:
     return rotaries.gptj(DIM)
 
 
 @does("LitGPT", "interleaved")
-def _() -> Turn:
+def _() -> RotaryFunction:
     return rotaries.litgpt(DIM, function="apply_rope_interleave")
 
 
@@ -636,14 +636,14 @@ def pairings(name: str, library: Library) -> str:
     found = []
     for pairing in ("half", "interleaved"):
         if (name, pairing) in WAYS:
-            turn = WAYS[name, pairing]()
+            rotation = WAYS[name, pairing]()
         elif can(library, "pairing") or pairing == library.pairing:
-            turn = library.make(DIM, **{"pairing": pairing} if can(library, "pairing") else {})
+            rotation = library.make(DIM, **{"pairing": pairing} if can(library, "pairing") else {})
         else:
             continue
-        if trial(library, pairing=pairing).right(turn):
+        if trial(library, pairing=pairing).right(rotation):
             found.append(pairing)
-        elif trial(library, pairing=pairing).right(lambda x, p, turn=turn: as_pairs(turn(x, p))):
+        elif trial(library, pairing=pairing).right(lambda x, p, rotation=rotation: as_pairs(rotation(x, p))):
             found.append(f"{pairing} (comes out as halves)")
     return ", ".join(found)
 
@@ -663,22 +663,22 @@ def partial_rotary(name: str, library: Library) -> str:
 
 def positions(name: str, library: Library) -> str:
     """Call it with positions by row, in another order, and from an offset on."""
-    turn = WAYS.get((name, "in order"), library.make(DIM))
+    rotation = WAYS.get((name, "in order"), library.make(DIM))
     usual = trial(library)
     mixed = np.array([107, 3, 250, 251, 0, 42, 41, 7])
     each = np.stack([mixed, mixed[::-1] + 5])
-    if usual._replace(positions=each).right(turn):
+    if usual._replace(positions=each).right(rotation):
         return "any, of each row"
     starts = usual.positions + np.array([[0], [33]])
     by_row = (name, "offsets") in WAYS and usual._replace(positions=starts).right(
         lambda x, p: WAYS[name, "offsets"](x, p[:, 0])
     )
     more = "; an offset of each row" if by_row else ""
-    if usual._replace(positions=mixed).right(turn):
+    if usual._replace(positions=mixed).right(rotation):
         return f"any, the same in all rows{more}"
-    if usual.right(turn):
+    if usual.right(rotation):
         return "from an offset of each row" if by_row else "from an offset"
-    return "from 0" if usual._replace(positions=np.arange(SHAPE[2])).right(turn) else NO
+    return "from 0" if usual._replace(positions=np.arange(SHAPE[2])).right(rotation) else NO
 
 
 def several_axes(name: str, library: Library) -> str:
@@ -719,12 +719,12 @@ def in_bfloat16(name: str, library: Library) -> str:
     """Return the error of bfloat16 near position 1000."""
     if name in IN_TRITON:
         return GPU
-    turn, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
+    rotation, kept = WAYS.get((name, "bfloat16"), partial(library.make, DIM))(), []
 
     def half(x: Any, at: Any) -> Any:
         lib = _arrays.require_array("x", x)
         given = lib.cast(x, lib.xp.bfloat16)
-        y = turn(given, at)
+        y = rotation(given, at)
         kept.append(y.dtype == given.dtype)
         return y
 
@@ -735,18 +735,18 @@ def in_bfloat16(name: str, library: Library) -> str:
 
 def refused(name: str, library: Library) -> str:
     """Call it with wrong arguments; count the refusals."""
-    usual, turn = trial(library), library.make(DIM)
+    usual, rotation = trial(library), library.make(DIM)
 
-    def call(turn: Turn, x: Data, at: Data) -> Callable[[], Any]:
-        return lambda: turn(put(library.engine, x), put(library.engine, at))
+    def call(rotation: RotaryFunction, x: Data, at: Data) -> Callable[[], Any]:
+        return lambda: rotation(put(library.engine, x), put(library.engine, at))
 
     wrong = {
         "an odd head": lambda: call(library.make(DIM - 1), usual.x[..., 1:], usual.positions)(),  # noqa: PLW0108  # to make it may raise too
-        "integers": call(turn, np.ones(SHAPE, np.int32), usual.positions),
+        "integers": call(rotation, np.ones(SHAPE, np.int32), usual.positions),
     }
     if positions(name, library).startswith("any"):
-        wrong["7 positions for 8 tokens"] = call(turn, usual.x, usual.positions[1:])
-        wrong["3 rows of positions for 2"] = call(turn, usual.x, np.stack([usual.positions] * 3))
+        wrong["7 positions for 8 tokens"] = call(rotation, usual.x, usual.positions[1:])
+        wrong["3 rows of positions for 2"] = call(rotation, usual.x, np.stack([usual.positions] * 3))
     let_pass = [what for what, attempt in wrong.items() if not raises(attempt)]
     return f"all but {', '.join(let_pass)}" if let_pass else "all"
 
@@ -762,12 +762,12 @@ def raises(call: Callable[[], Any]) -> bool:
 
 def keeps(name: str, library: Library) -> str:
     """Rotate a longer sequence, and find what is cached, and whether another base gets the cached table."""
-    turn, also = WAYS.get((name, "keeps"), lambda: (library.make(DIM), None))()
+    rotation, also = WAYS.get((name, "keeps"), lambda: (library.make(DIM), None))()
     sizes = []
     for length in (8, 6000):
         x = put(library.engine, numbers(1, 1, length, DIM))
-        raised = raises(lambda x=x, n=length: turn(x, put(library.engine, np.arange(n))))
-        sizes.append(held((turn, also)))
+        raised = raises(lambda x=x, n=length: rotation(x, put(library.engine, np.arange(n))))
+        sizes.append(held((rotation, also)))
     few = 8 * DIM
     kept = "a table that grows" if sizes[1] > sizes[0] + few else "a table" if sizes[0] > few else "nothing"
     kept += ", no further than it reaches" if raised else ""
@@ -796,12 +796,12 @@ def in_place(name: str, library: Library) -> str:
     del name
     if not can(library, "in_place"):
         return NO
-    usual, turn = trial(library), library.make(DIM, in_place=True)
+    usual, rotation = trial(library), library.make(DIM, in_place=True)
 
     def write(x: Any, at: Any) -> Any:
-        laid = x.transpose(1, 2).contiguous().transpose(1, 2)
-        turn(laid, at)
-        return laid
+        arranged = x.transpose(1, 2).contiguous().transpose(1, 2)
+        rotation(arranged, at)
+        return arranged
 
     return said(truth=usual.right(write))
 
@@ -809,18 +809,18 @@ def in_place(name: str, library: Library) -> str:
 def rotates_back(name: str, library: Library) -> str:
     """Undo a rotation, by an option or negative positions."""
     del name
-    usual, turn = trial(library), library.make(DIM)
+    usual, rotation = trial(library), library.make(DIM)
 
     def close(back: Callable[[Any, Any], Any]) -> bool:
         try:
             x, at = put(library.engine, usual.x), put(library.engine, usual.positions)
-            return bool(np.max(np.abs(get(back(turn(x, at), at)) - usual.x)) < RIGHT)
+            return bool(np.max(np.abs(get(back(rotation(x, at), at)) - usual.x)) < RIGHT)
         except Exception:  # noqa: BLE001
             return False
 
     if can(library, "inverse") and close(library.make(DIM, inverse=True)):
         return YES
-    return "negative positions" if close(lambda y, at: turn(y, -at)) else NO
+    return "negative positions" if close(lambda y, at: rotation(y, -at)) else NO
 
 
 def torch_gradient(loss: Callable[[Any], Any], x: Any) -> Any:
@@ -839,12 +839,12 @@ def gradient(engine: str) -> Callable[[Callable[[Any], Any], Any], Any]:
 def gradients(name: str, library: Library) -> str:
     """Compute the gradient of a weighted sum of the result: it must be the inverse rotation of the weights."""
     del name
-    turn, v = library.make(DIM), numbers(*SHAPE)[::-1].copy()
+    rotation, v = library.make(DIM), numbers(*SHAPE)[::-1].copy()
     usual = trial(library, x=v)
 
     def back(v: Any, at: Any) -> Any:
         x = put(library.engine, numbers(*SHAPE))
-        return gradient(library.engine)(lambda x: (turn(x, at) * v).sum(), x)
+        return gradient(library.engine)(lambda x: (rotation(x, at) * v).sum(), x)
 
     usual = usual._replace(positions=-usual.positions)
     return said(truth=usual.right(lambda v, at: back(v, -at)))
@@ -855,11 +855,11 @@ def vmapped(name: str, library: Library) -> str:
     del name
     module = arrays_of(library.engine).module
     vmap = module.func.vmap if library.engine == "PyTorch" else module.vmap
-    turn = library.make(DIM)
-    return said(truth=trial(library).right(lambda x, at: vmap(lambda row: turn(row[None], at)[0])(x)))
+    rotation = library.make(DIM)
+    return said(truth=trial(library).right(lambda x, at: vmap(lambda row: rotation(row[None], at)[0])(x)))
 
 
-def compiler(engine: str) -> Callable[[Turn], Turn]:
+def compiler(engine: str) -> Callable[[RotaryFunction], RotaryFunction]:
     """Return the compiler of a library."""
     module = arrays_of(engine).module
     whole = {"PyTorch": {"fullgraph": True, "backend": "aot_eager"}}.get(engine, {})
@@ -921,11 +921,11 @@ def exported(library: Library, x: Data, at: Data) -> Data:
     """Return the model from torch's ONNX exporter."""
     import torch
 
-    turn = library.make(DIM)
+    rotation = library.make(DIM)
 
     class Rotary(torch.nn.Module):
         def forward(self, x: Any, at: Any) -> Any:
-            return turn(x, at)
+            return rotation(x, at)
 
     usual, auto = trial(library), torch.export.Dim.AUTO
     example = tuple(put("PyTorch", data) for data in (usual.x, usual.positions))
@@ -971,10 +971,10 @@ def one_rank(rank: int, store: str) -> None:
     for name, library in LIBRARIES.items():
         if library.engine != "PyTorch" or name in IN_TRITON or not installed(library):
             continue
-        turn = library.make(DIM)
+        rotation = library.make(DIM)
 
-        def call(x: Any, at: Any, turn: Turn = turn) -> Any:
-            return turn(distribute_tensor(x, mesh, [Shard(2)]), at).full_tensor()
+        def call(x: Any, at: Any, rotation: RotaryFunction = rotation) -> Any:
+            return rotation(distribute_tensor(x, mesh, [Shard(2)]), at).full_tensor()
 
         right = (way for way, at in ways.items() if trial(library).right(lambda x, p, at=at: call(x, at(p))))
         with nullcontext() if (cell := next(right, None)) else implicit_replication():
@@ -1179,7 +1179,7 @@ def main() -> None:
     absent = {name for name in ([given.only] if given.only else LIBRARIES) if not installed(LIBRARIES[name])}
     if given.only and absent:
         sys.exit(f"missing: {given.only}")
-    making.told(absent, write=given.write)
+    making.report_missing(absent, write=given.write)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     if given.only:
         rows, name = (row(given.only, topic) for topic in TOPICS), re.escape(given.only)

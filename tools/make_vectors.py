@@ -266,18 +266,18 @@ def case(parameters: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         "cos": floats([[z.real for z in row] for row in table]),
         "sin": floats([[z.imag for z in row] for row in table]),
         "x": x.astype(np.float32),
-        "half": floats(turned(x, table, start, 1, len(rows[0]))),
-        "interleaved": floats(turned(x, table, start, 2, 1)),
-        "half_gradient": floats(turned(x, back, start, 1, len(rows[0]))),
-        "interleaved_gradient": floats(turned(x, back, start, 2, 1)),
+        "half": floats(rotated(x, table, start, 1, len(rows[0]))),
+        "interleaved": floats(rotated(x, table, start, 2, 1)),
+        "half_gradient": floats(rotated(x, back, start, 1, len(rows[0]))),
+        "interleaved_gradient": floats(rotated(x, back, start, 2, 1)),
     }
 
 
-def turned(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
+def rotated(x: np.ndarray[Any, Any], table: list[list[Any]], start: int, step: int, gap: int) -> list[list[Any]]:
     """Rotate pairs of features i and i + `gap` as complex numbers; pairs begin `step` features apart."""
     rows = [[mp.mpf(number) for number in row] for row in x.tolist()]
-    for row, turn in zip(rows, table, strict=True):
-        for pair, z in enumerate(turn):
+    for row, rotation in zip(rows, table, strict=True):
+        for pair, z in enumerate(rotation):
             a = start + step * pair
             w = mp.mpc(row[a], row[a + gap]) * z
             row[a], row[a + gap] = w.real, w.imag

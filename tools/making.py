@@ -15,8 +15,8 @@ def parser(doc: str | None, file: Path) -> argparse.ArgumentParser:
     return found
 
 
-def told(missing: Collection[str], *, write: bool) -> None:
-    """Report missing libraries and return whether to write: without them nothing is written, so that no row is lost."""
+def report_missing(missing: Collection[str], *, write: bool) -> None:
+    """Report missing libraries; exit if `write` is set, because their rows would be lost."""
     if missing:
         said = f"missing: {', '.join(sorted(missing, key=str.lower))}"
         if write:

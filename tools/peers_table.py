@@ -152,9 +152,9 @@ def read(cos: Any, sin: Any) -> Reading:
     return Reading(np.arctan2(s, c), float(np.hypot(c, s)[0]))
 
 
-def halves(turned: Any) -> Reading:
+def halves(rotated: Any) -> Reading:
     """Return the same from `unit` at position 1."""
-    return read(*np.split(np.asarray(turned), 2))
+    return read(*np.split(np.asarray(rotated), 2))
 
 
 def unit() -> np.ndarray[Any, Any]:
@@ -228,9 +228,9 @@ def by_mlx(rope: Json, length: int = 2, positions: int = TRAINED) -> Reading:
     import mlx.core as mx
     from mlx_lm.models.rope_utils import initialize_rope
 
-    turn = initialize_rope(DIM, BASE, traditional=False, scaling_config=rope, max_position_embeddings=positions)
+    rotation = initialize_rope(DIM, BASE, traditional=False, scaling_config=rope, max_position_embeddings=positions)
     x = mx.broadcast_to(mx.array(unit()), (1, 1, length, DIM))
-    return halves(turn(x)[0, 0, 1])
+    return halves(rotation(x)[0, 0, 1])
 
 
 def by_keras(**options: Any) -> Reading:
@@ -371,8 +371,8 @@ def longrope(length: int) -> Reading:
 def ratios(theirs: Reading, ours: Reading) -> tuple[float, float]:
     """Return the smallest and largest ratio of frequencies, where one of them is not 0."""
     a, b = np.asarray(theirs.frequencies, dtype=np.float64), np.asarray(ours.frequencies)
-    turning = (a != 0) | (b != 0)
-    found = a[turning] / b[turning]
+    rotating = (a != 0) | (b != 0)
+    found = a[rotating] / b[rotating]
     return float(found.min()), float(found.max())
 
 
@@ -634,8 +634,8 @@ def _() -> str:
 )
 def _() -> str:
     rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
-    turned = from_call(rope, last, first=last).frequencies
-    claim(same(from_call(rope, last + 1), longrope(LONGER)), not turned.any())
+    rotated = from_call(rope, last, first=last).frequencies
+    claim(same(from_call(rope, last + 1), longrope(LONGER)), not rotated.any())
     claim(same(by_transformers(LONGROPE_CONFIG, TRAINED + 1, max_position_embeddings=LONGER), longrope(TRAINED + 1)))
     return f"{differing(longrope(TRAINED + 1), from_call(rope, last))} at length {TRAINED + 1}"
 
@@ -655,8 +655,8 @@ def _() -> str:
     scales = dict.fromkeys(("short_mscale", "long_mscale"), longrope(LONGER).attention_factor)
     rope = LONGROPE_CONFIG | {"rope_theta": BASE, "factor": FACTOR} | scales
     shape = {"hidden_size": DIM, "num_attention_heads": 1, "max_position_embeddings": LONGER}
-    turn = PhimoeRotaryEmbedding(PhimoeConfig(**shape, rope_parameters=rope))
-    cos, sin = turn(torch.zeros(1), torch.arange(LONGER)[None])
+    rotation = PhimoeRotaryEmbedding(PhimoeConfig(**shape, rope_parameters=rope))
+    cos, sin = rotation(torch.zeros(1), torch.arange(LONGER)[None])
     claim(same(read(cos[0, 1], sin[0, 1]), longrope(TRAINED)))
     return f"{differing(longrope(LONGER), read(cos[0, 1], sin[0, 1]))} at length {LONGER}"
 
@@ -780,7 +780,7 @@ def _() -> str:
     does="Under `rope_type: default` each model has code of its own; most of it doesn't read the key.",
 )
 def _() -> str:
-    def turning(kind: Any, partial: float) -> int:
+    def rotating(kind: Any, partial: float) -> int:
         rope = Parameters(rope_type="default", rope_theta=BASE, partial_rotary_factor=partial)
         config = SimpleNamespace(head_dim=DIM, hidden_size=4 * DIM, num_attention_heads=4, rope_parameters=rope)
         config.max_position_embeddings = TRAINED
@@ -791,7 +791,7 @@ def _() -> str:
 
     own = [kind for m in modeling() for kind in vars(m).values() if getattr(kind, "__module__", "") == m.__name__]
     kinds = [kind for kind in own if "compute_default_rope_parameters" in vars(kind)]
-    counts = Counter(turning(kind, 0.5) / (turning(kind, 1.0) or math.inf) for kind in kinds)
+    counts = Counter(rotating(kind, 0.5) / (rotating(kind, 1.0) or math.inf) for kind in kinds)
     claim(set(counts) == {0.0, 0.5, 1.0})
     return f"of {len(kinds)} classes {counts[0.5]} read it, {counts[1.0]} don't, {counts[0.0]} couldn't be asked"
 
@@ -847,14 +847,14 @@ def _() -> str:
 
     x, one = torch.eye(DIM)[:1].reshape(1, 1, 1, DIM), torch.ones(1, 1, DIM)
     counts = Counter[tuple[int, bool]]()
-    for turn in filter(None, (vars(module).get("apply_rotary_pos_emb") for module in modeling())):
+    for rotation in filter(None, (vars(module).get("apply_rotary_pos_emb") for module in modeling())):
         try:
-            turned = turn(x, x, 0 * one, one)[0].flatten()  # by a quarter turn
+            rotated = rotation(x, x, 0 * one, one)[0].flatten()  # by a quarter turn
         except (IndexError, RuntimeError, TypeError):
             counts[-1, False] += 1  # it wants other arguments
         else:
-            at = int(turned.abs().argmax())
-            counts[at, bool(turned[at] < 0)] += 1
+            at = int(rotated.abs().argmax())
+            counts[at, bool(rotated[at] < 0)] += 1
     kinds = ((DIM // 2, False), (DIM // 2, True), (1, False), (-1, False))
     half, backwards, interleaved, other = (counts.pop(kind, 0) for kind in kinds)
     claim(not counts, half > 0, interleaved > 0)
@@ -953,7 +953,7 @@ def main() -> None:
         print(*(f"{name}=={pin}" for name, pin in PEERS.items()))
         return
     missing = {name for name in PEERS if not list(distributions(name=name))}
-    making.told(missing, write=given.write and not given.partial)
+    making.report_missing(missing, write=given.write and not given.partial)
     os.environ["KERAS_BACKEND"] = "torch"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     before = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -223,7 +223,7 @@ def missing() -> set[str]:
 def main() -> None:
     """Measure, and print the tables."""
     given = making.parser(__doc__, WRITTEN).parse_args()
-    making.told(missing(), write=given.write)
+    making.report_missing(missing(), write=given.write)
     ways = list(others())
     where = f"{platform.system()} {platform.machine()}"
     versions = [f"rope_any {ra.__version__}", f"Python {platform.python_version()} on {where}"]

@@ -68,11 +68,11 @@ def medians(*calls: Callable[[], object], times: int) -> list[float]:
     """Return the median time of each call in seconds; calls alternate. The first, untimed ones compile and allocate."""
     taken: list[list[float]] = [[] for _ in calls]
     with torch.no_grad():
-        for turn in range(times + 1):
+        for rotation in range(times + 1):
             for call, seconds in zip(calls, taken, strict=True):
                 start = perf_counter()
                 call()
-                if turn:
+                if rotation:
                     seconds.append(perf_counter() - start)
     return [median(seconds) for seconds in taken]
 

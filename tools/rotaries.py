@@ -28,7 +28,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 if sys.platform == "linux":
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on a CPU, slowly: set it to 0 where there is a GPU
 
-Turn = Callable[[Any, Any], Any]
+RotaryFunction = Callable[[Any, Any], Any]
 
 
 def by_rows(positions: Any) -> Any:
@@ -50,7 +50,7 @@ def rope_any(
     rotary_dim: int | None = None,
     inverse: bool = False,
     in_place: bool = False,
-) -> Turn:
+) -> RotaryFunction:
     """Rotate by this library."""
     rope = ra.Rope(ra.frequencies(rotary_dim or dim, base=base), pairing=pairing)  # type: ignore[arg-type]
     return lambda x, positions: rope.apply(x, positions, inverse=inverse, out=x if in_place else None)
@@ -75,7 +75,7 @@ def transformers(
     rotary_dim: int | None = None,
     model: str = "llama",
     function: str = "apply_rotary_pos_emb",
-) -> Turn:
+) -> RotaryFunction:
     """Rotate as a model of transformers does; partial rotary as in GPT-NeoX."""
     model = "gpt_neox" if rotary_dim else model
     apply = getattr(import_module(f"transformers.models.{model}.modeling_{model}"), function)
@@ -83,20 +83,20 @@ def transformers(
     return lambda x, positions: apply(x, x, *table(x, by_rows(positions)))[0]
 
 
-def gptj(dim: int, /, *, length: int = TABLE) -> Turn:
+def gptj(dim: int, /, *, length: int = TABLE) -> RotaryFunction:
     """Rotate as GPT-J of transformers does, by a table of all positions of the model."""
     from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
 
     table = create_sinusoidal_positions(length, dim)
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         sin, cos = table[by_rows(positions)].chunk(2, dim=-1)
         return apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
 
-    return turn
+    return rotation
 
 
-def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
+def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> RotaryFunction:
     """Rotate by rotary-embedding-torch, at positions."""
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
@@ -104,7 +104,7 @@ def lucidrains(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None
     return lambda x, positions: apply_rotary_emb(with_heads(rope(positions)), x)
 
 
-def lucidrains_from(dim: int, /) -> Turn:
+def lucidrains_from(dim: int, /) -> RotaryFunction:
     """Rotate by rotary-embedding-torch as it is usually called, from an offset on."""
     from rotary_embedding_torch import RotaryEmbedding
 
@@ -112,7 +112,7 @@ def lucidrains_from(dim: int, /) -> Turn:
     return lambda x, positions: rope.rotate_queries_or_keys(x, offset=int(positions[0]))
 
 
-def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> Turn:
+def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None) -> RotaryFunction:
     """Rotate by x-transformers."""
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
@@ -120,15 +120,15 @@ def x_transformers(dim: int, /, *, base: float = BASE, rotary_dim: int | None = 
     return lambda x, positions: apply_rotary_pos_emb(x, rope(positions)[0])
 
 
-def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
+def torchtune(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFunction:
     """Rotate by torchtune."""
     ropes = alone("torchtune.modules.position_embeddings")
     rope = ropes.RotaryPositionalEmbeddings(dim, max_seq_len=length, base=int(base))
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         return rope(x.transpose(1, 2), input_pos=by_rows(positions).expand(len(x), -1)).transpose(1, 2)
 
-    return turn
+    return rotation
 
 
 def flash_rotary() -> Any:
@@ -154,12 +154,12 @@ def flash_attention(
     inverse: bool = False,
     in_place: bool = False,
     length: int = TABLE,
-) -> Turn:
+) -> RotaryFunction:
     """Rotate by the kernel of flash-attention and the table of its module; its gradient for the inverse."""
     ropes = flash_rotary()
     rope = ropes.RotaryEmbedding(rotary_dim or dim, base=base)
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         rope._update_cos_sin_cache(length, device=x.device, dtype=x.dtype)  # noqa: SLF001  # as its forward does
         table = rope._cos_cached[positions], rope._sin_cached[positions]  # noqa: SLF001
         with anywhere():
@@ -167,23 +167,23 @@ def flash_attention(
             apply = partial(ropes.apply_rotary, conjugate=True) if inverse else ropes.apply_rotary_emb
             return apply(x.transpose(1, 2), *table, **options).transpose(1, 2)
 
-    return turn
+    return rotation
 
 
-def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_place: bool = False) -> Turn:
+def liger(dim: int, /, *, base: float = BASE, rotary_dim: int | None = None, in_place: bool = False) -> RotaryFunction:
     """Rotate by the kernel of Liger and the table of transformers."""
     from liger_kernel.transformers.rope import liger_rotary_pos_emb
 
     table = llama_rotary(rotary_dim or dim, base)
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         given = x if in_place else x.clone()  # it writes in place if heads follow tokens in memory
         return liger_rotary_pos_emb(given, x.clone(), *table(x, by_rows(positions)))[0]
 
-    return turn
+    return rotation
 
 
-def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: str = "apply_rope") -> Turn:
+def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: str = "apply_rope") -> RotaryFunction:
     """Rotate by LitGPT."""
     from litgpt import model
 
@@ -191,7 +191,7 @@ def litgpt(dim: int, /, *, base: float = BASE, length: int = TABLE, function: st
     return lambda x, positions: apply(x, *(table[by_rows(positions)] for table in tables))
 
 
-def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
+def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> RotaryFunction:
     """Rotate a sequence from position 0 on, the only way of equinox, and return the requested tokens."""
     import jax
     import jax.numpy as jnp
@@ -199,14 +199,14 @@ def equinox(dim: int, /, *, base: float = BASE, length: int = TABLE) -> Turn:
 
     rope = jax.vmap(jax.vmap(RotaryPositionalEmbedding(dim, theta=base)))
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         whole = jnp.zeros((*x.shape[:2], length, dim), x.dtype).at[:, :, positions].set(x)
         return rope(whole)[:, :, positions]
 
-    return turn
+    return rotation
 
 
-def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> Turn:  # noqa: ARG001  # x says it
+def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> RotaryFunction:  # noqa: ARG001  # x says it
     """Rotate by keras-hub."""
     from keras_hub.layers import RotaryEmbedding
 
@@ -214,22 +214,24 @@ def keras_hub(dim: int, /, *, base: float = BASE, dtype: str | None = None) -> T
     return lambda x, positions: rope(x, positions=positions)
 
 
-def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> Turn:
+def timm(dim: int, /, *, base: float = BASE, pairing: str = "half") -> RotaryFunction:
     """Rotate by timm along one axis: it has the frequencies, but makes angles for grids only."""
     import torch
 
     ropes, half = alone("timm.layers.pos_embed_sincos"), pairing == "half"
     bands = ropes.freq_bands(dim, temperature=base, step=2)
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         angles = positions[..., None] * bands
         angles = torch.cat([angles, angles], -1) if half else angles.repeat_interleave(2, -1)
         return ropes.apply_rot_embed(x, with_heads(angles.sin()), with_heads(angles.cos()), half=half)
 
-    return turn
+    return rotation
 
 
-def diffusers(dim: int, /, *, base: float = BASE, pairing: str = "interleaved", freqs_dtype: str = "float32") -> Turn:
+def diffusers(
+    dim: int, /, *, base: float = BASE, pairing: str = "interleaved", freqs_dtype: str = "float32"
+) -> RotaryFunction:
     """Rotate by diffusers; float64 frequencies as in Flux."""
     import torch
     from diffusers.models.embeddings import apply_rotary_emb, get_1d_rotary_pos_embed
@@ -242,13 +244,13 @@ def diffusers(dim: int, /, *, base: float = BASE, pairing: str = "interleaved", 
         "repeat_interleave_real": layout == -1,
     }
 
-    def turn(x: Any, positions: Any) -> Any:
+    def rotation(x: Any, positions: Any) -> Any:
         return apply_rotary_emb(x, get_1d_rotary_pos_embed(dim, positions, **given), use_real_unbind_dim=layout)
 
-    return turn
+    return rotation
 
 
-def mlx(dim: int, /, *, base: float = BASE, pairing: str = "half", rotary_dim: int | None = None) -> Turn:
+def mlx(dim: int, /, *, base: float = BASE, pairing: str = "half", rotary_dim: int | None = None) -> RotaryFunction:
     """Rotate by ``mlx.nn.RoPE``, from an offset on."""
     from mlx.nn import RoPE
 

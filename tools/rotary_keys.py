@@ -357,7 +357,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     missing = {library for library in FILES if find_spec(library) is None}
-    making.told(missing, write=given.write or given.check)
+    making.report_missing(missing, write=given.write or given.check)
     known = classified(CLASSIFIED.read_text(encoding="utf-8"))
     found = {library: walk(library) for library in FILES if library not in missing}
     lines = differences(found, known)

@@ -151,13 +151,13 @@ def shard_map(kind, order):
     mesh, rope, whole, zigzag = mesh_of(kind, "seq"), ROPES["half"], random(*SHAPE), order == "zigzag"
     held = np.concatenate([at.shard(16, 8, rank, zigzag=zigzag, like=whole) for rank in range(8)])
 
-    def turned(part):
+    def rotated(part):
         return rope.apply(part, at.shard(16, 8, jax.lax.axis_index("one"), zigzag=zigzag))
 
     with jax.set_mesh(mesh):
         x = put(mesh, whole[:, :, held], *LAYOUTS["seq"])
         got = require_silent(
-            jax.shard_map(turned, mesh=mesh, in_specs=P(None, None, "one"), out_specs=x.sharding.spec), x
+            jax.shard_map(rotated, mesh=mesh, in_specs=P(None, None, "one"), out_specs=x.sharding.spec), x
         )
     agree(got, rope.apply(whole[:, :, held], held), x)
 

@@ -251,8 +251,8 @@ def queries_and_keys(layout):
                 positions = rows  # noqa: PLW2901  # sharded ones would have to be sent
             with silence():
                 got = rope(put(q, *placements), put(k, *of_keys), positions)
-            for one, wanted, laid in zip(got, rope(q, k, plain), (placements, of_keys), strict=True):
-                agree(one, wanted, laid)
+            for one, wanted, arranged in zip(got, rope(q, k, plain), (placements, of_keys), strict=True):
+                agree(one, wanted, arranged)
 
 
 @case(*LAYOUTS)
@@ -267,8 +267,8 @@ def queries_at_the_end_of_the_keys(layout):
         for of_queries in (placements, replicated):
             with silence():
                 got = rope(put(q, *of_queries), put(k, *placements), given)
-            for one, wanted, laid in zip(got, rope(q, k, plain), (of_queries, placements), strict=True):
-                agree(one, wanted, tuple(laid))
+            for one, wanted, arranged in zip(got, rope(q, k, plain), (of_queries, placements), strict=True):
+                agree(one, wanted, tuple(arranged))
     pair = rope.table(each[-2:]), rope.table(each)
     agree(rope(put(q, *placements), put(k, *placements), pair)[0], rope(q, k, each)[0], placements)
 
@@ -310,8 +310,10 @@ def gradients_of_a_learned_table(layout):
         wanted = torch.autograd.grad(ra.rotate(whole, *plain, pairing="half"), plain, weight)
         for put_table in (lambda part: part, lambda part: put(part, *[WHOLE] * len(placements))):
             learned = [put_table(part.detach()).requires_grad_() for part in plain]
-            turned = ra.rotate(put(whole, *placements), *learned, pairing="half")
-            for got, of_one in zip(torch.autograd.grad(turned, learned, put(weight, *placements)), wanted, strict=True):
+            rotated = ra.rotate(put(whole, *placements), *learned, pairing="half")
+            for got, of_one in zip(
+                torch.autograd.grad(rotated, learned, put(weight, *placements)), wanted, strict=True
+            ):
                 torch.testing.assert_close(got.full_tensor() if isinstance(got, DTensor) else got, of_one)
 
 
@@ -322,12 +324,12 @@ def gradients_of_learned_frequencies(layout):
         axes = () if frequencies.ndim == 1 else (2,)
         positions = torch.arange(7 * (2 if axes else 1)).reshape(7, *axes)
 
-        def turned(x, positions, frequencies):
+        def rotated(x, positions, frequencies):
             cos, sin = ra.cos_sin(positions, frequencies)
             return ra.rotate(x, cos, sin, pairing="half")
 
         plain = frequencies.clone().requires_grad_()
-        result = turned(whole, positions, plain)
+        result = rotated(whole, positions, plain)
         (wanted,) = torch.autograd.grad(result, plain, weight)
         replicated = [WHOLE] * len(placements)
         here = put(positions, *along(placements, (2,)))
@@ -339,7 +341,7 @@ def gradients_of_learned_frequencies(layout):
         ):
             learned.requires_grad_()
             with silence():
-                got = turned(put(whole, *placements), at, learned)
+                got = rotated(put(whole, *placements), at, learned)
             agree(got, result.detach(), placements)
             (of_learned,) = torch.autograd.grad(got, learned, put(weight, *placements))
             of_learned = of_learned.full_tensor() if isinstance(of_learned, DTensor) else of_learned
@@ -362,12 +364,12 @@ def compiled(layout):
         return graph.forward
 
     # inductor compiles the same graph, in a minute
-    turned = torch.compile(
+    rotated = torch.compile(
         lambda x, table: (rope.apply(x, table), rope.apply(x, 3)),
         fullgraph=True,
         backend=aot_autograd(fw_compiler=kept),
     )
-    by_table, by_number = turned(x, table)
+    by_table, by_number = rotated(x, table)
     assert [code.count("c10d") for code in graphs] == [0]
     agree(by_table, rope.apply(whole), placements)
     agree(by_number, rope.apply(whole, 3), placements)
@@ -586,10 +588,10 @@ def run_all(rank, ranks, folder):
             failed[name] = traceback.format_exc()
     dist.barrier()
     dist.destroy_process_group()
-    told(folder, ranks, rank).write_text(json.dumps(failed), encoding="utf-8")
+    failure_file(folder, ranks, rank).write_text(json.dumps(failed), encoding="utf-8")
 
 
-def told(folder, ranks, rank):
+def failure_file(folder, ranks, rank):
     """Return the file for the failures of a rank; a full pipe would block it."""
     return folder / f"{rank} of {ranks}.json"
 
@@ -608,7 +610,9 @@ def main(folder, *groups):
             process.join()
         if any(process.exitcode for process in processes):
             sys.exit("a rank has died")
-        failed[ranks] = [json.loads(told(folder, ranks, rank).read_text(encoding="utf-8")) for rank in range(ranks)]
+        failed[ranks] = [
+            json.loads(failure_file(folder, ranks, rank).read_text(encoding="utf-8")) for rank in range(ranks)
+        ]
     print(json.dumps(failed))
 
 

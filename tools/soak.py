@@ -102,7 +102,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))  # noqa: PLR0124  # nan, of any dtype
 
 
-def laid(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
+def arranged(case: Case, values: np.ndarray, dtype: str, *, writes: bool = False) -> View:
     """Return values as a view of some layout: as it comes, transposed, cut out, reversed or broadcast."""
     lib, axes = case.lib, values.ndim
     ways = ["plain", "plain", "transposed", "cut", "reversed", "broadcast"]
@@ -181,7 +181,7 @@ def as_given(case: Case, values: np.ndarray, *, real: bool) -> tuple[Any, np.nda
     if not real:
         limits = np.iinfo(name)
         values = np.clip(values, max(limits.min, -FAR), min(limits.max, FAR))
-    view = laid(case, values, name)
+    view = arranged(case, values, name)
     return view.array, view.host
 
 
@@ -249,13 +249,13 @@ def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarra
     return worst
 
 
-def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int) -> np.ndarray:
+def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int) -> np.ndarray:
     if blocks == 1:
-        return oracle.turned(x, cos, sin, pairing=pairing, start=start)
+        return oracle.rotated(x, cos, sin, pairing=pairing, start=start)
     out, part, pairs = np.array(x), 2 * cos.shape[-1] // blocks, cos.shape[-1] // blocks
     for block in range(blocks):
         mine, here = slice(block * pairs, (block + 1) * pairs), slice(start + block * part, start + (block + 1) * part)
-        out[..., here] = oracle.turned(x[..., here], cos[..., mine], sin[..., mine], pairing=pairing)
+        out[..., here] = oracle.rotated(x[..., here], cos[..., mine], sin[..., mine], pairing=pairing)
     return out
 
 
@@ -264,12 +264,12 @@ def expected(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rotated x, and its largest error before it is rounded to the dtype of x."""
     x = x.astype(np.float64)
-    want = turned(x, table.cos, table.sin, pairing, start, blocks)
+    want = rotated(x, table.cos, table.sin, pairing, start, blocks)
     # |a| + |b| of each pair, at both of its features, times what is wrong with the table and three roundings
     size = np.max(np.abs(table.cos) + np.abs(table.sin), initial=0.0)
     ones = np.ones(table.cos.shape)
-    lengths = np.abs(turned(np.abs(x), ones, ones, pairing, start, blocks))
-    lengths = np.maximum(lengths, turned(np.abs(x), ones, -ones, pairing, start, blocks))
+    lengths = np.abs(rotated(np.abs(x), ones, ones, pairing, start, blocks))
+    lengths = np.maximum(lengths, rotated(np.abs(x), ones, -ones, pairing, start, blocks))
     each = np.broadcast_to(table.error + 3 * unit * size, table.cos.shape)
     worst = np.zeros(x.shape)
     features = np.zeros(x.shape)
@@ -288,7 +288,7 @@ def out_like(case: Case, x: View, dtype: str) -> View | None:
         return None
     if x.writes and case.rarely(0.5):
         return x
-    out = laid(case, np.full(x.host.shape, -5.0), dtype, writes=True)
+    out = arranged(case, np.full(x.host.shape, -5.0), dtype, writes=True)
     return out if out.array.dtype == x.array.dtype else None
 
 
@@ -302,7 +302,7 @@ def written(case: Case, out: View | None, got: Any) -> None:
 
 
 def draw_x(case: Case, axes: int, features: int, dtype: str) -> View:
-    return laid(case, case.numbers((*case.shape(axes - 1), features)), dtype)
+    return arranged(case, case.numbers((*case.shape(axes - 1), features)), dtype)
 
 
 def call_table(case: Case) -> float:
@@ -374,7 +374,7 @@ def call_rotate(case: Case) -> float:
     batch = x.host.shape[:-1][case.form.randrange(x.host.ndim) :]
     shape = (*(case.form.choice((n, 1)) if n else n for n in batch), pairs)
     names = [case.form.choice([dtype, *lib.dtypes])] * 2
-    cos, sin = (laid(case, case.numbers(shape), name) for name in names)
+    cos, sin = (arranged(case, case.numbers(shape), name) for name in names)
     inverse, out = case.rarely(0.3), out_like(case, x, dtype)
     got = ra.rotate(
         x.array,
@@ -448,7 +448,7 @@ def call_rope(case: Case) -> float:
     queries = tokens if case.rarely(0.5) else case.form.randint(0, tokens)
     shape = list(k.host.shape)
     shape[seq] = queries
-    q = laid(case, case.numbers(tuple(shape)), dtype)
+    q = arranged(case, case.numbers(tuple(shape)), dtype)
     outs = out_like(case, q, dtype), out_like(case, k, dtype)
     out = None if None in outs else tuple(o.array for o in outs)
     outs = outs if out else (None, None)

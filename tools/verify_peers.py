@@ -24,7 +24,7 @@ from typing import NamedTuple
 import making
 import rotaries
 from peers_table import NAMES
-from rotaries import TABLE, Turn
+from rotaries import TABLE, RotaryFunction
 
 DIM = 128  # features
 WIDEST = 98  # characters, of a line of code on a page
@@ -35,7 +35,7 @@ class Peer(NamedTuple):
 
     package: str
     what: str
-    make: Callable[[int], Turn]
+    make: Callable[[int], RotaryFunction]
     pairing: str
     more: str = ""
     """Other options of the command."""
@@ -75,7 +75,7 @@ ENGINES = {"equinox": "jax", "mlx": "mlx"}
 """The array library of a package, where it isn't torch."""
 
 
-def __getattr__(name: str) -> Turn:
+def __getattr__(name: str) -> RotaryFunction:
     """Return the rotary of a name, as the command asks this module for it."""
     if name not in PEERS:
         raise AttributeError(name)
@@ -139,7 +139,9 @@ def main() -> None:
     """Run the peers, and print the table."""
     path = making.DOCS / "verify_peers.md"
     given = making.parser(__doc__, path).parse_args()
-    making.told({one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write)
+    making.report_missing(
+        {one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write
+    )
     table = [
         "| library, function | error from 1000 on | from 1 000 000 on | what the report says |",
         "| --- | --- | --- | --- |",
