@@ -373,8 +373,8 @@ SEVERAL = {
     "an indexer": (
         DEEPSEEK,
         [
-            "text 61 64 of 64 interleaved 1 10000 yarn × 40",
-            "indexer 61 64 of 128 half 1 10000 yarn × 40",
+            "text 61 64 of 64 interleaved 10000 yarn × 40",
+            "indexer 61 64 of 128 half 10000 yarn × 40",
             "text, layers (0-60): Rope(",
             "indexer, layers (0-60): Rope(",
         ],
@@ -382,8 +382,8 @@ SEVERAL = {
     "a tower": (
         QWEN3_VL,
         [
-            "text 36 128 of 128 half 3 5000000 default",
-            "vision 27 72 of 72 half 2 10000 axial",
+            "text 36 128 of 128 half 3 5000000 default 262144",
+            "vision 27 72 of 72 16 half 2 10000 axial",
             "value from (… is text_config)",
             "rope_theta 5000000 …rope_theta",
             "axis pairs shortest 25% 50% 75% longest",
@@ -401,8 +401,8 @@ SEVERAL = {
     "layers that differ": (
         GEMMA4,
         [
-            "text 5 sliding_attention 256 of 256 half 1 10000 default",
-            "text 1 full_attention 128 of 512 half 1 1000000 proportional",
+            "text 5 sliding_attention 256 of 256 half 10000 default",
+            "text 1 full_attention 128 of 512 half 1000000 proportional",
             "model_type gemma4_text model_type",
             "full_attention (5): Rope(",
             "partial_rotary_factor 0.25 ",
@@ -426,6 +426,91 @@ def test_inspect_prints_the_summary_first(name, tmp_path):
     assert words.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
     folded = terminal("inspect", tmp_path, columns=100).splitlines()
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
+
+
+# Each a config, and the rows of its overview.
+PLAIN_HEADS = {"num_attention_heads": 32, "num_key_value_heads": 8}
+OVERVIEWS = {
+    "one rotation": (
+        LLAMA3 | PLAIN_HEADS | {"num_hidden_layers": 32},
+        ["part layers rotates heads q / k pairing base scheme tokens", "text 32 128 of 128 32 / 8 half 500000 llama3"],
+    ),
+    "no length": (
+        {"model_type": "llama", "head_dim": 64},
+        ["part layers rotates pairing base scheme", "text all 64 of 64 half 10000 default"],
+    ),
+    "one rotated key for all heads": (DEEPSEEK | PLAIN_HEADS, ["text 61 64 of 64 32 / 1 interleaved"]),
+    "only query heads": (
+        {"model_type": "gpt_neox", "hidden_size": 256, "num_attention_heads": 4},
+        ["text all 16 of 64 4 half 10000"],
+    ),
+    "other heads in some layers": (
+        GEMMA4 | PLAIN_HEADS | {"num_global_key_value_heads": 2},
+        ["part layers rotates pairing base scheme"],
+    ),
+    "axes": (
+        FLUX | {"num_attention_heads": 24},
+        ["part layers rotates heads q / k pairing axes base", "transformer all 128 of 128 24 interleaved 3 10000"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERVIEWS)
+def test_inspect_begins_with_an_overview(name, tmp_path):
+    config, rows = OVERVIEWS[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = run("inspect", tmp_path)
+    first = done.stdout.partition("\n\n")[0]
+    assert (done.returncode, done.stderr) == (0, "")
+    words = [" ".join(line.split()) for line in first.splitlines()]
+    assert all(any(line.startswith(row) for line in words) for row in rows), words
+
+
+OMNI = {
+    "model_type": "qwen3_omni_moe",
+    "thinker_config": {
+        "text_config": QWEN3_VL["text_config"] | {"model_type": "qwen3_omni_moe_text"} | PLAIN_HEADS,
+        "vision_config": QWEN3_VL["vision_config"] | {"model_type": "qwen3_omni_moe_vision_encoder"},
+    },
+    "talker_config": {
+        "text_config": QWEN3_VL["text_config"] | {"model_type": "qwen3_omni_moe_talker_text"} | PLAIN_HEADS,
+        "code_predictor_config": {
+            "model_type": "qwen3_omni_moe_talker_code_predictor",
+            "head_dim": 128,
+            "num_hidden_layers": 5,
+        },
+    },
+}
+PUBLISHED = {
+    case["model"]: case["config"]
+    for case in json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+}
+NARROW = {
+    "Llama 3.1": PUBLISHED["meta-llama/Llama-3.1-8B"],
+    "Gemma 3": PUBLISHED["google/gemma-3-4b-it"],
+    "Qwen2-VL": PUBLISHED["Qwen/Qwen2-VL-2B-Instruct"],
+    "DeepSeek V3": PUBLISHED["deepseek-ai/DeepSeek-V3"],
+    "gpt-oss": PUBLISHED["openai/gpt-oss-20b"],
+    "Flux": FLUX,
+    "long names of parts": OMNI,
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_inspect_fits_a_terminal(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(NARROW[name]))
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in terminal("inspect", tmp_path).splitlines()]
+    assert max(map(len, lines)) <= 80
+    wide = run("inspect", tmp_path).stdout
+    whole = {word for line in wide.splitlines() for word in line.split()[:1]}
+    whole |= {piece for word in whole for piece in re.findall(r"[^.]+\.?", word)}  # paths break after dots
+    starts = {line.split()[0] for line in lines if line[:1].strip()}
+    rows = {start for start in starts if re.fullmatch(r"[a-z_.]+", start)}
+    assert {"text", "transformer"} & rows and {"head_dim", "rope_theta"} <= rows
+    prose = {word for line in wide.splitlines() for word in line.split()}  # lines that are no rows of a table
+    assert rows <= whole | prose
+    assert rows & whole >= {start for start in whole if re.fullmatch(r"[a-z]+_[a-z_]+", start)}
 
 
 def test_inspect_lists_refused_parts(tmp_path):

@@ -198,20 +198,40 @@ SENTENCES = {
 def show(what: Any, *, bold: bool = False) -> None:
     """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
     out = _console(sys.stdout)
-    out.width = out.width if out.is_terminal else ENDLESS
+    out.width = columns()
     with out.capture() as text:
         out.print(what, style="bold" if bold else None)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
+def columns() -> int:
+    """Return the width that `show` folds to: that of the terminal, or `ENDLESS` if stdout is none."""
+    out = _console(sys.stdout)
+    return out.width if out.is_terminal else ENDLESS
+
+
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return rows under their heads, for `show`."""
+    """Return rows under their heads, for `show`. The words of the first column stay whole: other columns fold first."""
     from rich.table import Column, Table
 
-    made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0))
-    for row in rows:
+    cells = [tuple(row) for row in rows]
+    made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    made.columns[0].width = _first_width([heads[0], *(row[0] for row in cells)], columns())
+    for row in cells:
         made.add_row(*row)
     return made
+
+
+def _first_width(texts: Iterable[str], width: int) -> int | None:
+    """
+    Return the width of a first column with these texts in a table of some width.
+
+    Whole texts may take half of the table, else single words three quarters of it; None if they need more.
+    """
+    lines = [line for text in texts for line in text.split("\n")]
+    whole = max(map(len, lines))
+    word = max((len(word) for line in lines for word in line.split()), default=0)
+    return whole if 2 * whole <= width else word if 4 * word <= 3 * width else None
 
 
 @contextmanager

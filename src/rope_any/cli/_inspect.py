@@ -10,7 +10,7 @@ import typer
 from rope_any._checks import shown
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, plain, show, table
+from rope_any.cli._common import AsJson, columns, echo_json, plain, show, table
 from rope_any.cli._configs import (
     ConfigFile,
     Factor,
@@ -20,6 +20,7 @@ from rope_any.cli._configs import (
     PartOf,
     explained,
     explained_parts,
+    heads,
     reach,
     title,
 )
@@ -42,8 +43,8 @@ def inspect(
     """
     Show the rotations of a model and the source of each value.
 
-    Prints all rotations in one table, then for each part the values with their sources, the wavelengths of the pairs,
-    and how many pairs never complete a turn within the lengths that the rotation is for.
+    Prints an overview with one row for each rotation, then for each part the values with their sources, the
+    wavelengths of the pairs, and how many pairs never complete a turn within the lengths that the rotation is for.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
     explanations: dict[str, tuple[Explanation, ...] | str]
@@ -54,10 +55,8 @@ def inspect(
     if as_json:
         echo_json([_record(one, name) for name, each in explanations.items() for one in _each(each)])
         return
-    if sum(len(_each(each)) for each in explanations.values()) > 1:
-        heads = ("part", "layers", "rotates", "pairing", "axes", "base", "scheme")
-        show(table(*heads, rows=[_summary(one, name) for name, each in explanations.items() for one in _each(each)]))
-        show("")
+    _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
+    show("")
     for number, (name, each) in enumerate(explanations.items()):
         if number:
             show("")
@@ -73,25 +72,45 @@ def _each(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | st
     return (explanations,) if isinstance(explanations, str) else explanations
 
 
-def _summary(one: Explanation | str, part: str) -> tuple[str, ...]:
-    """Return a rotation as one row of a table."""
+def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads_of: dict[str, str]) -> None:
+    """Show one row for each rotation; columns without a value in any row are left out."""
+    rows = [_summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _each(each)]
+    names = [name for name in OVERVIEW if any(row.get(name) for row in rows)]
+    found = [[row.get(name, "") for name in names] for row in rows]
+    widths = [max(map(len, texts)) for texts in zip(names, *found, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= columns():
+        show(table(*names, rows=found))
+        return
+    long = 3 * widths[0] > columns()  # the path of a sub-config breaks after dots
+    show(table(*names, rows=[[part.replace(".", ".\n") if long else part, *rest] for part, *rest in found], gap=1))
+
+
+OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base", "scheme", "tokens")
+
+
+def _summary(one: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
+    """Return a rotation as a row of the overview: the texts by column."""
     if isinstance(one, str):
-        return part, "", "refused"
+        return {"part": part, "rotates": "refused"}
     layers = f"{'all' if one.layers is None else len(one.layers)} {one.layer_type or ''}".strip()
     if one.rope is None:
-        return part, layers, "no rotary"
+        return {"part": part, "layers": layers, "rotates": "no rotary", "heads q / k": heads_of}
     cells = {name: _short(fact.value) for name, fact in one.facts.items()}
     rotating = 2 * sum(n < math.inf for n in wavelengths(one.rope))
     factor = f" × {cells['factor']}" if cells.get("factor", "1") != "1" else ""
-    return (
-        part,
-        layers,
-        f"{rotating} of {cells.get('head_dim', '–')}",
-        one.rope.pairing,
-        str(len(as_rows(one.rope.frequencies))),
-        cells.get("rope_theta", "–"),
-        cells.get("rope_type", "–") + factor,
-    )
+    axes = len(as_rows(one.rope.frequencies))
+    tokens = reach(one).values()
+    return {
+        "part": part,
+        "layers": layers,
+        "rotates": f"{rotating} of {cells.get('head_dim', '–')}",
+        "heads q / k": heads_of,
+        "pairing": one.rope.pairing,
+        "axes": str(axes) if axes > 1 else "",
+        "base": cells.get("rope_theta", "–"),
+        "scheme": cells.get("rope_type", "–") + factor,
+        "tokens": f"{max(tokens):.0f}" if tokens else "",
+    }
 
 
 def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
