@@ -1004,6 +1004,15 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     ("words", "message"),
     [
         ("inspet", "no such command 'inspet'; did you mean 'inspect'; see rope-any --help"),
+        ("banana", "no such command 'banana'; see rope-any --help"),
+        ("con", "no such command 'con'; did you mean 'convert'; see rope-any --help"),
+        ("inspect a --jsn", "no such option: --jsn; did you mean --json; see rope-any inspect --help"),
+        (
+            "inspect a --sequence 5",
+            "no such option: --sequence; did you mean --sequence-length; see rope-any inspect --help",
+        ),
+        ("inspect a --banana", "no such option: --banana; see rope-any inspect --help"),
+        ("inspect a --to", "no such option: --to; see rope-any inspect --help"),
         ("--nonsense", "no such option: --nonsense; see rope-any --help"),
         ("--json check", "--json must come after a verb, or with --version"),
         ("rotate", "missing argument FILE; see rope-any rotate --help"),

@@ -23,6 +23,7 @@ from rope_any._checks import (
     require_known,
 )
 from rope_any._frequencies import Row, as_rows, frequencies
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any._positions import consecutive
 from rope_any._rope import Rope
@@ -476,8 +477,6 @@ def layout_of(name: object) -> Layout:
 
     def hint(value: object) -> str:
         """Return the most similar name, as the hint of an error."""
-        from rope_any.config._schemes import did_you_mean  # only errors need it
-
         return did_you_mean(str(value), LAYOUTS)
 
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]

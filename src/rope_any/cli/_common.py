@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
+from rope_any._names import nearest
 from rope_any._pairing import Pairing
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
@@ -34,7 +35,7 @@ class Verbs(TyperGroup):
             sys.exit(super().main(*args, **options | {"standalone_mode": False}))
         except typer.TyperException as error:
             ctx = getattr(error, "ctx", None)
-            message = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
+            message = f"{_sentence(error)}{_hint(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
             message = str(error)
         line = re.sub(r"\s*\n\s*", " ", message)
@@ -175,9 +176,11 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
     return str(type(error)(argument, wanted, got, hint, where))
 
 
-def _sentence(error: typer.TyperException) -> str:
+def _sentence(error: Any) -> str:
     """Return typer's message in the form of this package: ``--base must be a valid number; got ...``."""
-    text = f"{error.format_message().rstrip('.?')};"
+    # format_message() of a wrong option adds options that are not near
+    said = error.message if hasattr(error, "possibilities") else error.format_message()
+    text = f"{said.rstrip('.?')};"
     cause: Any = error.__cause__  # of pydantic, which parses values for typer
     got = "" if cause is None else f"; got {cause.errors()[0]['input']!r}"
     for pattern, words in SENTENCES.items():
@@ -185,12 +188,25 @@ def _sentence(error: typer.TyperException) -> str:
     return text[0].lower() + text[1:].removesuffix(";") + got
 
 
+def _hint(error: Any) -> str:
+    """Return "; did you mean ..." if an error of typer is about a verb or option that is near a known one; else ""."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    verb = re.fullmatch(r"No such command '(.*)'\.", error.message)
+    if verb and isinstance(command, Verbs):
+        near = nearest(verb[1], command.commands)
+        return "" if near is None else f"; did you mean {near!r}"
+    if hasattr(error, "possibilities") and command is not None:
+        known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}
+        near = nearest(error.option_name.lstrip("-"), known)
+        return "" if near is None else f"; did you mean {known[near]}"
+    return ""
+
+
 SENTENCES = {
     r"'(-[-\w]+)'": r"\1",  # options have no quotes
     r"^Missing argument '(.*?)'": r"Missing argument \1",
     r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
     r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
-    r"[.?] Did you": "; did you",
     r"\. Choose": "; choose",
 }
 

@@ -23,6 +23,7 @@ from rope_any._checks import (
     positive,
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any.axes import assigned, axial, strided_axes
 from rope_any.config import _data
@@ -30,7 +31,6 @@ from rope_any.config._canonical import Layers, all_layers
 from rope_any.config._load import Fact, agreed, checked, grid_shape, joined, same, typed
 from rope_any.config._part import Part
 from rope_any.config._recipe import Recipe
-from rope_any.config._schemes import did_you_mean
 from rope_any.scaling import linear, longrope, longrope_attention_factor
 
 ROTARY = re.compile("rope|rotary|theta|axes_|freqs_|^scale_factor$|^interpolation_scale_")

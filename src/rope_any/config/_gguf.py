@@ -11,11 +11,12 @@ from numbers import Integral
 from typing import Any, get_args
 
 from rope_any._checks import ArgumentValueError, positive, real
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any.config import _data
 from rope_any.config._load import typed
 from rope_any.config._models import MODELS, Model
-from rope_any.config._schemes import ORIGINAL, did_you_mean, unknown_name
+from rope_any.config._schemes import ORIGINAL, unknown_name
 from rope_any.scaling import yarn_attention_factor
 
 Keys = Mapping[str, Any]

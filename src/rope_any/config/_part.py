@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _params
 from rope_any.config._gguf import is_gguf, translated
@@ -27,7 +28,7 @@ from rope_any.config._models import (
     model_names,
     read_by,
 )
-from rope_any.config._schemes import ALIASES, did_you_mean
+from rope_any.config._schemes import ALIASES
 
 # The names of one value, today's first.
 OBJECTS = ("rope_parameters", "rope_scaling")

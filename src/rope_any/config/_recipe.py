@@ -23,6 +23,7 @@ from rope_any._checks import (
     positive,
 )
 from rope_any._frequencies import Frequencies, Row, frequencies
+from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config._canonical import Layers, class_defaults, first, first_value, rope_type_of, written_parameters
@@ -42,7 +43,6 @@ from rope_any.config._schemes import (
     STRIDED,
     WITH_ALPHA,
     Scheme,
-    did_you_mean,
     unknown_name,
 )
 from rope_any.config._score import score_scale

@@ -4,13 +4,13 @@ List the rope types of configs: the keys that each reads, and how it scales the 
 Names are those of ``rope_parameters`` in transformers.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rope_any import scaling
 from rope_any._checks import ArgumentValueError
 from rope_any._frequencies import Row
+from rope_any._names import did_you_mean
 
 Values = Mapping[str, Any]
 """The values of the keys of a scheme, and also of ``rope_theta``, ``partial_rotary_factor`` and ``length``."""
@@ -146,22 +146,6 @@ IGNORED = {
 
 KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPHA) for key in (*s.keys, *s.unread)}
 """All keys that are known inside ``rope_parameters`` and ``rope_scaling``."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """
-    Return "did you mean ...?" with the known name most similar to `name`, or "" if none is similar.
-
-    Names in lower case that differ only in digits are versions of a model, not similar names.
-    """
-    from difflib import get_close_matches  # slow to import, and only errors need it
-
-    lower = {each.lower(): each for each in known}
-    found = [lower[each] for each in get_close_matches(name[:80].lower(), lower, n=1)]
-    is_version = (
-        found and found[0] != name.lower() and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", found[0])
-    )
-    return f"did you mean {found[0]}?" if found and not is_version else ""
 
 
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
