@@ -1161,6 +1161,28 @@ def test_progress_is_shown_only_on_terminals(files):
     assert (done.stdout, done.stderr) == ("out/k.npy: (1, 2, 6, 16) float32\n", "")
 
 
+@pytest.mark.thread_unsafe(reason="starts processes")
+@pytest.mark.parametrize(
+    ("words", "needed", "shown"),
+    [
+        ("plot plain.json decay -o decay.png --overwrite", "matplotlib", "drawing decay"),
+        ("export plain.json rope.onnx --overwrite", "onnx", "exporting plain.json"),
+        ("verify mine:slow --pairing half --longest 9999", "numpy", "verifying mine:slow"),
+    ],
+)
+def test_slow_verbs_show_what_they_do(words, needed, shown, configs):
+    pytest.importorskip(needed, reason=f"{needed} is not installed")
+    code = "import rope_any as ra\n\ndef slow(x, at):\n"
+    code += "    return ra.Rope(ra.frequencies(128), pairing='half').apply(x, at)\n"
+    (configs / "mine.py").write_text(code)
+    on_terminal = terminal(*words.split(), cwd=configs)
+    assert shown in on_terminal
+    done = process(*words.split(), cwd=configs)
+    assert (done.returncode, done.stderr) == (0, "")
+    last = done.stdout.splitlines()[-1]
+    assert last in on_terminal and shown not in done.stdout
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_pipe_that_closes_early_is_no_error(form, configs):
     with subprocess.Popen(

@@ -13,7 +13,7 @@ import typer
 from rope_any._arrays import INSTALLABLE, Library, installed, version
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json, progress, show, table
+from rope_any.cli._common import AsJson, echo_json, progress, show, status, table
 from rope_any.testing._check import ROTATION_BOUNDS, TABLE_BOUND
 from rope_any.testing._exact import Sample, exact, pair_errors, rotate_exactly
 
@@ -44,8 +44,9 @@ def check(*, as_json: AsJson = False) -> None:
 
 def _report(rope: Rope) -> dict[str, Any]:
     """Return the measurements of each installed library and device, with the job and the bounds."""
-    found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
-    places = [(name, *place) for name, lib in found.items() for place in lib.devices().items()]
+    with status("importing libraries"):
+        found = {name: lib for name in INSTALLABLE if (lib := installed(name)) is not None}
+        places = [(name, *place) for name, lib in found.items() for place in lib.devices().items()]
     measured: list[dict[str, Any]] = []
     with progress("check", 2 * len(places) + 2) as step:
         rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -263,8 +263,8 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def status(what: str) -> Any:
-    """Return a context that shows a message on the terminal while it runs."""
-    return _console(sys.stderr).status(what)
+    """Return a context that shows a message on the terminal while it runs; it does nothing if stderr is none."""
+    return _console(sys.stderr).status(what) if sys.stderr.isatty() else nullcontext()
 
 
 def _console(stream: TextIO) -> Any:

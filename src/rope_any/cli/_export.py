@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rope_any import _files, onnx
-from rope_any.cli._common import AsJson, echo_json, require_suffix
+from rope_any.cli._common import AsJson, echo_json, require_suffix, status
 from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
 
 
@@ -37,9 +37,10 @@ def export(
     explanations = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
     rope, head_dim = only(explanations)
     _files.require_replaceable([output], overwrite=overwrite)
-    model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
-    with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
-        unfinished.write_bytes(model.SerializeToString())
+    with status(f"exporting {file}"):
+        model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
+        with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
+            unfinished.write_bytes(model.SerializeToString())
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)

@@ -15,7 +15,7 @@ from rope_any import _files
 from rope_any import plot as pictures
 from rope_any._checks import ArgumentValueError, Text, int32
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, echo_json
+from rope_any.cli._common import AsJson, echo_json, status
 from rope_any.cli._configs import (
     LENGTH_KINDS,
     Factor,
@@ -91,9 +91,10 @@ def plot(
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     by_file = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # needs no screen, opens no window
-    ax = _wavelengths(by_file) if kind == "wavelengths" else _one(kind, files[0], by_file[files[0]], options)
-    with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
-        _save(unfinished)
+    with status(f"drawing {kind}"):
+        ax = _wavelengths(by_file) if kind == "wavelengths" else _one(kind, files[0], by_file[files[0]], options)
+        with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
+            _save(unfinished)
     if as_json:
         echo_json({"file": str(output), "kind": kind, **_drawn(ax)})
     else:

@@ -103,10 +103,10 @@ def verify(
         "rows": rows,
         "gradient": gradient,
     }
-    with redirect_stdout(sys.stderr):  # keep output of the function and its module out of the report
+    # keep output of the function and its module out of the report
+    with redirect_stdout(sys.stderr), status(f"verifying {target}"):
         function, like = _function(str(target)), _like(library, dtype)
-        with status(f"verifying {target}"):
-            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+        report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
     if as_json:
         found = {name: found._asdict() for name, found in report.properties.items()}
         texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
