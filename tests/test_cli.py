@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any import cli
 from rope_any._arrays import INSTALLABLE, installed
-from rope_any.cli import _check, _inspect
+from rope_any.cli import _check, _inspect, _measure
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
@@ -171,7 +171,7 @@ def test_files_are_overwritten_only_on_request(files):
 @pytest.fixture
 def quick(monkeypatch):
     """Let `check` measure very little."""
-    monkeypatch.setattr(_check, "TOKENS", 100)
+    monkeypatch.setattr(_measure, "TOKENS", 100)
 
 
 @pytest.mark.usefixtures("quick")
@@ -195,7 +195,7 @@ def test_check_reports_each_library_within_its_bounds():
 @pytest.fixture
 def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
     """Pretend that only NumPy is installed."""
-    monkeypatch.setattr(_check, "installed", lambda title: installed(title) if title == "NumPy" else None)
+    monkeypatch.setattr(_measure, "installed", lambda title: installed(title) if title == "NumPy" else None)
 
 
 @pytest.mark.usefixtures("numpy_alone")
@@ -204,9 +204,9 @@ def test_check_lists_missing_libraries_and_fails_if_a_bound_is_exceeded(monkeypa
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
-    for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_check.DTYPES, 1e-9))):
+    for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_measure.DTYPES, 1e-9))):
         with monkeypatch.context() as tighter:
-            tighter.setattr(_check, name, bound)
+            tighter.setattr(_measure, name, bound)
             with pytest.raises(_check.typer.Exit) as caught:
                 _check.check()
         assert caught.value.exit_code == 1
@@ -1067,8 +1067,8 @@ def test_check_prints_json():
 
 @pytest.mark.usefixtures("numpy_alone")
 def test_check_prints_json_if_libraries_print(monkeypatch):
-    found = _check.installed  # of NumPy alone
-    monkeypatch.setattr(_check, "installed", lambda title: print("found?") or found(title))  # noqa: T201
+    found = _measure.installed  # of NumPy alone
+    monkeypatch.setattr(_measure, "installed", lambda title: print("found?") or found(title))  # noqa: T201
     done = run("check", "--json")
     assert json.loads(done.stdout)["passed"]
     assert "found?\n" in done.stderr
@@ -1085,7 +1085,7 @@ def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
         msg = "first\n  second"
         raise OSError(msg)
 
-    monkeypatch.setattr(_check, "installed", fail)
+    monkeypatch.setattr(_measure, "installed", fail)
     assert run("check").stderr == "rope-any: first second\n"
 
 
@@ -1126,7 +1126,7 @@ def test_help_imports_only_what_it_needs():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "rope_any.cli._check" in loaded
-    assert loaded & {"mpmath", "onnx", "rich", "torch", "jax"} == set()
+    assert loaded & {"mpmath", "numpy", "onnx", "rich", "torch", "jax"} == set()
 
 
 def test_a_terminal_gets_colours_and_wrapped_lines(configs):

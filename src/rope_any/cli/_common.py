@@ -10,15 +10,17 @@ from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import numpy as np
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
 from rope_any._names import nearest
 from rope_any._pairing import Pairing
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -281,8 +283,10 @@ def _console(stream: TextIO) -> Any:
     )
 
 
-def load_array(file: Path) -> np.ndarray[Any, Any]:
+def load_array(file: Path) -> "np.ndarray[Any, Any]":
     """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
+    import numpy as np  # --help does not need it
+
     wanted = "be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
