@@ -503,14 +503,16 @@ def test_inspect_fits_a_terminal(name, tmp_path):
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in terminal("inspect", tmp_path).splitlines()]
     assert max(map(len, lines)) <= 80
     wide = run("inspect", tmp_path).stdout
-    whole = {word for line in wide.splitlines() for word in line.split()[:1]}
-    whole |= {piece for word in whole for piece in re.findall(r"[^.]+\.?", word)}  # paths break after dots
-    starts = {line.split()[0] for line in lines if line[:1].strip()}
-    rows = {start for start in starts if re.fullmatch(r"[a-z_.]+", start)}
-    assert {"text", "transformer"} & rows and {"head_dim", "rope_theta"} <= rows
-    prose = {word for line in wide.splitlines() for word in line.split()}  # lines that are no rows of a table
-    assert rows <= whole | prose
-    assert rows & whole >= {start for start in whole if re.fullmatch(r"[a-z]+_[a-z_]+", start)}
+    overview, details = (pieces(text) for text in wide.split("\n\n", 1))
+    cut = lines.index("")
+    assert pieces("\n".join(lines[:cut])) == overview  # no word is broken
+    starts = set().union(*(pieces(line.split()[0]) for line in lines[cut + 1 :] if line[:1].strip()))
+    assert {"head_dim", "rope_theta", "rotary_dim"} <= starts <= details | overview
+
+
+def pieces(text):
+    """Return the words of a text, those with dots in pieces: they may break after each."""
+    return {piece for word in text.split() for piece in re.findall(r"[^.]+\.?|\.", word)}
 
 
 def test_inspect_lists_refused_parts(tmp_path):

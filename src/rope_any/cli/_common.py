@@ -229,15 +229,31 @@ def columns() -> int:
 
 
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return rows under their heads, for `show`. The words of the first column stay whole: other columns fold first."""
+    """
+    Return rows under their heads, for `show`.
+
+    If the table is wider than the terminal, columns are folded. The words of the first column stay whole. Long names
+    in the first and last column break after dots, as in ``rope_scaling.factor``.
+    """
     from rich.table import Column, Table
 
     cells = [tuple(row) for row in rows]
+    widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+    if sum(widths) + gap * (len(widths) - 1) > columns():
+        gap = 1
+        room = columns() - sum(widths[:-1]) - gap * (len(widths) - 1)  # for the last column
+        limits = [columns() // 4, *[ENDLESS] * (len(widths) - 2), room][: len(widths)]
+        cells = [tuple(map(_break_after_dots, row, limits)) for row in cells]
     made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0), pad_edge=False)
     made.columns[0].width = _first_width([heads[0], *(row[0] for row in cells)], columns())
     for row in cells:
         made.add_row(*row)
     return made
+
+
+def _break_after_dots(text: str, limit: int) -> str:
+    """Return a text with line breaks after the dots inside of words that are longer than `limit`."""
+    return " ".join(re.sub(r"\.(?=\w)", ".\n", word) if len(word) > limit else word for word in text.split(" "))
 
 
 def _first_width(texts: Iterable[str], width: int) -> int | None:

@@ -10,7 +10,7 @@ import typer
 from rope_any._checks import shown
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
-from rope_any.cli._common import AsJson, columns, echo_json, plain, show, table
+from rope_any.cli._common import AsJson, echo_json, plain, show, table
 from rope_any.cli._configs import (
     ConfigFile,
     Factor,
@@ -76,13 +76,7 @@ def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads
     """Show one row for each rotation; columns without a value in any row are left out."""
     rows = [_summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _each(each)]
     names = [name for name in OVERVIEW if any(row.get(name) for row in rows)]
-    found = [[row.get(name, "") for name in names] for row in rows]
-    widths = [max(map(len, texts)) for texts in zip(names, *found, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) <= columns():
-        show(table(*names, rows=found))
-        return
-    long = 3 * widths[0] > columns()  # the path of a sub-config breaks after dots
-    show(table(*names, rows=[[part.replace(".", ".\n") if long else part, *rest] for part, *rest in found], gap=1))
+    show(table(*names, rows=[[row.get(name, "") for name in names] for row in rows]))
 
 
 OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base", "scheme", "tokens")
