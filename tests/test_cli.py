@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import rope_any as ra
 from rope_any import cli
 from rope_any._arrays import INSTALLABLE, installed
-from rope_any.cli import _check, _inspect
+from rope_any.cli import _check, _inspect, _measure
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
@@ -171,7 +171,7 @@ def test_files_are_overwritten_only_on_request(files):
 @pytest.fixture
 def quick(monkeypatch):
     """Let `check` measure very little."""
-    monkeypatch.setattr(_check, "TOKENS", 100)
+    monkeypatch.setattr(_measure, "TOKENS", 100)
 
 
 @pytest.mark.usefixtures("quick")
@@ -195,7 +195,7 @@ def test_check_reports_each_library_within_its_bounds():
 @pytest.fixture
 def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
     """Pretend that only NumPy is installed."""
-    monkeypatch.setattr(_check, "installed", lambda title: installed(title) if title == "NumPy" else None)
+    monkeypatch.setattr(_measure, "installed", lambda title: installed(title) if title == "NumPy" else None)
 
 
 @pytest.mark.usefixtures("numpy_alone")
@@ -204,9 +204,9 @@ def test_check_lists_missing_libraries_and_fails_if_a_bound_is_exceeded(monkeypa
     out = capsys.readouterr().out
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
-    for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_check.DTYPES, 1e-9))):
+    for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_measure.DTYPES, 1e-9))):
         with monkeypatch.context() as tighter:
-            tighter.setattr(_check, name, bound)
+            tighter.setattr(_measure, name, bound)
             with pytest.raises(_check.typer.Exit) as caught:
                 _check.check()
         assert caught.value.exit_code == 1
@@ -373,7 +373,6 @@ SEVERAL = {
     "an indexer": (
         DEEPSEEK,
         [
-            "part layers rotates pairing base scheme",  # one axis only
             "text 61 64 of 64 interleaved 10000 yarn × 40",
             "indexer 61 64 of 128 half 10000 yarn × 40",
             "text, layers (0-60): Rope(",
@@ -383,9 +382,9 @@ SEVERAL = {
     "a tower": (
         QWEN3_VL,
         [
-            "text 36 128 of 128 half 3 5000000 default",
-            "vision 27 72 of 72 half 2 10000 axial",
-            "key value from (… is text_config)",
+            "text 36 128 of 128 half 3 5000000 default 262144",
+            "vision 27 72 of 72 16 half 2 10000 axial",
+            "value from (… is text_config)",
             "rope_theta 5000000 …rope_theta",
             "axis pairs shortest 25% 50% 75% longest",
             "0 24 6.28 233 17879 1369057 24687577",
@@ -425,8 +424,95 @@ def test_inspect_prints_the_summary_first(name, tmp_path):
     found = [words.find(line) for line in lines]
     assert found == sorted(found) and found[0] >= 0, dict(zip(lines, found, strict=True))
     assert words.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
-    folded = terminal("inspect", tmp_path, columns=80).splitlines()
-    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 80
+    folded = terminal("inspect", tmp_path, columns=100).splitlines()
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
+
+
+# Each a config, and the rows of its overview.
+PLAIN_HEADS = {"num_attention_heads": 32, "num_key_value_heads": 8}
+OVERVIEWS = {
+    "one rotation": (
+        LLAMA3 | PLAIN_HEADS | {"num_hidden_layers": 32},
+        ["part layers rotates heads q / k pairing base scheme tokens", "text 32 128 of 128 32 / 8 half 500000 llama3"],
+    ),
+    "no length": (
+        {"model_type": "llama", "head_dim": 64},
+        ["part layers rotates pairing base scheme", "text all 64 of 64 half 10000 default"],
+    ),
+    "one rotated key for all heads": (DEEPSEEK | PLAIN_HEADS, ["text 61 64 of 64 32 / 1 interleaved"]),
+    "only query heads": (
+        {"model_type": "gpt_neox", "hidden_size": 256, "num_attention_heads": 4},
+        ["text all 16 of 64 4 half 10000"],
+    ),
+    "other heads in some layers": (
+        GEMMA4 | PLAIN_HEADS | {"num_global_key_value_heads": 2},
+        ["part layers rotates pairing base scheme"],
+    ),
+    "axes": (
+        FLUX | {"num_attention_heads": 24},
+        ["part layers rotates heads q / k pairing axes base", "transformer all 128 of 128 24 interleaved 3 10000"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERVIEWS)
+def test_inspect_begins_with_an_overview(name, tmp_path):
+    config, rows = OVERVIEWS[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = run("inspect", tmp_path)
+    first = done.stdout.partition("\n\n")[0]
+    assert (done.returncode, done.stderr) == (0, "")
+    words = [" ".join(line.split()) for line in first.splitlines()]
+    assert all(any(line.startswith(row) for line in words) for row in rows), words
+
+
+OMNI = {
+    "model_type": "qwen3_omni_moe",
+    "thinker_config": {
+        "text_config": QWEN3_VL["text_config"] | {"model_type": "qwen3_omni_moe_text"} | PLAIN_HEADS,
+        "vision_config": QWEN3_VL["vision_config"] | {"model_type": "qwen3_omni_moe_vision_encoder"},
+    },
+    "talker_config": {
+        "text_config": QWEN3_VL["text_config"] | {"model_type": "qwen3_omni_moe_talker_text"} | PLAIN_HEADS,
+        "code_predictor_config": {
+            "model_type": "qwen3_omni_moe_talker_code_predictor",
+            "head_dim": 128,
+            "num_hidden_layers": 5,
+        },
+    },
+}
+PUBLISHED = {
+    case["model"]: case["config"]
+    for case in json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+}
+NARROW = {
+    "Llama 3.1": PUBLISHED["meta-llama/Llama-3.1-8B"],
+    "Gemma 3": PUBLISHED["google/gemma-3-4b-it"],
+    "Qwen2-VL": PUBLISHED["Qwen/Qwen2-VL-2B-Instruct"],
+    "DeepSeek V3": PUBLISHED["deepseek-ai/DeepSeek-V3"],
+    "gpt-oss": PUBLISHED["openai/gpt-oss-20b"],
+    "Flux": FLUX,
+    "long names of parts": OMNI,
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.thread_unsafe(reason="starts processes")
+def test_inspect_fits_a_terminal(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(NARROW[name]))
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in terminal("inspect", tmp_path).splitlines()]
+    assert max(map(len, lines)) <= 80
+    wide = run("inspect", tmp_path).stdout
+    overview, details = (pieces(text) for text in wide.split("\n\n", 1))
+    cut = lines.index("")
+    assert pieces("\n".join(lines[:cut])) == overview  # no word is broken
+    starts = set().union(*(pieces(line.split()[0]) for line in lines[cut + 1 :] if line[:1].strip()))
+    assert {"head_dim", "rope_theta", "rotary_dim"} <= starts <= details | overview
+
+
+def pieces(text):
+    """Return the words of a text, those with dots in pieces: they may break after each."""
+    return {piece for word in text.split() for piece in re.findall(r"[^.]+\.?|\.", word)}
 
 
 def test_inspect_lists_refused_parts(tmp_path):
@@ -441,33 +527,6 @@ def test_inspect_lists_refused_parts(tmp_path):
     read, refused = json.loads(run("inspect", tmp_path, "--json").stdout)
     assert (read["part"], read["refused"]) == ("transformer", None)
     assert refused["rope"] is None and "learned" in refused["refused"]
-
-
-def test_the_overview_has_the_columns_that_tell_something(tmp_path):
-    config = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2}
-    for more, heads in (({}, ""), ({"max_position_embeddings": 4096}, "tokens")):
-        (tmp_path / "config.json").write_text(json.dumps(config | more))
-        first, second = run("inspect", tmp_path).stdout.splitlines()[:2]
-        assert first.split() == ["part", "layers", "rotates", "pairing", "base", "scheme", *heads.split()]
-        assert second.split()[:5] == ["text", "2", "64", "of", "64"]
-
-
-def test_long_first_cells_are_folded_and_short_ones_are_not():
-    for first, folded in (("a" * 46, False), ("a" * 90, True)):
-        done = terminal_table(first, "b " * 40)
-        assert (sum("a" in line for line in done) > 1) == folded
-        assert "".join(done).count("a") == len(first)
-
-
-def terminal_table(*cells, columns=80):
-    """Return the lines of a table of one row, as a terminal of some columns shows them."""
-    from rich.console import Console
-
-    from rope_any.cli._common import table
-
-    with (out := Console(width=columns)).capture() as text:
-        out.print(table("x", "y", rows=[cells]))
-    return text.get().splitlines()[1:]
 
 
 def test_inspect_prints_json(configs):
@@ -947,6 +1006,15 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     ("words", "message"),
     [
         ("inspet", "no such command 'inspet'; did you mean 'inspect'; see rope-any --help"),
+        ("banana", "no such command 'banana'; see rope-any --help"),
+        ("con", "no such command 'con'; did you mean 'convert'; see rope-any --help"),
+        ("inspect a --jsn", "no such option: --jsn; did you mean --json; see rope-any inspect --help"),
+        (
+            "inspect a --sequence 5",
+            "no such option: --sequence; did you mean --sequence-length; see rope-any inspect --help",
+        ),
+        ("inspect a --banana", "no such option: --banana; see rope-any inspect --help"),
+        ("inspect a --to", "no such option: --to; see rope-any inspect --help"),
         ("--nonsense", "no such option: --nonsense; see rope-any --help"),
         ("--json check", "--json must come after a verb, or with --version"),
         ("rotate", "missing argument FILE; see rope-any rotate --help"),
@@ -1001,8 +1069,8 @@ def test_check_prints_json():
 
 @pytest.mark.usefixtures("numpy_alone")
 def test_check_prints_json_if_libraries_print(monkeypatch):
-    found = _check.installed  # of NumPy alone
-    monkeypatch.setattr(_check, "installed", lambda title: print("found?") or found(title))  # noqa: T201
+    found = _measure.installed  # of NumPy alone
+    monkeypatch.setattr(_measure, "installed", lambda title: print("found?") or found(title))  # noqa: T201
     done = run("check", "--json")
     assert json.loads(done.stdout)["passed"]
     assert "found?\n" in done.stderr
@@ -1019,7 +1087,7 @@ def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
         msg = "first\n  second"
         raise OSError(msg)
 
-    monkeypatch.setattr(_check, "installed", fail)
+    monkeypatch.setattr(_measure, "installed", fail)
     assert run("check").stderr == "rope-any: first second\n"
 
 
@@ -1060,7 +1128,7 @@ def test_help_imports_only_what_it_needs():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "rope_any.cli._check" in loaded
-    assert loaded & {"mpmath", "onnx", "rich", "torch", "jax"} == set()
+    assert loaded & {"mpmath", "numpy", "onnx", "rich", "torch", "jax"} == set()
 
 
 def test_a_terminal_gets_colours_and_wrapped_lines(configs):
@@ -1093,6 +1161,28 @@ def test_progress_is_shown_only_on_terminals(files):
     assert "rotating k.npy" in terminal(*words, cwd=files)
     done = process(*words, cwd=files)
     assert (done.stdout, done.stderr) == ("out/k.npy: (1, 2, 6, 16) float32\n", "")
+
+
+@pytest.mark.thread_unsafe(reason="starts processes")
+@pytest.mark.parametrize(
+    ("words", "needed", "shown"),
+    [
+        ("plot plain.json decay -o decay.png --overwrite", "matplotlib", "drawing decay"),
+        ("export plain.json rope.onnx --overwrite", "onnx", "exporting plain.json"),
+        ("verify mine:slow --pairing half --longest 9999", "numpy", "verifying mine:slow"),
+    ],
+)
+def test_slow_verbs_show_what_they_do(words, needed, shown, configs):
+    pytest.importorskip(needed, reason=f"{needed} is not installed")
+    code = "import rope_any as ra\n\ndef slow(x, at):\n"
+    code += "    return ra.Rope(ra.frequencies(128), pairing='half').apply(x, at)\n"
+    (configs / "mine.py").write_text(code)
+    on_terminal = terminal(*words.split(), cwd=configs)
+    assert shown in on_terminal
+    done = process(*words.split(), cwd=configs)
+    assert (done.returncode, done.stderr) == (0, "")
+    last = done.stdout.splitlines()[-1]
+    assert last in on_terminal and shown not in done.stdout
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

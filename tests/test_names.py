@@ -1,27 +1,57 @@
-"""Hints name a known name only if it is near the misspelt one."""
+"""The near name that an error proposes, and that it proposes no far one."""
 
 import pytest
 
 from rope_any._names import did_you_mean, nearest
+from rope_any.config._models import MODELS
 
-KNOWN = ("beta_fast", "beta_slow", "rope_theta", "qwen2", "qwen3", "LongRoPE", "interleaved")
+KNOWN = (
+    "rope_theta",
+    "full_attention",
+    "sliding_attention",
+    "beta",
+    "beta_fast",
+    "interleaved",
+    "half",
+    "Flux2D",
+    "yarn",
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "near"),
     [
-        ("beta_fst", "beta_fast"),
         ("rope_tetha", "rope_theta"),
-        ("longrope", "LongRoPE"),  # in any case
-        ("inter", "interleaved"),  # the only one that begins so
-        ("beta", None),  # two begin so
-        ("in", None),  # too short to tell
-        ("theta", None),  # far in spelling
-        ("qwen4", None),  # another version is another model
-        ("alibi", None),
-        ("x" * 1000, None),
+        ("ROPE_THETA", "rope_theta"),
+        ("Flux3D", "Flux2D"),
+        ("yarn2", None),  # another version
+        ("yarm", "yarn"),
+        ("full", "full_attention"),
+        ("inter", "interleaved"),
+        ("beta_slowest", "beta"),
+        ("betaslowest", None),
+        ("halfway", "half"),
+        ("in", None),  # too short for a prefix
+        ("chunked", None),
+        ("banana", None),
+        ("", None),
+        ("x" * 10_000, None),
     ],
 )
-def test_only_near_names_are_proposed(name, expected):
-    assert nearest(name, KNOWN) == expected
-    assert did_you_mean(name, KNOWN) == (f"did you mean {expected}?" if expected else "")
+def test_only_near_names_are_proposed(name, near):
+    assert nearest(name, KNOWN) == near
+    assert did_you_mean(name, KNOWN) == (f"did you mean {near}?" if near else "")
+
+
+def test_a_prefix_of_several_names_proposes_none():
+    assert nearest("slid", ["sliding_attention", "sliding_window"]) is None
+    assert nearest("sliding_x_attention_and_more", ["sliding", "sliding_x", "slide"]) == "sliding_x"
+
+
+def test_nothing_known_proposes_nothing():
+    assert nearest("rope_theta", ()) is None
+
+
+@pytest.mark.parametrize("name", ["banana", "resnet", "custom_code", "llama99"])
+def test_models_that_resemble_none_get_no_hint(name):
+    assert nearest(name, MODELS) is None

@@ -1,35 +1,46 @@
-"""Find the known name that a misspelt name is near to."""
+"""Find the known name that a wrong name was meant to be."""
 
+import re
 from collections.abc import Iterable
 
-LONGEST = 80  # letters that are compared
-NEAR = 0.7  # difflib's ratio: "beta_fst" and "beta_fast" have 0.94
+CUTOFF = 0.7
+"""The least similarity of names that are near, as difflib counts it: from 0 to 1 for equal names."""
+SHORTEST = 3
+"""The least number of characters of a prefix."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """
-    Return the known name nearest to `name` in any case: a near spelling, or the one name that it begins.
+    Return the known name that is near to `name`, whatever its case; None if none is near.
 
-    None if no name is near. Lower-case names that differ only in digits are versions of a model, not near.
+    Near are a similar name, the only name that begins with `name`, and the longest name that `name` extends by a word,
+    as ``beta_fast`` extends ``beta``. Names in lower case that differ only in digits are versions of a model, and not
+    near.
     """
     from difflib import get_close_matches  # slow to import, and only errors need it
 
     lower = {each.lower(): each for each in known}
-    word = name[:LONGEST].lower()
-    found = get_close_matches(word, lower, n=1, cutoff=NEAR)
-    if not found and len(word) >= 3:
-        found = [each for each in lower if each.startswith(word)]
-    if len(found) != 1 or (found[0] != name and name.islower() and _letters(name) == _letters(found[0])):
+    typed = name[:80].lower()
+    found = get_close_matches(typed, lower, n=1, cutoff=CUTOFF) or _by_prefix(typed, lower)
+    if not found:
         return None
-    return lower[found[0]]
+    near = lower[found[0]]
+    is_version = near != typed and name.islower() and re.sub(r"\d", "", name) == re.sub(r"\d", "", near)
+    return None if is_version else near
+
+
+def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
+    """Return the only name that begins with `typed`, or the longest that it extends by a word; at most one."""
+    if len(typed) < SHORTEST:
+        return []
+    longer = [each for each in known if each.startswith(typed)]
+    if longer:
+        return longer if len(longer) == 1 else []
+    shorter = [each for each in known if len(each) >= SHORTEST and re.match(rf"{re.escape(each)}[-_.]", typed)]
+    return sorted(shorter, key=len)[-1:]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the hint "did you mean ...?" with the nearest known name, or "" if none is near."""
-    found = nearest(name, known)
-    return f"did you mean {found}?" if found else ""
-
-
-def _letters(name: str) -> str:
-    """Return a name without its digits."""
-    return "".join(letter for letter in name if not letter.isdigit())
+    """Return "did you mean ...?" with the known name that is near to `name`, or "" if none is."""
+    near = nearest(name, known)
+    return "" if near is None else f"did you mean {near}?"

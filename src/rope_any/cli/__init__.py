@@ -41,6 +41,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
 
 app = typer.Typer(
     cls=Verbs,
+    suggest_commands=False,  # `Verbs` names a near one
     rich_markup_mode=None,  # the same help in a pipe and on a terminal
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},

@@ -6,24 +6,26 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-import numpy as np
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
+from rope_any._names import nearest
 from rope_any._pairing import Pairing
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PairingName = Annotated[Pairing, typer.Option(help="Which features form a pair, as in the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COMPLETION = ("--install-completion", "--show-completion")
 ENDLESS = 1_000_000  # columns
-UNBROKEN = 50  # letters of a first cell that fit a terminal beside the other columns
 
 
 class Verbs(TyperGroup):
@@ -35,7 +37,7 @@ class Verbs(TyperGroup):
             sys.exit(super().main(*args, **options | {"standalone_mode": False}))
         except typer.TyperException as error:
             ctx = getattr(error, "ctx", None)
-            message = f"{_sentence(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
+            message = f"{_sentence(error)}{_hint(error)}; see {ctx.command_path if ctx else 'rope-any'} --help"
         except (ImportError, OSError, TypeError, ValueError) as error:
             message = str(error)
         line = re.sub(r"\s*\n\s*", " ", message)
@@ -176,9 +178,11 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
     return str(type(error)(argument, wanted, got, hint, where))
 
 
-def _sentence(error: typer.TyperException) -> str:
+def _sentence(error: Any) -> str:
     """Return typer's message in the form of this package: ``--base must be a valid number; got ...``."""
-    text = f"{error.format_message().rstrip('.?')};"
+    # format_message() of a wrong option adds options that are not near
+    said = error.message if hasattr(error, "possibilities") else error.format_message()
+    text = f"{said.rstrip('.?')};"
     cause: Any = error.__cause__  # of pydantic, which parses values for typer
     got = "" if cause is None else f"; got {cause.errors()[0]['input']!r}"
     for pattern, words in SENTENCES.items():
@@ -186,12 +190,25 @@ def _sentence(error: typer.TyperException) -> str:
     return text[0].lower() + text[1:].removesuffix(";") + got
 
 
+def _hint(error: Any) -> str:
+    """Return "; did you mean ..." if an error of typer is about a verb or option that is near a known one; else ""."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    verb = re.fullmatch(r"No such command '(.*)'\.", error.message)
+    if verb and isinstance(command, Verbs):
+        near = nearest(verb[1], command.commands)
+        return "" if near is None else f"; did you mean {near!r}"
+    if hasattr(error, "possibilities") and command is not None:
+        known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}
+        near = nearest(error.option_name.lstrip("-"), known)
+        return "" if near is None else f"; did you mean {known[near]}"
+    return ""
+
+
 SENTENCES = {
     r"'(-[-\w]+)'": r"\1",  # options have no quotes
     r"^Missing argument '(.*?)'": r"Missing argument \1",
     r"Invalid value for (.*?): Value error, .* is not one of ": r"\1 must be one of ",
     r"Invalid value for (.*?): Input should be (.*?), unable .*?;": r"\1 must be \2;",
-    r"[.?] Did you": "; did you",
     r"\. Choose": "; choose",
 }
 
@@ -199,23 +216,56 @@ SENTENCES = {
 def show(what: Any, *, bold: bool = False) -> None:
     """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
     out = _console(sys.stdout)
-    out.width = out.width if out.is_terminal else ENDLESS
+    out.width = columns()
     with out.capture() as text:
         out.print(what, style="bold" if bold else None)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
+def columns() -> int:
+    """Return the width that `show` folds to: that of the terminal, or `ENDLESS` if stdout is none."""
+    out = _console(sys.stdout)
+    return out.width if out.is_terminal else ENDLESS
+
+
 def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
-    """Return rows under their heads, for `show`; a terminal folds all columns but a first one of short cells."""
+    """
+    Return rows under their heads, for `show`.
+
+    If the table is wider than the terminal, columns are folded. The words of the first column stay whole. Long names
+    in the first and last column break after dots, as in ``rope_scaling.factor``.
+    """
     from rich.table import Column, Table
 
     cells = [tuple(row) for row in rows]
-    short = all(len(row[0]) <= UNBROKEN for row in cells)
-    columns = [Column(head, overflow="fold", no_wrap=short and not number) for number, head in enumerate(heads)]
-    made = Table(*columns, box=None, padding=(0, gap, 0, 0))
+    widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+    if sum(widths) + gap * (len(widths) - 1) > columns():
+        gap = 1
+        room = columns() - sum(widths[:-1]) - gap * (len(widths) - 1)  # for the last column
+        limits = [columns() // 4, *[ENDLESS] * (len(widths) - 2), room][: len(widths)]
+        cells = [tuple(map(_break_after_dots, row, limits)) for row in cells]
+    made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    made.columns[0].width = _first_width([heads[0], *(row[0] for row in cells)], columns())
     for row in cells:
         made.add_row(*row)
     return made
+
+
+def _break_after_dots(text: str, limit: int) -> str:
+    """Return a text with line breaks after the dots inside of words that are longer than `limit`."""
+    return " ".join(re.sub(r"\.(?=\w)", ".\n", word) if len(word) > limit else word for word in text.split(" "))
+
+
+def _first_width(texts: Iterable[str], width: int) -> int | None:
+    """
+    Return the width of a first column with these texts in a table of some width.
+
+    Whole texts may take half of the table, else single words three quarters of it; None if they need more.
+    """
+    lines = [line for text in texts for line in text.split("\n")]
+    whole = max(map(len, lines))
+    word = max((len(word) for line in lines for word in line.split()), default=0)
+    return whole if 2 * whole <= width else word if 4 * word <= 3 * width else None
 
 
 @contextmanager
@@ -231,8 +281,8 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def status(what: str) -> Any:
-    """Return a context that shows a message on the terminal while it runs."""
-    return _console(sys.stderr).status(what)
+    """Return a context that shows a message on the terminal while it runs; it does nothing if stderr is none."""
+    return _console(sys.stderr).status(what) if sys.stderr.isatty() else nullcontext()
 
 
 def _console(stream: TextIO) -> Any:
@@ -249,8 +299,10 @@ def _console(stream: TextIO) -> Any:
     )
 
 
-def load_array(file: Path) -> np.ndarray[Any, Any]:
+def load_array(file: Path) -> "np.ndarray[Any, Any]":
     """Return the array in a .npy file, memory-mapped; raise if the file is anything else."""
+    import numpy as np  # --help does not need it
+
     wanted = "be a .npy file of one array of numbers"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)

@@ -1,6 +1,7 @@
 """Provide options and functions that the verbs with a config share."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,8 @@ from rope_any._pairing import Pairing
 from rope_any._rope import Rope
 from rope_any.config import Explanation, explain, parts
 from rope_any.config._load import load, printed
-from rope_any.config._parts import is_pipeline
+from rope_any.config._part import HEADS
+from rope_any.config._parts import PartReader, is_pipeline, part_readers
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="config.json, or its folder; - is standard input.")]
 LayerType = Annotated[str | None, typer.Option(help="One kind of layer.", show_default="all")]
@@ -27,6 +29,11 @@ Factor = Annotated[
 ]
 
 LENGTH_KINDS = ("trained", "extended", "stated")
+
+KEY_HEADS = "num_key_value_heads"
+HEAD_KEYS = {*HEADS, "num_heads", KEY_HEADS}
+# A config with any of these has other numbers of heads in some layers, or counts key heads in another way.
+OTHER_HEADS = re.compile(r".*(attention|key_value|kv)_heads|per_layer_config|block_configs|attention_other_setting")
 
 
 def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
@@ -49,6 +56,27 @@ def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, 
                     raise
                 explanations[part] = str(error)
     return explanations
+
+
+def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[str, str]:
+    """Return the numbers of query and key heads in a config by part, such as ``32 / 8``; "" where it gives none."""
+    with naming(file):
+        readers = part_readers(loaded(file), pairing=pairing, factor=factor)
+    return {name: "" if name == "indexer" else _heads_of(one) for name, one in readers.items()}
+
+
+def _heads_of(reader: PartReader) -> str:
+    """Return the numbers of query and key heads of all layers of a part as text; "" unless they are clear."""
+    keys: Mapping[str, Any] = reader.part.keys
+    if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
+        return ""
+    own = reader.part.model_value(HEADS[0])
+    given = (keys.get(key) for key in (*HEADS, "num_heads"))
+    queries = own.value if own is not None else next((value for value in given if value is not None), None)
+    # Multi-head latent attention rotates one key for all heads.
+    shared = 1 if keys.get("qk_rope_head_dim") is not None else keys.get(KEY_HEADS)
+    counts = [count for count in (queries, shared) if type(count) is int and count > 0]
+    return " / ".join(map(str, counts)) if type(queries) is int and queries > 0 else ""
 
 
 def loaded(file: Path) -> Path | dict[str, Any]:

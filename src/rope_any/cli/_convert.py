@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rope_any import _files, _safetensors
+from rope_any import _files
 from rope_any._checks import ArgumentValueError, Text
 from rope_any._pairing import Pairing
 from rope_any.cli._common import AsJson, echo_json, progress, require_suffix, show, table
@@ -49,6 +49,8 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Reorder the weights of a checkpoint for the other pairing."""
+    from rope_any import _safetensors  # needs NumPy, which --help does not
+
     if of == to:
         raise ArgumentValueError("to", "be the other pairing, not that of `of`", to)
     order = feature_order(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rope_any import _files, onnx
+from rope_any import _files
 from rope_any.cli._common import AsJson, echo_json, require_suffix, status
 from rope_any.cli._configs import ConfigFile, Factor, Length, PairingOf, PartOf, explained, only
 
@@ -32,6 +32,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the rotation of a model as an ONNX model."""
+    from rope_any import onnx  # needs NumPy, which --help does not
+
     require_suffix(output, ".onnx")
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     explanations = explained(file, sequence_length=sequence_length, pairing=pairing, **which)
@@ -39,8 +41,8 @@ def export(
     _files.require_replaceable([output], overwrite=overwrite)
     with status(f"exporting {file}"):
         model = onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
-    with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
-        unfinished.write_bytes(model.SerializeToString())
+        with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
+            unfinished.write_bytes(model.SerializeToString())
     shapes = {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)

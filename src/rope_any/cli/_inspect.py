@@ -20,6 +20,7 @@ from rope_any.cli._configs import (
     PartOf,
     explained,
     explained_parts,
+    heads,
     reach,
     title,
 )
@@ -42,8 +43,8 @@ def inspect(
     """
     Show the rotations of a model and the source of each value.
 
-    Prints one table of all rotations first. Then, for each part: its values with their sources, the wavelengths of the
-    pairs, and how many pairs never complete a turn within the lengths that the rotation is for.
+    Prints an overview with one row for each rotation, then for each part the values with their sources, the
+    wavelengths of the pairs, and how many pairs never complete a turn within the lengths that the rotation is for.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
     explanations: dict[str, tuple[Explanation, ...] | str]
@@ -54,9 +55,11 @@ def inspect(
     if as_json:
         echo_json([_record(one, name) for name, each in explanations.items() for one in _each(each)])
         return
-    show(_overview([_summary(one, name) for name, each in explanations.items() for one in _each(each)]))
-    for name, each in explanations.items():
-        show("")
+    _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
+    show("")
+    for number, (name, each) in enumerate(explanations.items()):
+        if number:
+            show("")
         if isinstance(each, str):
             show(f"{name}: refused", bold=True)
             show(each)
@@ -69,33 +72,38 @@ def _each(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | st
     return (explanations,) if isinstance(explanations, str) else explanations
 
 
-def _overview(rows: list[dict[str, str]]) -> Any:
-    """Return a table of all rotations; the columns "axes" and "tokens" only if they tell something."""
-    heads = ["part", "layers", "rotates", "pairing", "axes", "base", "scheme", "tokens"]
-    dull = {"axes": {"1"}, "tokens": {"–"}}
-    heads = [head for head in heads if not {row.get(head, "") for row in rows} <= {"", *dull.get(head, "")}]
-    return table(*heads, rows=[[row.get(head, "") for head in heads] for row in rows])
+def _show_overview(explanations: dict[str, tuple[Explanation, ...] | str], heads_of: dict[str, str]) -> None:
+    """Show one row for each rotation; columns without a value in any row are left out."""
+    rows = [_summary(one, name, heads_of.get(name, "")) for name, each in explanations.items() for one in _each(each)]
+    names = [name for name in OVERVIEW if any(row.get(name) for row in rows)]
+    show(table(*names, rows=[[row.get(name, "") for name in names] for row in rows]))
 
 
-def _summary(one: Explanation | str, part: str) -> dict[str, str]:
-    """Return one rotation as a row of the overview, by column."""
+OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base", "scheme", "tokens")
+
+
+def _summary(one: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
+    """Return a rotation as a row of the overview: the texts by column."""
     if isinstance(one, str):
         return {"part": part, "rotates": "refused"}
     layers = f"{'all' if one.layers is None else len(one.layers)} {one.layer_type or ''}".strip()
     if one.rope is None:
-        return {"part": part, "layers": layers, "rotates": "no rotary"}
+        return {"part": part, "layers": layers, "rotates": "no rotary", "heads q / k": heads_of}
     cells = {name: _short(fact.value) for name, fact in one.facts.items()}
     rotating = 2 * sum(n < math.inf for n in wavelengths(one.rope))
     factor = f" × {cells['factor']}" if cells.get("factor", "1") != "1" else ""
+    axes = len(as_rows(one.rope.frequencies))
+    tokens = reach(one).values()
     return {
         "part": part,
         "layers": layers,
         "rotates": f"{rotating} of {cells.get('head_dim', '–')}",
+        "heads q / k": heads_of,
         "pairing": one.rope.pairing,
-        "axes": str(len(as_rows(one.rope.frequencies))),
+        "axes": str(axes) if axes > 1 else "",
         "base": cells.get("rope_theta", "–"),
         "scheme": cells.get("rope_type", "–") + factor,
-        "tokens": f"{max(lengths.values()):.0f}" if (lengths := reach(one)) else "–",
+        "tokens": f"{max(tokens):.0f}" if tokens else "",
     }
 
 
@@ -113,7 +121,7 @@ def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
         path = one.facts["model_type"].source.removesuffix("model_type") if "model_type" in one.facts else ""
         path = path if path.endswith(".") else ""  # of the part's sub-config: the prefix of most sources
         rows = ((name, _short(fact.value), fact.source.replace(path or "\0", "…")) for name, fact in facts.items())
-        show(table("key", "value", f"from (… is {path[:-1]})" if path else "from", rows=rows))
+        show(table("value", "", f"from (… is {path[:-1]})" if path else "from", rows=rows))
         if number:
             show(f"other values: as for {explanations[0].layer_type or title(explanations[0])}")
         if one.rope is not None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
+import rope_any as ra  # ra.plot is imported on first use: it needs NumPy, which --help does not
 from rope_any import _files
-from rope_any import plot as pictures
 from rope_any._checks import ArgumentValueError, Text, int32
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, status
@@ -29,7 +28,6 @@ from rope_any.cli._configs import (
     title,
 )
 from rope_any.config import Explanation
-from rope_any.plot.looks import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,18 +130,18 @@ def _wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     same_lengths = all(of == next(iter(each.values())) for of in each.values())
     labels = [name if same_lengths else _with_lengths(name, of) for name, of in each.items()]
     marks = {kind: [of[kind] for of in each.values() if kind in of] for kind in LENGTH_KINDS}
-    return pictures.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
+    return ra.plot.wavelengths(*(one.rope for one in found.values() if one.rope), labels=labels, lengths=marks)
 
 
 def _for_length(one: Explanation) -> str | None:
     """Return the length that a rotation was made for, as text; None if it has none."""
     length = one.facts.get("length")
-    return length and f"for {format_number(length.value)} tokens"
+    return length and f"for {ra.plot.looks.format_number(length.value)} tokens"
 
 
 def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
     """Return a label with the lengths of a rotation."""
-    texts = ", ".join(f"{kind} {format_number(length)}" for kind, length in lengths_by_kind.items())
+    texts = ", ".join(f"{kind} {ra.plot.looks.format_number(length)}" for kind, length in lengths_by_kind.items())
     return f"{name}: {texts or 'no length given'}"
 
 
@@ -180,7 +178,7 @@ def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
     if position is None:
         raise ArgumentValueError("--position", "be given with hands", Text("none"))
     places = [_position_number(text) for text in position.split(",")]
-    return pictures.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
+    return ra.plot.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
 
 
 def _axes(rope: Rope) -> tuple[str, ...] | None:
@@ -201,23 +199,23 @@ def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
     """Draw the decay of scores up to --length, by default the longest length in the config."""
     if length is None and (said := reach(one).values()):
         length = min(int(max(said)), 2**31 - 1)
-    return pictures.decay(rope) if length is None else pictures.decay(rope, length=length)
+    return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)
 
 
 def _pairs(rope: Rope, one: Explanation) -> "Axes":
     """Draw which features of a head form pairs."""
-    return pictures.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axes(rope))
+    return ra.plot.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axes(rope))
 
 
 # How each kind is drawn from one rotation and its explanation.
 ONE: dict[str, Callable[..., "Axes"]] = {
     "hands": _hands,
     "decay": _decay,
-    "table": lambda rope, _, length=None: pictures.table(
+    "table": lambda rope, _, length=None: ra.plot.table(
         rope, None if length is None else range(int32("length", length, least=1))
     ),
     "errors": lambda rope, _, length=None: (
-        pictures.errors(rope) if length is None else pictures.errors(rope, longest=length)
+        ra.plot.errors(rope) if length is None else ra.plot.errors(rope, longest=length)
     ),
     "pairs": _pairs,
 }
@@ -225,19 +223,24 @@ ONE: dict[str, Callable[..., "Axes"]] = {
 
 def _drawn(ax: "Axes") -> dict[str, Any]:
     """Return the data in a picture as a dict for JSON."""
+    import numpy as np
+
     labels = {"x": ax.get_xlabel(), "y": ax.get_ylabel()}
     for right in ax.child_axes:
         labels["right"] = right.get_ylabel()
     return {
         "axes": labels,
-        "lines": [{"label": line.get_gid() or str(line.get_label()), **_points(*line.get_data())} for line in ax.lines],
+        "lines": [{"label": line.get_gid() or str(line.get_label()), **_points(line)} for line in ax.lines],
         "images": [np.asarray(image.get_array()).tolist() for image in ax.images],
         "texts": [{"text": text.get_text(), "at": getattr(text, "xy", text.get_position())} for text in ax.texts],
     }
 
 
-def _points(x: Any, y: Any) -> dict[str, list[float]]:
+def _points(line: Any) -> dict[str, list[float]]:
     """Return the points of a line as lists."""
+    import numpy as np
+
+    x, y = line.get_data()
     return {"x": np.asarray(x).tolist(), "y": np.asarray(y).tolist()}
 
 

@@ -1,9 +1,8 @@
 """``rope-any rotate``: rotate queries and keys in .npy files."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from rope_any import _files
@@ -12,6 +11,9 @@ from rope_any._checks import ArgumentValueError, Text
 from rope_any._frequencies import frequencies
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, PairingName, echo_json, load_array, show, status
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def rotate(
@@ -33,6 +35,8 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Rotate queries and keys from .npy files."""
+    import numpy as np  # --help does not need it
+
     targets = _targets(files, output, overwrite=overwrite)
     arrays = [load_array(file) for file in files]
     for file, array in zip(files, arrays, strict=True):
@@ -71,7 +75,7 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     return targets
 
 
-def _features(file: Path, array: np.ndarray[Any, Any]) -> int:
+def _features(file: Path, array: "np.ndarray[Any, Any]") -> int:
     """Return the number of features of an array, all to be rotated; raise if it is odd or zero."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
         wanted = "have an even number of features, or --rotary-dim be given"
@@ -87,4 +91,4 @@ def _positions(text: str) -> Any:
         pass
     if not text.endswith(".npy"):
         raise ArgumentValueError("positions", "be an integer or a .npy file", text)
-    return np.asarray(load_array(Path(text)))
+    return load_array(Path(text))

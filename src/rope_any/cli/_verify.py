@@ -6,19 +6,20 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
+import rope_any as ra  # ra.testing is imported on first use: it needs NumPy, which --help does not
 from rope_any._arrays import INSTALLABLE, Array, installed
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
 from rope_any._pairing import as_pairing
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.cli._configs import Factor, Length, PartOf
-from rope_any.cli._verify_cache import verify_cache
 from rope_any.layouts import LAYOUTS
-from rope_any.testing import Case, cases, check_rotary
+
+if TYPE_CHECKING:
+    from rope_any.testing import Case
 
 TITLES = {package: title for title, (package, _) in INSTALLABLE.items()}
 
@@ -42,7 +43,9 @@ def verify(
     case: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A test vector, instead of these options.", autocompletion=lambda: list(cases())
+            metavar="NAME",
+            help="A test vector, instead of these options.",
+            autocompletion=lambda: list(ra.testing.cases()),
         ),
     ] = None,
     library: Annotated[
@@ -83,6 +86,8 @@ def verify(
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:
+        from rope_any.cli._verify_cache import verify_cache
+
         _require(given, ("layout", "config"), FOR_FUNCTION, "cache")
         of_config: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
         which: dict[str, Any] = {"part": part, "layer_type": layer_type, "base": base, "tensors": tensor or []}
@@ -103,10 +108,10 @@ def verify(
         "rows": rows,
         "gradient": gradient,
     }
-    with redirect_stdout(sys.stderr):  # keep output of the function and its module out of the report
+    # keep output of the function and its module out of the report
+    with redirect_stdout(sys.stderr), status(f"verifying {target}"):
         function, like = _function(str(target)), _like(library, dtype)
-        with status(f"verifying {target}"):
-            report = check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
+        report = ra.testing.check_rotary(function, pairing=as_pairing(pairing), like=like, **options)
     if as_json:
         found = {name: found._asdict() for name, found in report.properties.items()}
         texts = {name: {str(key): value for key, value in getattr(report, name).items()} for name in KEYED}
@@ -169,6 +174,8 @@ def _module(name: str) -> Any:
 
 def _like(library: str, dtype: str) -> Array:
     """Return an array of a library and a dtype."""
+    import numpy as np
+
     if library not in TITLES:
         raise ArgumentValueError("library", f"be one of {', '.join(TITLES)}", library)
     lib = installed(TITLES[library])
@@ -181,9 +188,9 @@ def _like(library: str, dtype: str) -> Array:
     return lib.xp.astype(like, lib.floating_dtype(dtype))
 
 
-def _case(name: str) -> Case:
+def _case(name: str) -> "Case":
     """Return the test vector of a name; raise if there is none."""
-    known = cases()
+    known = ra.testing.cases()
     if name not in known:
         raise ArgumentValueError("case", f"be one of {', '.join(known)}", name)
     return known[name]
