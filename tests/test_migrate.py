@@ -9,8 +9,9 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -43,6 +44,28 @@ def section(text: str) -> Section:
 
 HEADING, *TEXTS = re.split(r"^## From (.+)\n", PAGE, flags=re.MULTILINE)
 SECTIONS = {name: section(text) for name, text in zip(TEXTS[::2], TEXTS[1::2], strict=True)}
+ROWS = [
+    "pairing",
+    "axes of q and k",
+    "base",
+    "positions",
+    "beyond the table",
+    "tables",
+    "bfloat16",
+    "attention factor",
+    "in place",
+    "error at 1000, at 131 072",
+    "error at 1000 in bfloat16",
+]
+
+
+def test_the_sections_have_the_same_form():
+    assert [*SECTIONS] == LIBRARIES
+    for each in SECTIONS.values():
+        assert len(each.blocks) == 2 and "theirs = " in each.blocks[0] and "ours = " in each.blocks[1]
+        assert [*each.rows] == ROWS
+    assert sum(len(each.blocks) for each in SECTIONS.values()) == PAGE.count("```py")  # so each block is run
+    assert f"agree to {TOLERANCE} " in PAGE
 
 
 # --- the libraries ----------------------------------------------------------------------------------------
@@ -108,7 +131,7 @@ INSTALLED = {
 
 def float32_angles(rotary_dim: int, base: float, positions: Any) -> Any:
     """Return the angles as the libraries make them: positions times frequencies, in float32."""
-    return positions.float()[..., None] / base ** (torch.arange(0, rotary_dim, 2).float() / rotary_dim)
+    return positions.float()[..., None] * (1 / base ** (torch.arange(0, rotary_dim, 2).float() / rotary_dim))
 
 
 def rotate_in_place(x, cos, sin, *, interleaved):
@@ -217,3 +240,118 @@ def test_a_pair_of_calls_agrees(library):
 def test_a_pair_of_calls_agrees_with_a_stand_in(library):
     with stand_in(library):
         check_pair(library)
+
+
+# --- the errors in the tables -----------------------------------------------------------------------------
+
+DIM, TOKENS, FAR = 64, 64, 131_072
+RAMP = ra.frequencies(DIM // 2)  # of each axis of timm
+INTERLEAVED = {"rotary-embedding-torch", "torchtune", "timm"}
+
+
+def positions_from(first):
+    return torch.arange(first, first + TOKENS)
+
+
+def table_from(first, dtype):
+    angles = float32_angles(DIM, 10_000.0, torch.arange(first + TOKENS))
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def by_transformers(_module, x, first):
+    from transformers import LlamaConfig
+    from transformers.models.llama import modeling_llama
+
+    embedding, x = modeling_llama.LlamaRotaryEmbedding(LlamaConfig(head_dim=DIM)), x[None, None]
+    return modeling_llama.apply_rotary_pos_emb(x, x, *embedding(x, positions_from(first)[None]))[0]
+
+
+def by_rotary_embedding_torch(module, x, first):
+    return module.RotaryEmbedding(DIM).rotate_queries_or_keys(x, offset=first)
+
+
+def by_torchtune(module, x, first):
+    rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS)
+    return rotary(x[None, :, None], input_pos=positions_from(first)[None])
+
+
+def by_torchtune_moved(module, x, first):
+    rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS).to(x.dtype)
+    return rotary(x[None, :, None], input_pos=positions_from(first)[None])
+
+
+def by_flash_attn(_module, x, first):
+    return apply_rotary_emb(x[None, :, None], *table_from(first, x.dtype), seqlen_offsets=first)
+
+
+def by_timm(module, x, first):
+    rotary = module.RotaryEmbeddingCat(DIM, in_pixels=False, feat_shape=[1, first + TOKENS])
+    return module.apply_rot_embed_cat(x, rotary.get_embed()[first:])
+
+
+def by_vllm(_module, x, first):
+    rotary = get_rope(DIM, first + TOKENS, rope_parameters={"rope_theta": 10_000.0}, dtype=x.dtype)
+    return rotary(positions_from(first), x, x.clone())[0]
+
+
+def of_mlx(x):
+    import mlx.core as mx
+
+    return mx.ones((1, 1, *x.shape), dtype=getattr(mx, str(x.dtype).removeprefix("torch.")))
+
+
+def by_mlx(module, x, first):
+    return module.RoPE(DIM)(of_mlx(x), offset=first)
+
+
+def by_us(library, x, first):
+    """Rotate by the `Rope` that the page has for a library."""
+    pairing = "interleaved" if library in INTERLEAVED else "half"
+    if library == "timm":
+        columns = positions_from(first)
+        rope = ra.Rope(ra.axes.axial(RAMP, RAMP), pairing=pairing)
+        return rope.apply(x, torch.stack([torch.zeros_like(columns), columns], dim=-1))
+    return ra.Rope(ra.frequencies(DIM), pairing=pairing).apply(of_mlx(x) if library == "MLX" else x, first)
+
+
+THEIRS = {
+    "transformers": by_transformers,
+    "rotary-embedding-torch": by_rotary_embedding_torch,
+    "torchtune": by_torchtune,
+    "flash-attn": by_flash_attn,
+    "timm": by_timm,
+    "vLLM": by_vllm,
+    "MLX": by_mlx,
+}
+
+
+def errors(library, rotate, of=((1000, torch.float32), (FAR, torch.float32), (1000, torch.bfloat16))):
+    """Return the largest errors of rotated ones against float64, from a position on and in a dtype."""
+    found = []
+    for first, dtype in of:
+        frequencies = (0.0,) * len(RAMP) + RAMP if library == "timm" else ra.frequencies(DIM)
+        angles = np.outer(np.arange(first, first + TOKENS), frequencies)
+        pair = np.cos(angles) - np.sin(angles), np.cos(angles) + np.sin(angles)
+        exact = np.stack(pair, -1) if library in INTERLEAVED else np.concatenate(pair, -1)
+        rotated = np.array(rotate(torch.ones(TOKENS, DIM, dtype=dtype), first).tolist())
+        found.append(float(np.abs(rotated.reshape(TOKENS, DIM) - exact.reshape(TOKENS, DIM)).max()))
+    return found
+
+
+def numbers(library, column):
+    """Return the errors in the table of a section: theirs in column 0, ours in column 1."""
+    cells = " ".join(SECTIONS[library].rows[row][column] for row in ROWS[-2:])
+    return [float(number) for number in re.findall(r"\d\.\d(?:e-\d+)?", cells)]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_errors_are_those_measured(library):
+    with INSTALLED.get(library, lambda: stand_in(library))() as module:
+        theirs = errors(library, partial(THEIRS[library], module))
+        if library == "torchtune":
+            moved = partial(by_torchtune_moved, module)
+            theirs += errors(library, moved, of=[(1000, torch.bfloat16)])
+        ours = errors(library, partial(by_us, library))
+    # A value that only rounding decides may differ between processors.
+    assert theirs == pytest.approx(numbers(library, 0), rel=0.3)
+    assert ours == pytest.approx(numbers(library, 1), rel=0.5)
