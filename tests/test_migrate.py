@@ -1,8 +1,8 @@
 """
 The page on migration: its code is run, and its numbers are measured.
 
-Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: for them
-the call is made to a stand-in of their formula, which is written here. So it is for timm, besides timm itself.
+Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: the call
+is made to a stand-in of their formula, which is written here. timm has a stand-in too, besides timm itself.
 """
 
 import importlib
@@ -38,8 +38,12 @@ class Section(NamedTuple):
 
 def section(text: str) -> Section:
     """Return the code blocks and the table of a section."""
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
-    return Section(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), {row[0]: row[1:] for row in table[2:]})
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
+    return Section(
+        re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), {row[0]: row[1:] for row in table[2:]}
+    )
 
 
 HEADING, *TEXTS = re.split(r"^## From (.+)\n", PAGE, flags=re.MULTILINE)
@@ -144,7 +148,7 @@ def rotate_in_place(x, cos, sin, *, interleaved):
     return x
 
 
-def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002  # as theirs
+def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002, PLR0917  # as theirs
     """Stand in for flash-attn: x is (batch, seq, heads, dim), tables are (rows, pairs) in the dtype of x."""
     assert x.dtype == cos.dtype == sin.dtype
     rows = torch.arange(x.shape[1]) + torch.as_tensor(seqlen_offsets).reshape(-1, 1)
@@ -355,3 +359,42 @@ def test_the_errors_are_those_measured(library):
     # A value that only rounding decides may differ between processors.
     assert theirs == pytest.approx(numbers(library, 0), rel=0.3)
     assert ours == pytest.approx(numbers(library, 1), rel=0.5)
+
+
+# --- what else the page says of them ----------------------------------------------------------------------
+
+
+def test_rotary_embedding_torch_keeps_rounded_positions():
+    with INSTALLED["rotary-embedding-torch"]() as module:
+        rotary, x = module.RotaryEmbedding(DIM), torch.ones(600, DIM)
+        expected = module.RotaryEmbedding(DIM).rotate_queries_or_keys(x)
+        rotary.rotate_queries_or_keys(x.bfloat16())
+        assert (rotary.rotate_queries_or_keys(x) - expected).abs().max() > 1
+        assert [*rotary.state_dict()] == ["freqs"]
+
+
+@pytest.mark.parametrize(
+    ("option", "scheme"), [("interpolate_factor", ra.scaling.linear), ("theta_rescale_factor", ra.scaling.ntk)]
+)
+def test_rotary_embedding_torch_scales_as_ours(option, scheme):
+    with INSTALLED["rotary-embedding-torch"]() as module:
+        theirs = module.RotaryEmbedding(DIM, **{option: 4.0}).rotate_queries_or_keys(torch.ones(8, DIM))
+    rope = ra.Rope(scheme(ra.frequencies(DIM), 4.0), pairing="interleaved")
+    torch.testing.assert_close(rope.apply(torch.ones(8, DIM)), theirs, rtol=0, atol=1e-5)
+
+
+def test_torchtune_refuses_positions_beyond_its_table():
+    with INSTALLED["torchtune"]() as module:
+        rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=8)
+        with pytest.raises(IndexError):
+            rotary(torch.ones(1, 1, 1, DIM), input_pos=torch.tensor([[8]]))
+
+
+def test_mlx_takes_an_offset_for_each_row():
+    with INSTALLED["MLX"]() as module:
+        import mlx.core as mx
+
+        x, offsets = mx.ones((2, 3, 4, DIM)), mx.array([5, 100])
+        theirs = module.RoPE(DIM)(x, offset=offsets)
+        ours = ra.Rope(ra.frequencies(DIM), pairing="half").apply(x, ra.positions.from_starts(offsets, 4))
+        assert abs(theirs - ours).max() < float(TOLERANCE)
