@@ -1,8 +1,8 @@
 """
 The page on migration: its code is run, and its numbers are measured.
 
-Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: the call
-is made to a stand-in of their formula, which is written here. timm has a stand-in too, besides timm itself.
+Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: the
+call is made to a stand-in of their formula, which is written here. timm has a stand-in too, besides timm itself.
 """
 
 import importlib
