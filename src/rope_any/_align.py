@@ -43,7 +43,7 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
-    """Return a single start, or None, as consecutive positions on all axes; return other positions unchanged."""
+    """Return a start (None is 0) as consecutive positions on all axes; return other positions unchanged."""
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
         return number
@@ -79,7 +79,7 @@ def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str
 
 
 def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return a position for each token, from a start if need be; if x is sharded, as a DTensor sharded like it."""
+    """Return the positions, a start expanded to all tokens; if x is sharded, as a DTensor sharded like it."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at

@@ -458,7 +458,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
-    """Return positions as a DTensor like the sharded `like`; raise if sharded along the axis of position axes."""
+    """Return positions as a DTensor for the sharded `like`; raise if their last axis, of position axes, is sharded."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1
     _sharding.require_whole(

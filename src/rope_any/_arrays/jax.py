@@ -11,7 +11,7 @@ try:  # JAX has no public way to ask whether it traces
 except ImportError:
 
     def trace_state_clean() -> bool:
-        """Return False, so that nothing is cached."""
+        """Replace the function of JAX that this version lacks: return False, so that nothing is cached."""
         return False
 
 

@@ -328,7 +328,7 @@ def _has_indexer(text: Part) -> bool:
 
 
 def _main(text: Part) -> tuple[Layers, ...]:
-    """Return the groups of layers whose main attention has the frequencies of the indexer."""
+    """Return the groups of layers whose main attention shares its frequencies with the indexer."""
     groups = canonical(text)
     return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
 

@@ -298,7 +298,7 @@ def _places(model: nn.Module) -> Iterator[Place]:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
-    """Yield (holder, key, name, tensor) of the fields of `Place` for each tensor of real or complex numbers."""
+    """Yield (holder, key, name, tensor), see `Place`, for each real or complex tensor of a module, also in lists."""
     space = vars(module)
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
     holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]

@@ -324,7 +324,7 @@ def _fits(cache: _Cache, one: _Reading) -> bool:
 
 
 def _starts_well(cache: _Cache, one: _Reading) -> bool:
-    """Whether row 0 is right and most copies agree, as in a cache of this layout with another mistake."""
+    """Whether a reading is of the right layout, though wrong: row 0 is right and most duplicated numbers agree."""
     first = one._replace(values=one.values[..., :1, :])
     agree = (one.values == one.values[:, :1]).mean() > 0.9
     return bool(agree and one.largest(_errors(cache, first)[1])[0] <= 1)

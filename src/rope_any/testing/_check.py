@@ -385,7 +385,7 @@ class _View(NamedTuple):
 
 
 def _fused(x: Data) -> Data:
-    """Return rows of a fused projection, ``(batch, seq, 3, heads, head_dim)``; x is the second of three arrays."""
+    """Return x as the second of three arrays in a fused projection, ``(batch, seq, 3, heads, head_dim)``."""
     rows = np.moveaxis(x, 1, 2)
     return np.stack([np.ones_like(rows), rows, np.ones_like(rows)], axis=2)
 

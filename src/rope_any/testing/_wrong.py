@@ -274,7 +274,7 @@ def _changed_features(x: Data, y: Data) -> range:
 
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
-    """Rotate instead the features that changed, by the frequencies of the same base."""
+    """Return `r` rotating the features that changed, by frequencies of the same base; None if that is impossible."""
     width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
@@ -285,7 +285,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """Use the attention factor that the lengths in y show."""
+    """Return `r` with the attention factor that the lengths in y show; None if they show none."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
@@ -308,7 +308,7 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
 
 
 def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Use the frequencies of the measured base, rounded to `digits` digits."""
+    """Return `r` with the frequencies of the measured base, rounded to `digits` digits; None if no base fits."""
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
@@ -327,7 +327,7 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Multiply all frequencies by the measured scale, rounded to `digits` digits."""
+    """Return `r` with all frequencies times the measured number, rounded to `digits` digits; None if none fits."""
     f = r.frequencies[0]
     fast = f > 1e-3
     scale = float(f"{np.median(measured[fast] / f[fast]):.{digits}g}") if fast.any() else 1.0
