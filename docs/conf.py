@@ -109,10 +109,11 @@ def block_math(self: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def keep_together(_: Sphinx, doctree: nodes.document) -> None:
-    """Keep numbers that are written in groups, and percentages, from being broken over two lines."""
+    """Keep numbers in groups of digits, percentages and exponents such as 1.2e-7 from being broken over two lines."""
     for text in [*doctree.findall(nodes.Text)]:
         if not coded(text):
             held = re.sub(r"(?<=\d) (?=\d{3}(?!\d)|%)", "\N{NO-BREAK SPACE}", text)
+            held = re.sub(r"(?<=\de-)(?=\d)", "\N{WORD JOINER}", held)
             if held != text:
                 text.parent.replace(text, nodes.Text(held))
 

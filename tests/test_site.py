@@ -78,7 +78,7 @@ LOOK = r"""async () => {
     return found;
   };
   const words = [...document.querySelectorAll(":is(td, th) code")].flatMap(e => torn(e, null, /[\p{L}\p{N}]+/gu));
-  const numbers = torn(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%/g);
+  const numbers = torn(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%|\de-\u2060?\d+/g);
   const cut = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
   return {
     faults: [
