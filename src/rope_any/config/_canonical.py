@@ -106,13 +106,13 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
 
 
 def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
-    """Return the reason why layers have no rotary: their type `kind`, or without types the first of their indices."""
+    """Return a Fact whose source says why these layers have no rotary: their type, or the first of their indices."""
     which = f"layers of type {kind} have" if kind else f"layer {indices[0]} has"
     return Fact(None, f"{which} no rotary embedding in {part.model_type}")
 
 
 def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
-    """Return `layers` with their sizes, and with their parameters or the reason why they have no rotary."""
+    """Return a group of layers with its sizes and rotary parameters, or with the reason why it has no rotary."""
     if layers.unrotated and (not part.model.rotary or (written.by_layer and layers.label not in written.content)):
         return layers
     parameters, sizes = _parameters(part, layers.label, written), _with_common_names(part, layers.label)
@@ -194,7 +194,7 @@ def _labels(part: Part, written: Written) -> tuple[str, ...]:
 
 
 def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
-    """Return the labels of a model with sizes by kind of layer; none for other models, whose kinds rotate equally."""
+    """Return the labels of kinds of layers whose heads have sizes of their own; none for models with one size."""
     if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
         return ()
     types = layer_types(part) or [str(layer_count(part))]  # without types, there is no count either: this raises
@@ -258,7 +258,7 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """Whether one set of parameters for all layers scales those with this label."""
+    """Whether the scaling in the one set of parameters for all layers applies to layers with this label."""
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
@@ -312,7 +312,7 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
 
 
 def _number(fact: Fact) -> Fact:
-    """Return a fact unchanged; raise if its value is a list that was not replaced by the entry of the layer."""
+    """Return a fact unchanged; raise if its value is a list, of which the entry of one layer is needed."""
     if isinstance(fact.value, list):
         raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
     return fact
@@ -336,7 +336,7 @@ def _by_index(part: Part) -> dict[str, Fact]:
 
 
 def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
-    """Return the values of layer `index` from lists by layer and from `sizes` (`_sizes_by_layer`), by key."""
+    """Return by key what a config gives for layer `index` alone: entries of lists by layer, and of `sizes`."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -350,7 +350,7 @@ def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dic
 
 
 def _of_all_layers(part: Part) -> dict[str, Fact]:
-    """Return the one number in each list by layer, by key; raise if numbers differ. 0, for no rotary, is ignored."""
+    """Return by key the number that all entries of a list by layer share, 0 (no rotary) aside; raise if they differ."""
     facts = {}
     for key, (value, source) in _by_index(part).items():
         rotating = [i for i, number in enumerate(value) if not same(number, 0)]
@@ -373,7 +373,7 @@ def layer_count(part: Part, /) -> int:
 
 
 def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
-    """Return the indices of as many layers as `counts` sum to; None if one is missing or wrong, or the sum is."""
+    """Return the indices of all layers, as many as `counts` sum to; None if a count or the sum is missing or wrong."""
     numbers = [n if type(n) is int and 0 <= n <= MOST_LAYERS else MOST_LAYERS + 1 for n, _ in counts]
     return tuple(range(sum(numbers))) if 0 < sum(numbers) <= MOST_LAYERS else None
 
