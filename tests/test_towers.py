@@ -383,7 +383,7 @@ WIDE = {"width": Size(("w",), 8), "heads": Size(("h",), 1)}
 def test_wrong_entries_are_refused(entries, error, message, monkeypatch):
     monkeypatch.setattr(_data, "content", lambda file: {file: entries})
     with pytest.raises(error, match=f"x.toml, {message}"):
-        len(_data.rows("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
+        len(_data.entries_by_name("x.toml", "x.toml", Tower, Size, lambda: {"layout": LAYOUTS}))
 
 
 @pytest.mark.parametrize("name", PEERS)

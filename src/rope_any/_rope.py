@@ -116,6 +116,7 @@ class Rope:
     _plan_key: tuple[Any, ...] = field(init=False, compare=False)  # all fields that a plan depends on
 
     def __post_init__(self) -> None:
+        """Check and convert the fields, and prepare the frequencies."""
         if is_array(self.frequencies) and (lib := find(self.frequencies)) is not None:
             raise ArgumentTypeError("frequencies", "be a tuple of floats", Text(f"an array of {lib.name}"), LEARNED)
         start = integer("start", self.start)
@@ -139,6 +140,7 @@ class Rope:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
+        """Return the fields as text, with the number and the range of the frequencies."""
         prepared, rows = self._prepared, self._prepared.rows
         counts = {"heads": prepared.heads, "axes": prepared.axes}
         sizes = "".join(f"{count} {name} of " for name, count in counts.items() if count is not None)
@@ -635,7 +637,9 @@ def _one_library(
     """Return the library of all arrays of a call; raise if they cannot be used together."""
     named = dict(zip(names, xs, strict=True))
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
-    lib = library(**named, **{name: out for name, out in written.items() if out is not None}, **_arrays_of(positions))
+    lib = library(
+        **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)
+    )
     sharded = [name for name, x in named.items() if lib.is_sharded(x)]
     if len(sharded) == 1 and len(named) == 2:
         (plain,) = named.keys() - sharded
@@ -649,7 +653,7 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
     return isinstance(positions, tuple) and len(positions) == 2 and all(isinstance(part, Table) for part in positions)
 
 
-def _arrays_of(positions: object) -> dict[str, Array]:
+def _named_arrays(positions: object) -> dict[str, Array]:
     """Return the arrays in positions or tables, by name."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}

@@ -68,17 +68,17 @@ def xpos(
     >>> tables = bending.xpos(rope.table(p), p, centre=2048)
     >>> q, k = rope(np.ones((1, 8, 10, 64)), np.ones((1, 8, 10, 64)), tables)
     """
-    lib, whole, part = _numbers(table, positions)
+    lib, whole, part = _table_numbers(table, positions)
     c, b, g = int32("centre", centre), positive("scale_base", scale_base), positive("gamma", gamma)
     if b < 1:
         raise ArgumentValueError("scale_base", "be at least one token", b)
     n = table.cos.shape[-1]
     # ζᵢ^((p − c) / B) = exp((p − c)·ln ζᵢ / B),  ζᵢ = (2i/d + γ) / (1 + γ),  d = 2n
     rates = [math.log((i / n + g) / (1 + g)) / b for i in range(n)]
-    distance = _real(lib, whole - c)
+    distance = _as_floats(lib, whole - c)
     distance = distance if part is None else distance + part
     power = distance[..., None] * lib.xp.asarray(rates, dtype=distance.dtype, **lib.device_kwargs(distance))
-    return _scaled(lib, table, lib.xp.exp(power)), _scaled(lib, table, lib.xp.exp(-power))
+    return _scale_table(lib, table, lib.xp.exp(power)), _scale_table(lib, table, lib.xp.exp(-power))
 
 
 def fope(
@@ -230,7 +230,7 @@ def temperature(
     >>> print(q[0, 0, :, 0].round(4))
     [1.0693 1.0693 1.0693 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099 1.1099]
     """
-    lib, whole, part = _numbers(table, positions)
+    lib, whole, part = _table_numbers(table, positions)
     xp = lib.xp
     b, length = positive("beta", beta), int32("original_length", original_length, least=1)
     p = whole + int32("offset", offset)
@@ -238,8 +238,8 @@ def temperature(
         p = p + xp.astype(xp.floor(part), p.dtype)
     p = xp.maximum(p, xp.zeros_like(p))  # array-api-compat's clip synchronises with CuPy's GPU
     # 1 + β·ln(1 + ⌊p / L⌋)
-    steps = xp.floor(p / length) if p.dtype == xp.float64 else _real(lib, p // length)
-    return _scaled(lib, table, (1 + b * xp.log1p(steps))[..., None])
+    steps = xp.floor(p / length) if p.dtype == xp.float64 else _as_floats(lib, p // length)
+    return _scale_table(lib, table, (1 + b * xp.log1p(steps))[..., None])
 
 
 def _require_table(table: object) -> None:
@@ -249,7 +249,7 @@ def _require_table(table: object) -> None:
         raise ArgumentTypeError("table", wanted, Text(type(table).__name__), hint)
 
 
-def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
+def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
     """Return the library of a table and its positions in two parts, as `as_numbers` does; raise unless they match."""
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
@@ -263,12 +263,12 @@ def _numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array 
     return lib, whole, part
 
 
-def _real(lib: Library, x: Array) -> Array:
+def _as_floats(lib: Library, x: Array) -> Array:
     """Return a float64 array unchanged, and integers in float32."""
     return x if x.dtype == lib.xp.float64 else lib.cast(x, lib.xp.float32)
 
 
-def _scaled(lib: Library, table: Table, scale: Array) -> BentTable:
+def _scale_table(lib: Library, table: Table, scale: Array) -> BentTable:
     """Return a table with cos and sin times `scale`, whose last axis is for pairs: of length 1, or of all pairs."""
     scale = lib.cast(scale, table.cos.dtype)
     return BentTable(table.cos * scale, table.sin * scale)

@@ -406,7 +406,7 @@ def parts_of(arrays: Sequence[Array], layout: str, *, rotary_dim: int | None = N
     row, lib = layout_of(layout), require_array("cache", arrays[0])
     if row.is_complex:
         arrays = [lib.xp.real(arrays[0]), lib.xp.imag(arrays[0])]
-    parts = [_spread(lib, x, layout, row, rotary_dim) for x in arrays]
+    parts = [_reshape_to_copies(lib, x, layout, row, rotary_dim) for x in arrays]
     return [parts[0][i, ...] for i in range(2)] if "part" in row.names else parts
 
 
@@ -506,7 +506,7 @@ def arranged(lib: Library, parts: Sequence[Array], names: list[str], row: Layout
     return lib.xp.reshape(x, tuple(math.prod([sizes[name] for name in axis.split("*")]) for axis in row.axes.split()))
 
 
-def _spread(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
+def _reshape_to_copies(lib: Library, x: Array, layout: str, row: Layout, rotary_dim: int | None) -> Array:
     """
     Return an array of a cache reshaped to ``(copies, batch, seq, pairs)``; raise unless its shape fits the layout.
 

@@ -91,12 +91,12 @@ def export(
     spox = _spox()
     axes = () if isinstance(rope.frequencies[0], float) else (len(rows),)
 
-    def argument(dtype: str, *shape: str | int) -> Var:
+    def graph_input(dtype: str, *shape: str | int) -> Var:
         """Return a graph input of this dtype and shape; an axis that is given by name has any length."""
         return spox.argument(spox.Tensor(np.dtype(dtype), shape))
 
-    q, k = (argument(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
-    positions = argument("int64", "batch", "seq", *axes)
+    q, k = (graph_input(dtype, "batch", heads, "seq", features) for heads in ("heads", "kv_heads"))
+    positions = graph_input("int64", "batch", "seq", *axes)
     rotated = _rotate_traced(rope, q, k, positions) if length is None else _rotate_by_op(rope, length, q, k, positions)
     outputs = dict(zip(("q_rotated", "k_rotated"), rotated, strict=True))
     model: ModelProto = spox.build({"q": q, "k": k, "positions": positions}, outputs)

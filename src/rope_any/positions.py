@@ -487,7 +487,7 @@ def grid(
     lib, axes = library(like=home), [_along(points, like=home) for points in positions]
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))
-    sizes = _window(window, [axis.shape[0] for axis in axes])
+    sizes = _window_shape(window, [axis.shape[0] for axis in axes])
     if not isinstance(order, str) or order not in ("rows", "columns"):
         raise ArgumentValueError("order", "be 'rows' or 'columns'", order)
     reals = [axis.dtype for axis in axes if not lib.is_integer(axis)]
@@ -508,9 +508,9 @@ def _along(points: Positions, /, *, like: Array) -> Array:
     return axis
 
 
-def _window(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
+def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
     """Return the size of a window along each axis; raise unless it divides the length of that axis."""
-    sizes = [1] * len(lengths) if window is None else _numbers("window", window, least=1)
+    sizes = [1] * len(lengths) if window is None else _host_integers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
         raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
     return sizes
@@ -827,7 +827,7 @@ def _chunks(
             raise ArgumentValueError("length", f"be {wanted}", n)
         return count, [(0, n // count)]
     name = "cumulative_lengths"
-    ends = _numbers(name, cumulative_lengths, least=0)
+    ends = _host_integers(name, cumulative_lengths, least=0)
     if not ends or _total(name, ends, n) != ends[-1]:
         raise ArgumentValueError(name, f"end at `length`, {n}", ends[-1] if ends else ends)
     for document, (begin, end) in enumerate(pairwise(ends)):
@@ -994,15 +994,15 @@ def _place_spans(
         raise ArgumentValueError("spans", "have at least one", Text("none"))
     step, width = (real(name, n) and positive(name, n) for name, n in (("diagonal", diagonal), ("chunk", chunk)))
     counted = slice(None) if flag("time_advances", time_advances) else slice(-2, None)
-    whole = [_axes(f"spans[{i}]", span) for i, span in enumerate(spans)]
+    whole = [_span_axes(f"spans[{i}]", span) for i, span in enumerate(spans)]
     is_real = step or any(isinstance(axis[0], float) for axes in whole for axis in axes if isinstance(axis, list))
     first = end = float(int32("start", start)) if is_real else int32("start", start)
     placed = []
     for axes in whole:
         for run in _runs(axes, step, width):
             placed.append((first, run))
-            end = max(end, first + _length(run[:1] if step else run))
-        first += _length(run[:1] if step else run[counted])
+            end = max(end, first + _span_length(run[:1] if step else run))
+        first += _span_length(run[:1] if step else run[counted])
     int32("the end of spans", math.ceil(end))
     # rows and columns of VideoRoPE are added to the time
     return [tuple(_shifted(axis, 0 if step and i else at) for i, axis in enumerate(run)) for at, run in placed], end
@@ -1028,12 +1028,12 @@ def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
     return [first + point for point in axis]
 
 
-def _length(axes: Coordinates) -> float:
+def _span_length(axes: Coordinates) -> float:
     """Return one more than the largest coordinate; those of a range are counted from 0."""
     return max(len(axis) if isinstance(axis, range) else 1 + max(axis) for axis in axes)
 
 
-def _axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
+def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
     """Return the coordinates of a span: one axis for text, three for an image or a video, and a fourth of its audio."""
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
@@ -1295,10 +1295,10 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)
     require_array("like", like)
-    return as_position_array(_numbers(name, values, least=least), like=like)
+    return as_position_array(_host_integers(name, values, least=least), like=like)
 
 
-def _numbers(name: str, values: Any, /, *, least: int) -> list[int]:
+def _host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
     """Return a host sequence as a list of ints; raise unless it has only integers from `least` on, of 32 bits."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""

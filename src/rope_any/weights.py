@@ -217,7 +217,7 @@ def feature_order(
         raise ArgumentValueError("head_dim", wanted, dim)
     if not 2 <= rotated <= dim - first or rotated % 2:
         raise ArgumentValueError("rotary_dim", f"be even and from 2 to {dim - first}", rotated)
-    count, group = _heads(heads)
+    count, group = _heads_per_group(heads)
     if group * dim > MAX_FEATURES:
         wanted = f"be at most {MAX_FEATURES}, times n for `heads` of (m, n)"
         raise ArgumentValueError("head_dim", wanted, group * dim)
@@ -229,7 +229,7 @@ def feature_order(
     return tuple(order)
 
 
-def _heads(value: object) -> tuple[int, int]:
+def _heads_per_group(value: object) -> tuple[int, int]:
     """Return the argument `heads`, (m, n): m heads are reordered in each group of n."""
     if value is None:
         return 1, 1

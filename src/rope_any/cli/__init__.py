@@ -51,14 +51,14 @@ for group, verbs in VERBS.items():
         app.command(cls=Verb, rich_help_panel=group, epilog=f"\b\nExample: {example}")(verb)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, help="Rotary position embeddings (RoPE), exactly, on every array library.")
 def _no_verb(
     ctx: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
-    """Rotary position embeddings (RoPE), exactly, on every array library."""
+    """Print the version, or the help if no verb is given; with a verb do nothing."""
     if as_json and not version:
         msg = "--json must come after a verb, or with --version"
         raise ValueError(msg)

@@ -15,7 +15,7 @@ from rope_any.config._advise import PERPLEXITY
 _UNITS = {"K": 2**10, "M": 2**20}
 
 
-def _tokens(text: str) -> int:
+def _parse_tokens(text: str) -> int:
     """Return a number of tokens, such as ``131072``, ``128K`` or ``1M``."""
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
     if not number.isdecimal():
@@ -41,10 +41,15 @@ def advise(
     It follows from the numbers of the config alone: the pairs that never complete a turn in training, the base that
     papers ask for, what each scheme does to wavelengths and scores. Only an experiment decides.
     """
-    trained = None if trained_length is None else _tokens(trained_length)
+    trained = None if trained_length is None else _parse_tokens(trained_length)
     with naming(file):
         found = advices(
-            loaded(file), _tokens(length), trained_length=trained, layer_type=layer_type, pairing=pairing, factor=factor
+            loaded(file),
+            _parse_tokens(length),
+            trained_length=trained,
+            layer_type=layer_type,
+            pairing=pairing,
+            factor=factor,
         )
     if as_json:
         echo_json([one._asdict() | {"schemes": {k: v._asdict() for k, v in one.schemes.items()}} for one in found])

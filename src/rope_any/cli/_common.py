@@ -72,12 +72,12 @@ class Verb(TyperCommand):
         """Parse the words; where a file is read, ``-`` becomes a file with the bytes of standard input."""
         left = super().parse_args(ctx, args)
         files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
-        found = [name for name in files & ctx.params.keys() for item in _listed(ctx.params[name]) if str(item) == "-"]
+        found = [name for name in files & ctx.params.keys() for item in _as_list(ctx.params[name]) if str(item) == "-"]
         if len(found) > 1:
             raise ArgumentValueError("-", "be one file: standard input is read once", len(found))
         for name in found:
             file, given = _standard_input(ctx), ctx.params[name]
-            new = [file if str(item) == "-" else item for item in _listed(given)]
+            new = [file if str(item) == "-" else item for item in _as_list(given)]
             ctx.params[name] = new if isinstance(given, list) else type(given)(new[0])
         return left
 
@@ -115,7 +115,7 @@ STDIN = "rope_any.stdin"
 """The name of the temporary folder in the context of a command."""
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return a value as a list; a list unchanged."""
     return value if isinstance(value, list) else [value]
 
@@ -216,13 +216,13 @@ SENTENCES = {
 def show(what: Any, *, bold: bool = False) -> None:
     """Print a line or a table, folded to the width of a terminal; elsewhere not folded."""
     out = _console(sys.stdout)
-    out.width = columns()
+    out.width = terminal_width()
     with out.capture() as text:
         out.print(what, style="bold" if bold else None)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
-def columns() -> int:
+def terminal_width() -> int:
     """Return the width that `show` folds to: that of the terminal, or `ENDLESS` if stdout is none."""
     out = _console(sys.stdout)
     return out.width if out.is_terminal else ENDLESS
@@ -239,13 +239,13 @@ def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
 
     cells = [tuple(row) for row in rows]
     widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
-    if sum(widths) + gap * (len(widths) - 1) > columns():
+    if sum(widths) + gap * (len(widths) - 1) > terminal_width():
         gap = 1
-        room = columns() - sum(widths[:-1]) - gap * (len(widths) - 1)  # for the last column
-        limits = [columns() // 4, *[ENDLESS] * (len(widths) - 2), room][: len(widths)]
+        room = terminal_width() - sum(widths[:-1]) - gap * (len(widths) - 1)  # for the last column
+        limits = [terminal_width() // 4, *[ENDLESS] * (len(widths) - 2), room][: len(widths)]
         cells = [tuple(map(_break_after_dots, row, limits)) for row in cells]
     made = Table(*(Column(head, overflow="fold") for head in heads), box=None, padding=(0, gap, 0, 0), pad_edge=False)
-    made.columns[0].width = _first_width([heads[0], *(row[0] for row in cells)], columns())
+    made.columns[0].width = _first_width([heads[0], *(row[0] for row in cells)], terminal_width())
     for row in cells:
         made.add_row(*row)
     return made

@@ -68,7 +68,7 @@ def convert(
     _files.require_not_source(targets, files)
     _files.require_replaceable(targets, overwrite=overwrite)
     shapes = {name: entry.shape for inside in found.values() for name, entry in inside.items()}
-    axes = select_axes(shapes, order, names=_names(name, axis))
+    axes = select_axes(shapes, order, names=_axis_by_pattern(name, axis))
     if targets == [output] and output.suffix:
         require_suffix(output, ".safetensors")
     total = sum(file.stat().st_size for file in found)
@@ -101,7 +101,7 @@ def _share(text: str) -> tuple[int, int]:
     return some, of
 
 
-def _names(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
+def _axis_by_pattern(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
     """Return the axis of the features by the pattern of --name; None for the usual names."""
     if axis is not None and not patterns:
         raise ArgumentValueError("--axis", "come with --name", Text(f"{axis} alone"))

@@ -156,7 +156,7 @@ def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
 def _quartiles(rope: Rope) -> tuple[str, ...]:
     """Return the number of pairs that rotate, and their shortest wavelength, the quartiles and the longest."""
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
-    return str(len(tokens)), *(_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
+    return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
 
 def diff(
@@ -220,7 +220,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300
 
 
-def _tokens(n: float) -> str:
+def _format_tokens(n: float) -> str:
     """Return a wavelength as short text."""
     return f"{n:.0f}" if 1000 <= n < 1e9 else f"{n:.3g}"
 

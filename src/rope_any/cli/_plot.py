@@ -52,7 +52,7 @@ def plot(
             metavar="CONFIG",
             help="config.json, or the folder that it is in; for wavelengths also several.",
             autocompletion=_completed,
-            default_factory=list,  # a single word is taken for KIND, and `_require` names the missing CONFIG
+            default_factory=list,  # a single word is taken for KIND, and `_require_options` names the missing CONFIG
         ),
     ],
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.")],
@@ -84,13 +84,17 @@ def plot(
     which features form pairs.
     """
     options = {name: value for name, value in {"position": position, "length": length}.items() if value is not None}
-    _require(kind, files, options, output)
+    _require_options(kind, files, options, output)
     _files.require_replaceable([output], overwrite=overwrite)
     which: dict[str, Any] = {"part": part, "layer_type": layer_type, "factor": factor}
     by_file = {file: explained(file, sequence_length=sequence_length, pairing=pairing, **which) for file in files}
     os.environ["MPLBACKEND"] = "agg"  # needs no screen, opens no window
     with status(f"drawing {kind}"):
-        ax = _wavelengths(by_file) if kind == "wavelengths" else _one(kind, files[0], by_file[files[0]], options)
+        ax = (
+            _draw_wavelengths(by_file)
+            if kind == "wavelengths"
+            else _draw_one(kind, files[0], by_file[files[0]], options)
+        )
         with _files.replace_together([output], overwrite=overwrite) as (unfinished,):
             _save(unfinished)
     if as_json:
@@ -99,7 +103,7 @@ def plot(
         typer.echo(f"{output}: {kind} of {', '.join(map(str, files))}")
 
 
-def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
+def _require_options(kind: str, files: list[Path], options: dict[str, Any], output: Path) -> None:
     """Raise if the words of a plot command don't fit together."""
     if kind not in KINDS:
         got = Text("none") if Path(kind).exists() or not files else kind
@@ -116,10 +120,10 @@ def _require(kind: str, files: list[Path], options: dict[str, Any], output: Path
         raise ArgumentValueError("--output", f"end in {', '.join(SUFFIXES)}", str(output))
 
 
-def _wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
+def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
     """Draw the wavelengths of all rotations in some configs, with the lengths in these."""
     found: dict[str, Explanation] = {}
-    for name, several in zip(_names([*by_file]), by_file.values(), strict=True):
+    for name, several in zip(_short_names([*by_file]), by_file.values(), strict=True):
         rotating = [one for one in several if one.rope is not None]
         kinds = _distinct([one.layer_type or title(one) for one in rotating], map(title, rotating))
         for kind, one in zip(kinds, rotating, strict=True):
@@ -145,7 +149,7 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
     return f"{name}: {texts or 'no length given'}"
 
 
-def _names(files: list[Path]) -> list[str]:
+def _short_names(files: list[Path]) -> list[str]:
     """Return short names of configs: of the file, or of its folder if the file is config.json."""
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
@@ -159,7 +163,7 @@ def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
     return short if len(set(short)) == len(short) else [*long]
 
 
-def _one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
+def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
     """Draw the one rotation of a config, with a title."""
     rope, _ = only(explanations)
     one = next(one for one in explanations if one.rope == rope)
@@ -168,20 +172,20 @@ def _one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: 
         filter(None, [model and model.value, one.layer_type if len(explanations) == 1 else None, _for_length(one)])
     )
     ax = ONE[kind](rope, one, **options)
-    (name,) = _names([file])
+    (name,) = _short_names([file])
     ax.figure.suptitle(fill(f"{name} ({of})" if of else name, 80), x=0.02, ha="left", fontsize=10, parse_math=False)
     return ax
 
 
-def _hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
+def _draw_hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
     """Draw the angles of a rotation at --position as clock hands."""
     if position is None:
         raise ArgumentValueError("--position", "be given with hands", Text("none"))
     places = [_position_number(text) for text in position.split(",")]
-    return ra.plot.hands(rope, places[0] if len(places) == 1 else places, axes=_axes(rope))
+    return ra.plot.hands(rope, places[0] if len(places) == 1 else places, axes=_axis_names(rope))
 
 
-def _axes(rope: Rope) -> tuple[str, ...] | None:
+def _axis_names(rope: Rope) -> tuple[str, ...] | None:
     """Return the names of the position axes, if they are known."""
     return AXES.get(len(rope.frequencies)) if isinstance(rope.frequencies[0], tuple) else None
 
@@ -195,29 +199,29 @@ def _position_number(text: str) -> float:
     raise ArgumentValueError("--position", "be a number, or one for each axis, like 3,20,500", text)
 
 
-def _decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
+def _draw_decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
     """Draw the decay of scores up to --length, by default the longest length in the config."""
     if length is None and (said := reach(one).values()):
         length = min(int(max(said)), 2**31 - 1)
     return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)
 
 
-def _pairs(rope: Rope, one: Explanation) -> "Axes":
+def _draw_pairs(rope: Rope, one: Explanation) -> "Axes":
     """Draw which features of a head form pairs."""
-    return ra.plot.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axes(rope))
+    return ra.plot.pairs(rope, head_dim=one.facts["head_dim"].value, axes=_axis_names(rope))
 
 
 # How each kind is drawn from one rotation and its explanation.
 ONE: dict[str, Callable[..., "Axes"]] = {
-    "hands": _hands,
-    "decay": _decay,
+    "hands": _draw_hands,
+    "decay": _draw_decay,
     "table": lambda rope, _, length=None: ra.plot.table(
         rope, None if length is None else range(int32("length", length, least=1))
     ),
     "errors": lambda rope, _, length=None: (
         ra.plot.errors(rope) if length is None else ra.plot.errors(rope, longest=length)
     ),
-    "pairs": _pairs,
+    "pairs": _draw_pairs,
 }
 
 

@@ -41,11 +41,11 @@ def rotate(
     arrays = [load_array(file) for file in files]
     for file, array in zip(files, arrays, strict=True):
         require_array(str(file), array).require_floating(str(file), array)
-    dim = _features(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
+    dim = _feature_count(files[-1], arrays[-1]) if rotary_dim is None else rotary_dim
     sign = -1 if inverse else 1
     rope = Rope(tuple(sign * f for f in frequencies(dim, base=base)), pairing=pairing)
     with status(f"rotating {', '.join(map(str, files))}"):
-        at = _positions(positions)
+        at = _parse_positions(positions)
         if len(arrays) == 1:
             rotated: tuple[Any, ...] = (rope.apply(arrays[0], at, seq_axis=seq_axis),)
         else:
@@ -75,7 +75,7 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     return targets
 
 
-def _features(file: Path, array: "np.ndarray[Any, Any]") -> int:
+def _feature_count(file: Path, array: "np.ndarray[Any, Any]") -> int:
     """Return the number of features of an array, all to be rotated; raise if it is odd or zero."""
     if not array.ndim or not array.shape[-1] or array.shape[-1] % 2:
         wanted = "have an even number of features, or --rotary-dim be given"
@@ -83,7 +83,7 @@ def _features(file: Path, array: "np.ndarray[Any, Any]") -> int:
     return int(array.shape[-1])
 
 
-def _positions(text: str) -> Any:
+def _parse_positions(text: str) -> Any:
     """Return the offset in a text, or the array in the .npy file that it names."""
     try:
         return int(text)

@@ -88,13 +88,13 @@ def verify(
     if cache:
         from rope_any.cli._verify_cache import verify_cache
 
-        _require(given, ("layout", "config"), FOR_FUNCTION, "cache")
+        _require_options(given, ("layout", "config"), FOR_FUNCTION, "cache")
         of_config: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
         which: dict[str, Any] = {"part": part, "layer_type": layer_type, "base": base, "tensors": tensor or []}
         if verify_cache(cache, str(layout), Path(str(config)), **which, as_json=as_json, **of_config):
             return
         raise typer.Exit(1)
-    _require(given, ("target", "pairing"), FOR_CACHE, "target")
+    _require_options(given, ("target", "pairing"), FOR_CACHE, "target")
     options: dict[str, Any] = {
         "head_dim": head_dim,
         "rotary_dim": rotary_dim,
@@ -129,7 +129,7 @@ FOR_FUNCTION = (
 FOR_CACHE = ("layout", "config", "tensor", "part", "layer_type", "sequence_length", "factor")
 
 
-def _require(given: set[str], needed: tuple[str, ...], others: tuple[str, ...], kind: str) -> None:
+def _require_options(given: set[str], needed: tuple[str, ...], others: tuple[str, ...], kind: str) -> None:
     """Raise unless the options that the kind of a target needs are given, and none for the other kind."""
     for name in needed:
         if name not in given:

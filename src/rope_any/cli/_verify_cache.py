@@ -44,7 +44,7 @@ def verify_cache(
         if one.rope is not None
     }
     with status(f"verifying {', '.join(map(str, files))}"):
-        read = [_read(file, name) for file, name in zip_longest(files, tensors)]
+        read = [_read_tensor(file, name) for file, name in zip_longest(files, tensors)]
         cache = read[0][0] if arrays == 1 else tuple(data for data, _ in read)
         report = check_cache(cache, layout, rope, base=base, dtype=read[0][1], others=others)
     if as_json:
@@ -54,7 +54,7 @@ def verify_cache(
     return report.passed
 
 
-def _read(file: Path, tensor: str | None) -> tuple[Any, str]:
+def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:
     """Return the array in a .npy file, or a tensor of a .safetensors file, and the name of its dtype."""
     if file.suffix == ".safetensors" and file.is_file():
         return read_tensor(file, tensor)

@@ -35,7 +35,7 @@ from rope_any.config._load import Fact, load, same
 from rope_any.config._models import WITHOUT_ATTENTION
 from rope_any.config._params import form_of
 from rope_any.config._part import BASE, COUNT, LENGTHS, SHARE, Part
-from rope_any.config._recipe import make_rope, no_rotation, recipe, require_length, rotary_slice
+from rope_any.config._recipe import make_rope, no_rotation, recipe, require_length, rotary_slice_width
 from rope_any.config._schemes import ORIGINAL
 from rope_any.config._streams import stream
 
@@ -367,9 +367,9 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
     """
     parameters, own = [each.parameters for each in groups], group.parameters
     scaled = own if _scales(own) else next(filter(_scales, parameters), own)
-    outer, inner = _length(first_value(part, LENGTHS)), _length(scaled.get("max_position_embeddings"))
+    outer, inner = _token_count(first_value(part, LENGTHS)), _token_count(scaled.get("max_position_embeddings"))
     originals = [facts.get(ORIGINAL), part.get(ORIGINAL), *(one.get(ORIGINAL) for one in (scaled, *parameters))]
-    trained = next(filter(None, map(_length, originals)), None)
+    trained = next(filter(None, map(_token_count, originals)), None)
     is_dynamic = rope_type_of(scaled) == "dynamic" and "alpha" not in scaled
     if trained is None and (is_dynamic or not _scales(scaled) or (inner and outer and outer.value < inner.value)):
         trained = outer or inner
@@ -377,9 +377,9 @@ def _lengths(part: Part, group: Layers, groups: Iterable[Layers], facts: Mapping
         undecided = outer if outer and (inner is None or outer.value > inner.value) else None
         return {name: fact for name, fact in (("extended_length", inner), ("stated_length", undecided)) if fact}
     is_ratio = rope_type_of(scaled) in _LENGTH_RATIO and "alpha" not in scaled
-    factor = _length(scaled.get("factor")) if is_ratio else None
+    factor = _token_count(scaled.get("factor")) if is_ratio else None
     derived = factor and Fact(trained.value * factor.value, f"{trained.source} * {factor.source}")
-    extended = [n for n in (inner, outer, _length(derived)) if n is not None and n.value > trained.value]
+    extended = [n for n in (inner, outer, _token_count(derived)) if n is not None and n.value > trained.value]
     return {"trained_length": trained} | ({"extended_length": extended[0]} if extended else {})
 
 
@@ -389,7 +389,7 @@ def _scales(parameters: Mapping[str, Fact]) -> bool:
     return ORIGINAL in parameters or not all(same(value, 1) for value in given)
 
 
-def _length(fact: Fact | None) -> Fact | None:
+def _token_count(fact: Fact | None) -> Fact | None:
     """Return a number of 1 or more, as an int if it is whole; None for any other value, without an error."""
     if fact is None:
         return None
@@ -625,7 +625,7 @@ def _today(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any
     given, sizes = next((group.parameters, group.sizes) for group in groups if not group.unrotated)
     values = {key: fact.value for key, fact in {**class_defaults(part, label), **given}.items()}
     counted = COUNT in part.model.sizes or any(name in part.keys for name in part.key_names(COUNT))
-    if counted and rotary_slice(part, sizes) is None and rope_type_of(given) != "proportional":
+    if counted and rotary_slice_width(part, sizes) is None and rope_type_of(given) != "proportional":
         rotary, head = found.facts["rotary_dim"].value, found.facts["head_dim"].value
         share = rotary / head  # today's form has a share instead of a count
         values[SHARE] = share if int(head * share) == rotary else math.nextafter(share, 1)

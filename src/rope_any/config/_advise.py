@@ -99,7 +99,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     turning = [f for f in row if f]
     finished = sum(f * original >= 2 * math.pi for f in turning)
     reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
-    recipe, reason = _recipe(facts, parameters, original, length, reached)
+    recipe, reason = _parameters_to_try(facts, parameters, original, length, reached)
     if in_window and length > reached:
         recipe, reason = None, "no distance in these layers is longer than their window"
     own = {} if facts["rope_type"].value == "default" else {"config": (together(rope), rope.attention_factor)}
@@ -118,7 +118,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
         critical_dimension=2 * finished,
         base=base,
         bases=bases,
-        score=_score(row, original),
+        score=_mean_score(row, original),
         schemes={name: _outlook(row, *made, original, length) for name, made in schemes.items()},
         rope_parameters=recipe,
         reason=reason,
@@ -171,17 +171,17 @@ def _outlook(row: Row, scaled: Row, factor: float, original: float, length: int)
     # a pair that completed a turn has shown all angles
     unseen = sum(f * original < 2 * math.pi and g * length > f * original * (1 + 1e-9) for f, g in both)
     slowed = sum(g < f * (1 - 1e-9) for f, g in both)
-    return Outlook((min(periods), max(periods)), slowed, unseen, factor, _score(scaled, length))
+    return Outlook((min(periods), max(periods)), slowed, unseen, factor, _mean_score(scaled, length))
 
 
-def _score(row: Row, length: float) -> float:
+def _mean_score(row: Row, length: float) -> float:
     """Return the mean of cos(distance · f) over all pairs, and over the distances from half of the length to it."""
     # mean over m from L/2 to L of cos(f m) = (sin(f L) − sin(f L/2)) / (f L/2)
     means = [(math.sin(f * length) - math.sin(f * length / 2)) / (f * length / 2) if f else 1.0 for f in row]
     return sum(means) / len(means)
 
 
-def _recipe(
+def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int, reached: float
 ) -> tuple[dict[str, Any] | None, str]:
     """Return the parameters to try and why; or None, and why there are none. The config is for `reached` tokens."""

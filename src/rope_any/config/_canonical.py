@@ -89,13 +89,13 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         if rotates and labels and label not in labels:
             wanted = f"have an entry for {shown(kind)}"
             raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
-        own = tuple(shown(fact.value) for fact in _of_layer(part, label, i, sizes).values())
+        own = tuple(shown(fact.value) for fact in _values_of_layer(part, label, i, sizes).values())
         found.setdefault(_GroupKey(label, kind, rotates, own), []).append(i)
     groups = []
     for (label, kind, rotates, _), indices in found.items():
         unrotated = None if rotates else off or _why_unrotated(part, kind, indices)
         group = Layers(label, kind, tuple(indices), unrotated)
-        groups.append(_filled(part.with_values(_of_layer(part, label, indices[0], sizes)), group, written))
+        groups.append(_filled(part.with_values(_values_of_layer(part, label, indices[0], sizes)), group, written))
     if not sizes and not _by_index(part):  # add labels without layers, for which lists by layer have no value
         seen = {each.label for each in groups}
         groups += [
@@ -297,10 +297,10 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
     """
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:
-        return {**facts, BASE: _number(by_index)}
+        return {**facts, BASE: _require_scalar(by_index)}
     found = {key: fact for key, fact in facts.items() if fact.value is not None or key == "factor"}
     for key, names in {BASE: (layer.key,) if layer else part.key_names(BASE), SHARE: part.key_names(SHARE)}.items():
-        outside = [_number(fact) for name in names if (fact := part.get(name))]
+        outside = [_require_scalar(fact) for name in names if (fact := part.get(name))]
         if key in found:  # parameters by kind of layer: the value outside is for kinds that have none
             outside = [found[key]] if by_layer or part.model.parameters_win else [found[key], *outside]
         for fact in outside[1:]:
@@ -311,7 +311,7 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
     return found
 
 
-def _number(fact: Fact) -> Fact:
+def _require_scalar(fact: Fact) -> Fact:
     """Return a fact unchanged; raise if its value is a list, of which the entry of one layer is needed."""
     if isinstance(fact.value, list):
         raise ArgumentValueError(fact.source, "be a number, or a list with one for each layer", fact.value)
@@ -335,7 +335,7 @@ def _by_index(part: Part) -> dict[str, Fact]:
     return {key: fact for key in names if (fact := part.get(key)) and isinstance(fact.value, list)}
 
 
-def _of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
+def _values_of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
     """Return by key what a config gives for layer `index` alone: entries of lists by layer, and of `sizes`."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {

@@ -24,12 +24,15 @@ class Lazy(Mapping[str, Row]):
         self._made = cache(make)
 
     def __getitem__(self, name: str) -> Row:
+        """Return the row of a name, after making the mapping at the first use."""
         return self._made()[name]
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
         return iter(self._made())
 
     def __len__(self) -> int:
+        """Return the number of names."""
         return len(self._made())
 
 
@@ -50,7 +53,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def rows(
+def entries_by_name(
     file: str, kind: str, row: Callable[..., Row], inner: Callable[..., Any] = dict, words: Words = dict, /
 ) -> Mapping[str, Row]:
     """
@@ -60,13 +63,13 @@ def rows(
     any other word raises.
     """
 
-    def made() -> dict[str, Row]:
+    def read_rows() -> dict[str, Row]:
         """Return the mapping; raise if an entry is wrong or has the name of an earlier one."""
         facts: dict[str, dict[str, Any]] = {}
         found: dict[str, Row] = {}
         for entry in content(file)[kind]:
             with in_entry(file, entry):
-                own = {key: _made(value, inner) for key, value in entry.items()}
+                own = {key: _convert_tables(value, inner) for key, value in entry.items()}
                 names, like = own.pop("names").split(), own.pop("like", None)
                 if twice := facts.keys() & set(names):
                     raise ArgumentValueError("names", "not be those of an earlier entry", Text(", ".join(twice)))
@@ -78,7 +81,7 @@ def rows(
                 found |= dict.fromkeys(names, row(**fields))
         return found
 
-    return Lazy(made)
+    return Lazy(read_rows)
 
 
 @contextmanager
@@ -94,8 +97,8 @@ def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
         raise inside(where, error) from error
 
 
-def _made(value: Any, inner: Callable[..., Any]) -> Any:
+def _convert_tables(value: Any, inner: Callable[..., Any]) -> Any:
     """Return a value with ``inner(**table)`` for each table in it."""
     if isinstance(value, dict):
         return inner(**value)
-    return tuple(_made(item, inner) for item in value) if isinstance(value, tuple) else value
+    return tuple(_convert_tables(item, inner) for item in value) if isinstance(value, tuple) else value

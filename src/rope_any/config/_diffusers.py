@@ -89,9 +89,9 @@ class Class(NamedTuple):
     """Keys about rotary embedding that change no angle of the tokens in `covers`."""
 
 
-CLASSES: Mapping[str, Class] = _data.rows("diffusers.toml", "class", Class, Setting, lambda: _RULES)
+CLASSES: Mapping[str, Class] = _data.entries_by_name("diffusers.toml", "class", Class, Setting, lambda: _RULES)
 """The classes whose rotation a `Rope` can express, by ``_class_name``."""
-PARTS: Mapping[str, Class] = _data.rows("diffusers.toml", "part", Class, Setting, lambda: _RULES)
+PARTS: Mapping[str, Class] = _data.entries_by_name("diffusers.toml", "part", Class, Setting, lambda: _RULES)
 """Further rotations of classes, for other tokens, by ``_class_name``, a point and a name of their own."""
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("diffusers.toml")["refused"])
 """The reasons why other classes are refused, by ``_class_name``."""
@@ -116,7 +116,7 @@ def may_rotate(name: object, /) -> bool:
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
 
 
-def parts_of(name: object, /) -> list[str]:
+def further_rotations(name: object, /) -> list[str]:
     """Return the names of the further rotations of a class, such as "audio"; none for an unknown class."""
     return [key.partition(".")[2] for key in PARTS if isinstance(name, str) and key.startswith(f"{name}.")]
 
@@ -125,15 +125,15 @@ def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
     """
     Return the layers of a component of diffusers as one group.
 
-    `of` is the name of a further rotation, from `parts_of`; "" is the main one. Raise if the class is not known or
-    refused, or if a key is unknown, missing or wrong.
+    `of` is the name of a further rotation, from `further_rotations`; "" is the main one. Raise if the class is not
+    known or refused, or if a key is unknown, missing or wrong.
     """
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{name} has no rotary embedding")),)
     at = _component(part, of)
     counts = tuple(Fact(part.keys.get(key), part.name(key)) for key in at.row.layers)
-    parameters, sizes = {"rope_theta": at.read(at.row.base)}, {"head_dim": _head(at)}
+    parameters, sizes = {"rope_theta": at.read(at.row.base)}, {"head_dim": _head_dim(at)}
     return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=counts),)
 
 
@@ -166,7 +166,7 @@ def grid(part: Part, shape: Sequence[int], /, *, of: str = "") -> tuple[tuple[fl
     n = (
         at.row.axis_counts[0]
         if len(at.row.axis_counts) == 1
-        else len(_listed(at.read(at.row.axes), at.row.axis_counts))
+        else len(_list_of_length(at.read(at.row.axes), at.row.axis_counts))
     )
     if at.shape[0] > 1 and (at.row.image or n == 2):
         raise ArgumentValueError("shape", f"be of one frame for {at.name}", at.shape[0])
@@ -211,7 +211,7 @@ def _component(part: Part, of: str) -> _Component:
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
-        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _advice(name))
+        raise ArgumentValueError(source, "be a class of diffusers whose rotation is known", name, _class_hint(name))
     at = _Component(part, name, PARTS[f"{name}.{of}"] if of else CLASSES[name], f"default of {name}")
     read = {setting.key for setting in settings(at.row)}.union(at.row.unread)
     for key, value in part.keys.items():
@@ -225,7 +225,7 @@ def _component(part: Part, of: str) -> _Component:
     return at
 
 
-def _advice(name: str) -> str:
+def _class_hint(name: str) -> str:
     """Return the hint for a class without a `Rope`: the reason, or for an unknown one, what to give instead."""
     if name in UNROTATED:
         return "it has no rotary"
@@ -250,7 +250,7 @@ def _count(name: str, value: object, *, least: int = 1) -> int:
     return integer_between(name, value, least, MAX_FEATURES)
 
 
-def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
+def _list_of_length(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], Any] = _count) -> list[Any]:
     """Return the checked items of a list; raise unless its length is one of `lengths`."""
     values = typed(fact.source, fact.value, (list, tuple), "be a list")
     if len(values) not in lengths:
@@ -258,7 +258,7 @@ def _listed(fact: Fact, lengths: tuple[int, ...], check: Callable[[str, Any], An
     return [check(fact.source, value) for value in values]
 
 
-def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return an object without nulls; raise for a key not in `allowed`, or a value not in its tuple, if not empty."""
     content = typed(fact.source, fact.value, Mapping, "be an object")
     given = {key: value for key, value in content.items() if value is not None}
@@ -269,15 +269,15 @@ def _object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, Any
     return given
 
 
-def _head(at: _Component) -> Fact:
+def _head_dim(at: _Component) -> Fact:
     """Return the head dimension: its key, the sum of the axes, width // heads, or for LTX the width of all heads."""
     if not at.row.head:
         axes = at.read(at.row.axes)
-        return Fact(sum(_listed(axes, at.row.axis_counts)), f"sum of {axes.source}")
+        return Fact(sum(_list_of_length(axes, at.row.axis_counts)), f"sum of {axes.source}")
     if at.row.kind == "sequence":  # the sum of the first list that is given
         given = (setting for setting in at.row.head if at.part.get(setting.key))
         axes = at.read(next(given, at.row.head[-1]))
-        return Fact(sum(_listed(axes, (3,))), f"sum of {axes.source}")
+        return Fact(sum(_list_of_length(axes, (3,))), f"sum of {axes.source}")
     first, *others = map(at.number, at.row.head)
     if not others:
         return first
@@ -306,14 +306,14 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 """How to divide the head dimension d among the axes: functions that return the number of features of each."""
 
 
-def _sizes(at: _Component, dim: int) -> Fact:
+def _axis_sizes(at: _Component, dim: int) -> Fact:
     """Return the number of features of each axis; raise unless they are even and fit into the head dimension `dim`."""
     axes = at.read(at.row.axes)
     if axes.source == at.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {at.name} does")
     elif at.row.axis_counts == (1,):
         axes = Fact((axes.value,), axes.source)
-    sizes = _listed(axes, at.row.axis_counts, integer)
+    sizes = _list_of_length(axes, at.row.axis_counts, integer)
     name = at.part.name(at.row.axes.key) if isinstance(at.row.axes, Setting) else axes.source
     if any(size < 2 or size % 2 for size in sizes):
         raise ArgumentValueError(name, "give each axis an even number of features, 2 at least", sizes)
@@ -324,9 +324,9 @@ def _sizes(at: _Component, dim: int) -> Fact:
 
 def _axial(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of axes with their own frequencies, the pairs of each axis together."""
-    axes = _sizes(at, dim)
+    axes = _axis_sizes(at, dim)
     n, keys_of = len(axes.value), {"divisors": at.row.divisors, "rope_scale": at.row.stretch}
-    facts = {name: _by_axis(at, keys, n) for name, keys in keys_of.items() if keys}
+    facts = {name: _number_by_axis(at, keys, n) for name, keys in keys_of.items() if keys}
     divisors, scales = (facts[name].value if name in facts else (1.0,) * n for name in keys_of)
     if at.row.stretch and min(axes.value) < 4:
         raise ArgumentValueError(axes.source, "give each axis at least 4 features", list(axes.value))
@@ -341,11 +341,11 @@ def _axial(at: _Component, dim: int, base: float) -> Recipe:
     return Recipe(made[::-1] if at.row.kind == "columns first" else made, at.row.pairing, 1.0, 0, facts)
 
 
-def _by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
+def _number_by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
     """Return a positive number for each of n axes: from one key each, or from a list if there is only one key."""
     found = [at.read(key) for key in keys]
     if len(found) == 1:
-        return Fact(tuple(_listed(found[0], (n,), positive)), found[0].source)
+        return Fact(tuple(_list_of_length(found[0], (n,), positive)), found[0].source)
     return joined([checked(fact, positive) for fact in found])
 
 
@@ -361,15 +361,15 @@ def _equal_axes(at: _Component, dim: int, base: float) -> Recipe:
 def _strided(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of a class that divides the frequencies of the whole head as `axes.strided` does."""
     given, kinds = at.read(at.row.axes), ("default", "mrope")
-    sections = _listed(given, at.row.axis_counts)
+    sections = _list_of_length(given, at.row.axis_counts)
     if scaling := at.part.get("rope_scaling"):  # Cosmos3 reads only its sections
         allowed = {"mrope_section": (), "rope_type": kinds, "type": kinds, "mrope_interleaved": (True,)}
-        inner = _object(scaling, allowed).get("mrope_section")
+        inner = _checked_object(scaling, allowed).get("mrope_section")
         found = Fact(inner, at.part.name("rope_scaling", "mrope_section"))
         if inner is not None and given.source == at.default:
-            given, sections = found, _listed(found, at.row.axis_counts)
+            given, sections = found, _list_of_length(found, at.row.axis_counts)
         elif inner is not None:
-            agreed(Fact(sections, given.source), Fact(_listed(found, at.row.axis_counts), found.source))
+            agreed(Fact(sections, given.source), Fact(_list_of_length(found, at.row.axis_counts), found.source))
     # axis a has pairs a, a + n, …, below n · section
     last = max((section - 1) * len(sections) + a for a, section in enumerate(sections) if a)
     if dim % 2 or last >= dim // 2:
@@ -423,9 +423,9 @@ def _longrope(at: _Component, dim: int, base: float) -> Recipe:
     """Return the recipe of OmniGen (longrope): the length of the sequence chooses one of two lists of divisors."""
     scaling, longest, original = map(at.read, at.row.reads)
     kinds, unscaled = ("su", "longrope"), _of_head(dim, base)
-    values = _object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
+    values = _checked_object(scaling, {"short_factor": (), "long_factor": (), "type": kinds, "rope_type": kinds})
     names = {name: at.part.name("rope_scaling", name) for name in ("short_factor", "long_factor")}
-    lists = {name: _listed(Fact(values.get(name), key), (dim // 2,), positive) for name, key in names.items()}
+    lists = {name: _list_of_length(Fact(values.get(name), key), (dim // 2,), positive) for name, key in names.items()}
     trained = _count(original.source, original.value, least=2)
     length = trained if at.length is None else integer("sequence_length", at.length)
     row = longrope(unscaled, **lists, original_length=trained, length=length)
@@ -457,7 +457,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 def _skipping(at: _Component) -> Lines:
     """Return positions from 0, with the second of two frames at ``rope_temporal_skip_len`` − 1 (ChronoEdit)."""
     frames, rows, columns = map(range, at.shape)
-    if len(frames) == 2 and _listed(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
+    if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 
@@ -471,7 +471,7 @@ def _centred(at: _Component) -> Lines | None:
 
 def _fitted(at: _Component) -> Lines:
     """Return rows and columns spread over the lengths in ``rope_axes_dim``, as integers rounded down."""
-    most = _listed(at.read(at.further("rope_axes_dim")), (2,))
+    most = _list_of_length(at.read(at.further("rope_axes_dim")), (2,))
     return [[i * length // n for i in range(n)] for n, length in zip(at.shape[1:], most, strict=True)]
 
 

@@ -20,7 +20,7 @@ from rope_any.config._schemes import ORIGINAL, unknown_name
 from rope_any.scaling import yarn_attention_factor
 
 Keys = Mapping[str, Any]
-ARCHITECTURES = _data.rows("gguf.toml", "architecture", Model, dict, lambda: {"pairing": get_args(Pairing)})
+ARCHITECTURES = _data.entries_by_name("gguf.toml", "architecture", Model, dict, lambda: {"pairing": get_args(Pairing)})
 
 _ARCHITECTURE = "general.architecture"
 _BASE, _SLIDING_BASE, _COUNT = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"

@@ -85,7 +85,7 @@ def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | Non
     return mode and Fact(one_of(mode, known) == known[0], mode.source)
 
 
-def _listed(part: Part, index: int, kind: str | None, *, every: int, first: int, also: Sequence[int]) -> bool:  # noqa: ARG001
+def _full_layers(part: Part, index: int, kind: str | None, *, every: int, first: int, also: Sequence[int]) -> bool:  # noqa: ARG001
     """
     Whether a layer is full: by ``indexer_types``, else every n-th from layer `first` on, and those in `also`.
 
@@ -118,7 +118,7 @@ def _unless_off(part: Part, index: int, kind: str | None) -> bool:
     return kind in ("indexed_attention", *["full_attention"] * renamed)
 
 
-RULES = rules(_every_layer, _scheduled, _listed, _by_type, _unless_off)
+RULES = rules(_every_layer, _scheduled, _full_layers, _by_type, _unless_off)
 INDEXERS: Mapping[str, Indexer] = {name: row.indexer for name, row in sorted(ALL.items()) if row.indexer}
 REFUSED: Mapping[str, str] = {name: row.no_indexer for name, row in ALL.items() if row.no_indexer}
 """Models whose configs may have keys of an indexer although their class has none, with the reason."""

@@ -41,7 +41,7 @@ def same(a: object, b: object) -> bool:
 def load(config: object, /) -> dict[str, Any]:
     """Return a config as a new dict, with lists for tuples; `config` is a dict, a path or has ``to_dict()``."""
     if isinstance(config, str | os.PathLike):
-        config = _read(Path(config))
+        config = _read_file(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # the line above checks it
     if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
@@ -71,7 +71,7 @@ def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[objec
     return done[own][1]
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_file(file: Path) -> dict[str, Any]:
     """Return the JSON object of a config file, or of the config file in a folder; raise if it cannot be read."""
     path, size = _found(file)
     name = Text(printed(path))

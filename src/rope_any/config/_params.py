@@ -28,15 +28,15 @@ _ROTARY = re.compile(
 )
 
 
-def _table(name: str) -> dict[str, Any]:
+def _toml_table(name: str) -> dict[str, Any]:
     """Return a table of ``params.toml``."""
     found: dict[str, Any] = _data.content("params.toml")[name]
     return found
 
 
-def _words(*lists: str) -> set[str]:
+def _name_lists(*lists: str) -> set[str]:
     """Return the words of these lists in the table ``names`` of ``params.toml``."""
-    return {word for name in lists for word in _table("names")[name].split()}
+    return {word for name in lists for word in _toml_table("names")[name].split()}
 
 
 def form_of(keys: Keys, /) -> str | None:
@@ -47,9 +47,9 @@ def form_of(keys: Keys, /) -> str | None:
         return ONNX
     if _OTHER_FORMS & keys.keys() or not (kind is None or (isinstance(kind, str) and kind in {"transformer", "mamba"})):
         return None
-    if len(_words("common") & keys.keys()) < 2:
+    if len(_name_lists("common") & keys.keys()) < 2:
         return None
-    found = {form: min(own) for form, names in _OWN.items() if (own := _words(*names) & keys.keys())}
+    found = {form: min(own) for form, names in _OWN.items() if (own := _name_lists(*names) & keys.keys())}
     if len(found) > 1:
         got = Text(" and ".join(f"{key} of {form}" for form, key in found.items()))
         raise ArgumentValueError("config", "be of one form", got)
@@ -69,11 +69,11 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     if factor is not None:
         factor = positive("factor", factor)
     flat = {key: value for key, value in keys.items() if value is not None}
-    parts = _table("parts")
+    parts = _toml_table("parts")
     flat |= {f"multimodal.{key}": value for key, value in _object(flat, "multimodal").items()}
     inner = {theirs: flat[theirs] for theirs in parts if theirs in flat and _object(flat, theirs)}
     flat = {key: value for key, value in flat.items() if key not in parts and key != "multimodal"}
-    _require_known(flat, _words("common", "shared", *_OWN[form]))
+    _require_known_names(flat, _name_lists("common", "shared", *_OWN[form]))
     config, names, model = _mistral(flat, factor) if form == MISTRAL else _meta(flat, factor)
     for theirs, part in inner.items():
         ours = parts[theirs]
@@ -84,7 +84,7 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     return config, {"model_type": form, **names}, model
 
 
-def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
+def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> None:
     """Raise if `keys` has unknown names about rotary or windows, at any depth but not in known top-level objects."""
     for key, value in keys.items():
         if key in known and not path:
@@ -92,7 +92,7 @@ def _require_known(keys: Keys, known: Collection[str], path: str = "") -> None:
         if value is not None and _ROTARY.search(str(key)):
             raise unknown_name(f"{path}{key}", key, known)
         if isinstance(value, Mapping) and path.count(".") < 8:
-            _require_known(value, known, f"{path}{key}.")
+            _require_known_names(value, known, f"{path}{key}.")
 
 
 def _object(keys: Keys, key: str, known: Collection[str] = ()) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
         for key in filter(_ROTARY.search, keys):
             raise ArgumentValueError(key, "not be given for model_type mamba, which has no rotary embedding")
         return {"model_type": "mamba2"}, {}, Model(rotary=False)
-    names = _table("sizes") | _table("sizes_mistral")
+    names = _toml_table("sizes") | _toml_table("sizes_mistral")
     config = _sizes(keys, names)
     has_slice = any(key in keys for key in _SLICES)
     head = sum(_needed(config, key) for key in _SLICES) if has_slice else _needed(keys, "head_dim")
@@ -184,7 +184,7 @@ def _yarn(keys: Keys, names: dict[str, str], *, has_slice: bool) -> dict[str, An
     is false, neither is scaled. The converters of transformers do not read `apply_scale`: what they write equals false
     for Ministral 3, and true for Mistral 4.
     """
-    table = _table("yarn")
+    table = _toml_table("yarn")
     given = _object(keys, "yarn", (*table.values(), "apply_scale"))
     if "yarn" not in keys:
         return {}
@@ -230,18 +230,18 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
 
     The layers of cross attention have no rotary embedding, and n_layers does not count them.
     """
-    is_llama4 = bool(_words("llama4") & keys.keys())
-    names = _table("sizes") | (_table("sizes_llama4") if is_llama4 else {})
+    is_llama4 = bool(_name_lists("llama4") & keys.keys())
+    names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})
     config = _sizes(keys, names)
     hidden, heads = (_needed(config, ours, f"{names[ours]}, our ") for ours in ("hidden_size", "num_attention_heads"))
     if hidden % heads or config.get("head_dim", hidden // heads) != hidden // heads:  # Meta's code assumes this
         raise ArgumentValueError("head_dim", f"be dim / n_heads, {hidden} / {heads}", config.get("head_dim", NOTHING))
-    base = _table("bases")["128256"] if "rope_theta" in keys else _base(keys, is_llama4=is_llama4)
+    base = _toml_table("bases")["128256"] if "rope_theta" in keys else _base(keys, is_llama4=is_llama4)
     model = Model("interleaved", base=base)
     config |= {"rope_theta": keys["rope_theta"]} if "rope_theta" in keys else {}
     if flag("use_scaled_rope", keys.get("use_scaled_rope", False)):
         config["rope_parameters"] = _llama3(keys, names, factor, is_llama4=is_llama4)
-    elif factor is not None or not keys.keys().isdisjoint(_table("scales").values()):
+    elif factor is not None or not keys.keys().isdisjoint(_toml_table("scales").values()):
         raise ArgumentValueError("factor and rope_scaling_factor", "not be given, since use_scaled_rope is not true")
     if not is_llama4:
         return {"model_type": "llama", **config}, names, model
@@ -259,7 +259,7 @@ def _meta(keys: Keys, factor: float | None) -> Translation:
 def _base(keys: Keys, *, is_llama4: bool) -> float:
     """Return the base that Meta's code assumes for a file without one; raise if vocab_size does not determine it."""
     size = integer("vocab_size", _needed(keys, "vocab_size", "rope_theta or "))
-    bases = _table("bases")
+    bases = _toml_table("bases")
     base: float | None = bases.get(str(size))
     if base is None or (base == bases["-1"] and (is_llama4 or "use_scaled_rope" in keys)):
         wanted = "be given, since vocab_size does not determine the version of Llama"
@@ -269,7 +269,7 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
     """Return the parameters of Llama 3's scaling, some constant in Meta's code, and add their sources to `names`."""
-    scales = _table("scales")
+    scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}
     if is_llama4 and factor is not None:

@@ -167,7 +167,7 @@ def part_at(
     `pairing` is the caller's, `names` those of `Part`.
     """
     require_names(keys)
-    return _checked(Part(keys, path, model_type, _model(model_type), pairing, names))
+    return _require_known_keys(Part(keys, path, model_type, _model(model_type), pairing, names))
 
 
 def _model(model_type: str | None) -> Model:
@@ -241,7 +241,7 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
     raise ArgumentValueError(name, wanted, NOTHING, hint)
 
 
-def _checked(part: Part) -> Part:
+def _require_known_keys(part: Part) -> Part:
     """Return a part unchanged; raise if it has names about rotary embedding that its model does not read."""
     model, of_any = part.model, {*OBJECTS, *_TODAY, *FLAGS, *itertools.chain(*map(read_by, MODELS.values()))}
     known = set(of_any) if model is UNKNOWN else {*read_by(model)}

@@ -71,7 +71,7 @@ def part_readers(
     if not isinstance(model_type, str):
         model_type = ""  # `part_of` raises if it is not a name
     others = list(_others(keys, text_path(keys), given))
-    tower = {_kind_of(model_type): _tower(keys, (), model_type, given)} if _is_tower(model_type) else {}
+    tower = {_kind_of(model_type): _tower_reader(keys, (), model_type, given)} if _is_tower(model_type) else {}
     parts: dict[str, PartReader] = {}
     if not tower or model_type in MODELS:
         try:
@@ -80,10 +80,10 @@ def part_readers(
             if not others:
                 raise
             parts = {} if ALL.get(model_type, UNKNOWN).apart else {"text": _refused(keys, error)}
-    return _named(parts | tower, others, MODELS.get(model_type, UNKNOWN).alone)
+    return _by_name(parts | tower, others, MODELS.get(model_type, UNKNOWN).alone)
 
 
-def _named(
+def _by_name(
     parts: dict[str, PartReader], others: list[tuple[tuple[str, ...], PartReader]], own_name: str, /
 ) -> dict[str, PartReader]:
     """
@@ -111,7 +111,7 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: obje
     if not _diffusers.may_rotate(name):
         _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
     found = {}
-    for of in ("", *_diffusers.parts_of(name)):
+    for of in ("", *_diffusers.further_rotations(name)):
         layers, grid = partial(_diffusers.canonical, part, of=of), partial(_diffusers.grid, part, of=of)
         read = _with_pairing_check(part, partial(_diffusers.recipe, of=of))
         found[f"transformer.{of}".rstrip(".")] = PartReader(part, layers, read, grid)
@@ -124,7 +124,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
 
     Of these, a tower of Mistral's params.json is read; any other raises when it is read. `keys` is the whole config.
     """
-    parts = {"text": _text(text)._replace(whole=keys)}
+    parts = {"text": _text_reader(text)._replace(whole=keys)}
     if _has_indexer(text):
         parts["indexer"] = PartReader(text, partial(_indexer_layers, text), partial(_read_indexer, text))
     for key, name in {**_NAMES, "indexer_config": "indexer"}.items():
@@ -132,7 +132,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
             inner, path = text.keys[key], text.name(key)
             is_mistral = text.names.get("model_type") == MISTRAL
             if is_mistral and name == "vision" and all(inner.get(key) is not None for key in _MISTRAL_TOWER):
-                parts[name] = _tower(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
+                parts[name] = _tower_reader(inner, tuple(path.split(".")), "mistral_vision_encoder", text.pairing)
                 continue
             keys_of = f"have {', '.join(_MISTRAL_TOWER)}, or " if is_mistral and name == "vision" else ""
             wanted = f"{keys_of}be read from a config.json of transformers: this file does not say how it rotates"
@@ -141,7 +141,7 @@ def _texts(keys: Mapping[str, Any], text: Part) -> dict[str, PartReader]:
     return parts
 
 
-def _text(part: Part) -> PartReader:
+def _text_reader(part: Part) -> PartReader:
     """Return the reader of a part that is read as text is."""
     return PartReader(part, partial(canonical, part), partial(recipe, part), score=partial(score, part), is_text=True)
 
@@ -249,7 +249,7 @@ def _others(
         model_type = _type_of(inner, path, outer)
         row = MODELS.get(model_type, Model(rotary=False))
         if _is_tower(model_type):
-            yield path, _tower(inner, path, model_type, pairing)
+            yield path, _tower_reader(inner, path, model_type, pairing)
         elif row.rotary and not row.text:
             yield path, _other_text(inner, path, model_type, pairing)
         elif not (model_type in MODELS or model_type in _towers.UNROTATED or ALL.get(model_type, UNKNOWN).apart):
@@ -265,7 +265,7 @@ def _others(
 def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
     """Return a part, not the text part, that is read as text is; if it is wrong, it raises only when it is read."""
     try:
-        return _text(part_at(keys, path, model_type, pairing))
+        return _text_reader(part_at(keys, path, model_type, pairing))
     except (TypeError, ValueError) as error:
         return _refused(keys, error, path)
 
@@ -310,7 +310,9 @@ def _kind_of(model_type: str) -> str:
     return "audio" if "audio" in model_type or model_type == "musicflamingo" else "vision"
 
 
-def _tower(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None) -> PartReader:
+def _tower_reader(
+    keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None
+) -> PartReader:
     """Return the reader of a tower, the object `keys` at `path`; its model type may come from its place."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
@@ -327,7 +329,7 @@ def _has_indexer(text: Part) -> bool:
         return True
 
 
-def _main(text: Part) -> tuple[Layers, ...]:
+def _main_groups(text: Part) -> tuple[Layers, ...]:
     """Return the groups of layers whose main attention shares its frequencies with the indexer."""
     groups = canonical(text)
     return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
@@ -335,7 +337,7 @@ def _main(text: Part) -> tuple[Layers, ...]:
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
     """Return two groups of layers, with and without an indexer with rotary embedding; one if there is only one."""
-    main = _main(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
+    main = _main_groups(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
     if first is None:
         why = reason or "the indexer rotates as the main attention does, which has no rotary embedding in any layer"
@@ -357,7 +359,7 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
 def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
     """Return the recipe of the indexers of a text part, the same for all layers; raise if they have no rotation."""
     del layers
-    main = common_value(text, _main(text), lambda group: recipe(text, group, length), key=make_rope)
+    main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
     return _require_rotation(_indexers.recipe(text, main))
 
 

@@ -1,8 +1,8 @@
 """
 Compute a rotation from the canonical parameters of a config, and make a `Rope` of it.
 
-In order: the sizes of the head (`_head`), the values of the scheme that scales the frequencies (`_values`), and the
-division of the pairs among several axes (`_frequencies_by_axis`).
+In order: the sizes of the head (`_head_sizes`), the values of the scheme that scales the frequencies (`_values`), and
+the division of the pairs among several axes (`_frequencies_by_axis`).
 """
 
 from collections.abc import Mapping
@@ -68,13 +68,13 @@ class Recipe(NamedTuple):
 # --- the sizes of the head --------------------------------------------------------------------------------
 
 
-def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
+def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, Fact]:
     """
     Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
 
     `share` is the share of the head in the parameters, if given, and `kind` the rope type.
     """
-    own_slice = rotary_slice(part, sizes)
+    own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
         width = _width(own_slice)
         _require_slice(sizes, share, width)
@@ -91,7 +91,7 @@ def _head(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict[str, 
     return {"head_dim": head, "rotary_dim": rotary, **start}
 
 
-def rotary_slice(part: Part, sizes: Sizes, /) -> Fact | None:
+def rotary_slice_width(part: Part, sizes: Sizes, /) -> Fact | None:
     """Return the width of the separate rotary slice of a head (MLA); None if the head has none."""
     return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
@@ -120,8 +120,8 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     """Return how many features rotate: a count in the config, a share of the head (they must agree), or the default."""
     model = part.model
     if model.rotary_dim is not None:
-        return Fact(model.rotary_dim(lambda key: _needed(part, key)), f"derived as {part.model_type} does")
-    by_share = None if share is None else Fact(_features(head, share), share.source)
+        return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")
+    by_share = None if share is None else Fact(_share_of_head(head, share), share.source)
     names = (*part.key_names(COUNT), *(["qk_rope_head_dim"] if model.trailing else []))
     counts = [fact for name in names if (fact := part.get(name))]
     for fact in counts:
@@ -139,7 +139,7 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
     return head if default is None else Fact(default, part.default)
 
 
-def _needed(part: Part, key: str) -> int:
+def _required_size(part: Part, key: str) -> int:
     """Return the number of features that a key of the config gives; raise if it is missing."""
     fact = part.get(key)
     if fact is None:
@@ -147,7 +147,7 @@ def _needed(part: Part, key: str) -> int:
     return int(_width(fact).value)
 
 
-def _features(head: Fact, share: Fact) -> int:
+def _share_of_head(head: Fact, share: Fact) -> int:
     """Return share times head, rounded down; raise unless the share is over 0 and at most 1."""
     p = positive(share.source, share.value)
     if p > 1:
@@ -157,12 +157,12 @@ def _features(head: Fact, share: Fact) -> int:
 
 def _require_slice(sizes: Sizes, share: Fact | None, width: Fact) -> None:
     """Raise unless the share, if given, is that of the rotary slice: 1, or the slice's width in a given head."""
-    if share is None or _features(width, share) == width.value:
+    if share is None or _share_of_head(width, share) == width.value:
         return
     head, plain = sizes.get("head_dim"), sizes.get("qk_nope_head_dim")
     heads = [_width(head)] if head else []
     heads += [Fact(_width(plain).value + width.value, plain.source)] if plain else []
-    if not any(_features(each, share) == width.value for each in heads):
+    if not any(_share_of_head(each, share) == width.value for each in heads):
         raise ArgumentValueError(share.source, f"give the {width.value} features of {width.source}", share.value)
 
 
@@ -232,7 +232,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
     if isinstance(default, bool):
         return Fact(flag(fact.source, fact.value), fact.source)
     if key not in ("short_factor", "long_factor"):
-        return _number(fact)
+        return _positive_number(fact)
     if not isinstance(fact.value, list | tuple):
         raise ArgumentTypeError(fact.source, "be a list of numbers", fact.value)
     if len(fact.value) > LARGEST_HEAD:
@@ -240,7 +240,7 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
     return Fact(tuple(positive(fact.source, value) for value in fact.value), fact.source)
 
 
-def _number(fact: Fact) -> Fact:
+def _positive_number(fact: Fact) -> Fact:
     """Return a fact with its value as a float; raise unless it is a positive number."""
     return Fact(positive(fact.source, fact.value), fact.source)
 
@@ -256,10 +256,10 @@ def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
     """
     given = layers.parameters
     scheme, values = _values(part, given, length)
-    sizes = _head(part, layers.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
+    sizes = _head_sizes(part, layers.sizes, given.get("partial_rotary_factor"), rope_type_of(given))
     values = {**class_defaults(part, layers.label), **{key: given[key] for key in OUTSIDE if key in given}, **values}
-    values["rope_theta"] = _number(values["rope_theta"])
-    row, factor = _scaled_frequencies(scheme, sizes["rotary_dim"], values)
+    values["rope_theta"] = _positive_number(values["rope_theta"])
+    row, factor = _frequencies_by_scheme(scheme, sizes["rotary_dim"], values)
     if part.model.backwards:
         row = tuple(-f for f in row)
     freqs, arrangement = _frequencies_by_axis(part, given, row)
@@ -294,7 +294,7 @@ def require_length(sequence_length: object, /) -> int | None:
     return None if sequence_length is None else integer_between("sequence_length", sequence_length, 1, LONGEST)
 
 
-def _scaled_frequencies(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
+def _frequencies_by_scheme(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
     """Return the frequencies and the attention factor by a scheme."""
     d, base = rotary_dim.value, values["rope_theta"]
     even = d + d % 2  # with an odd d, the last pair takes one more feature: b^(−2i/d) = (b^(even/d))^(−2i/even)
@@ -369,23 +369,23 @@ _WHY = {
 }
 
 
-def _chunked(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
+def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
     """Return rows by `axes.chunked`; None if default sections don't sum to the number of pairs."""
     return None if is_default and sum(sections) != len(row) else axes.chunked(row, sections)
 
 
-def _strided(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
+def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
     """Return rows by `axes.strided`: pairs alternate between the axes until the sections are used up."""
     # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
     return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 
 
-def _alternating(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
+def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
     """Return rows of pairs that alternate between all axes to the end; there are as many axes as sections."""
     return axes.assigned(row, [i % len(sections) for i in range(len(row))])
 
 
-def _last_for_time(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
+def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
     """
     Return rows for sections (height, width, time): first pairs alternate between height and width, the last are time's.
 
@@ -400,10 +400,10 @@ def _last_for_time(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, .
 
 
 _ARRANGEMENTS = {
-    "chunked": _chunked,
-    "strided": _strided,
-    "alternating": _alternating,
-    "last for time": _last_for_time,
+    "chunked": _chunked_rows,
+    "strided": _strided_rows,
+    "alternating": _alternating_rows,
+    "last for time": _last_for_time_rows,
 }
 
 
@@ -413,7 +413,7 @@ _ARRANGEMENTS = {
 def score(part: Part, layers: Layers, /) -> Fact:
     """Return the factor by which layers multiply q·k, without attention factor, and its formula; raise if unknown."""
     sizes = layers.sizes
-    head = {} if rotary_slice(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
+    head = {} if rotary_slice_width(part, sizes) else {"head_dim": _width(_head_dim(part, sizes))}
     return score_scale(part, {**sizes, **head}, layers.parameters, layers.label)
 
 

@@ -43,7 +43,7 @@ def _ramp(v: Values) -> dict[str, Any]:
     }
 
 
-def _given(v: Values, *keys: str) -> str | None:
+def _first_given_key(v: Values, *keys: str) -> str | None:
     """Return the first of `keys` whose value is not None, or None."""
     return next((key for key in keys if v[key] is not None), None)
 
@@ -51,19 +51,19 @@ def _given(v: Values, *keys: str) -> str | None:
 def _yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     """Return the frequencies by YaRN, and the attention factor: the key that gives it, or a derived number."""
     derived = scaling.yarn_attention_factor(v["factor"], mscale=v["mscale"], mscale_all_dim=v["mscale_all_dim"])
-    return scaling.yarn(f, v["factor"], **_ramp(v)), _given(v, "attention_factor") or derived
+    return scaling.yarn(f, v["factor"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
 
 
 def _dynamic_yarn(f: Row, v: Values) -> tuple[Row, float | str]:
     """Return the frequencies by dynamic YaRN, and the attention factor: the key that gives it, or a derived number."""
     derived = scaling.yarn_attention_factor(v["length"] / v[ORIGINAL])
-    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _given(v, "attention_factor") or derived
+    return scaling.dynamic_yarn(f, length=v["length"], **_ramp(v)), _first_given_key(v, "attention_factor") or derived
 
 
 def _longrope(f: Row, v: Values) -> tuple[Row, float | str]:
     """Return the frequencies by LongRoPE, and the attention factor: the key that gives it, or a derived number."""
     original, length = v[ORIGINAL], v["length"]
-    given = _given(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
+    given = _first_given_key(v, "long_mscale" if length > original else "short_mscale", "attention_factor")
     attention_factor = given or scaling.longrope_attention_factor(v["factor"], original_length=original)
     lists = {name: v[name] for name in ("short_factor", "long_factor")}
     return scaling.longrope(f, **lists, original_length=original, length=length), attention_factor

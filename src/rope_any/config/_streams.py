@@ -166,7 +166,7 @@ class _Grids:
                 got = Text(f"{self.used}, and {left} more {kind} tokens")
                 raise ArgumentValueError("grids", "have one for each image and video", got)
             name = f"grids[{self.used}]"
-            frames, rows, columns, *seconds = self._sizes(name, kind)
+            frames, rows, columns, *seconds = self._next_sizes(name, kind)
             if self.row.by_frame and kind == "video":
                 self.frames_left, frames = (self.frames_left or frames) - 1, 1
             if (n := frames * rows * columns) > left:
@@ -178,7 +178,7 @@ class _Grids:
             self.used += not self.frames_left
         return found
 
-    def _sizes(self, name: str, kind: str) -> list[Any]:
+    def _next_sizes(self, name: str, kind: str) -> list[Any]:
         """Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame."""
         sizes = self.grids[self.used]
         timed = kind == "video" and bool(self.row.rate)

@@ -71,7 +71,7 @@ class Tower(NamedTuple):
 
 
 _RULES = {"layout": LAYOUTS, "pairing": get_args(Pairing)}
-TOWERS = _data.rows("towers.toml", "tower", Tower, Size, lambda: _RULES)
+TOWERS = _data.entries_by_name("towers.toml", "tower", Tower, Size, lambda: _RULES)
 """Towers with rotary embedding, by the ``model_type`` of their config."""
 
 REFUSED: Mapping[str, str] = _data.Lazy(lambda: _data.content("towers.toml")["refused"])
@@ -92,12 +92,12 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
     if part.model_type in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
     require_names(part.keys)
-    tower = _tower(part)
-    kind, base = _parameters(part, tower)
-    given = {"rope_theta": _by_axis(part, tower.axis_bases) or base, "pairs": _by_axis(part, tower.pairs)}
+    tower = _tower_facts(part)
+    kind, base = _type_and_base(part, tower)
+    given = {"rope_theta": _number_by_axis(part, tower.axis_bases) or base, "pairs": _number_by_axis(part, tower.pairs)}
     parameters = {"rope_type": kind, **{name: fact for name, fact in given.items() if fact}}
     counts = [next(filter(None, map(part.get, tower.layers)), Fact(None, part.name(*tower.layers[:1])))]
-    sizes = {"head_dim": _head(part, tower)}
+    sizes = {"head_dim": _head_dim(part, tower)}
     return (Layers(indices=all_layers(counts), parameters=parameters, sizes=sizes, counts=tuple(counts)),)
 
 
@@ -108,7 +108,7 @@ def recipe(part: Part, layers: Layers, /) -> Recipe:
     Frequencies have a row for each axis of the positions; the source of ``facts["axes"]`` names the axes in order.
     ``facts["blocks"]``, only if features are paired in blocks, is the number of blocks of the `Rope`.
     """
-    tower, n = _tower(part), len(_tower(part).axes)
+    tower, n = _tower_facts(part), len(_tower_facts(part).axes)
     head, base, pairs = layers.sizes["head_dim"], layers.parameters["rope_theta"], layers.parameters.get("pairs")
     multiple = 2 if tower.layout == "one row" else 2 * n
     if n == 2 and head.value % multiple:
@@ -135,7 +135,7 @@ def recipe(part: Part, layers: Layers, /) -> Recipe:
     return Recipe(rows, tower.pairing, 1.0, 0, facts)
 
 
-def _by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
+def _number_by_axis(part: Part, sizes: tuple[Size, ...]) -> Fact | None:
     """Return a number for each axis as one fact, or None if `sizes` is empty: the tower has no keys for them."""
     found = [_size(part, size, integer if type(size.default) is int else positive) for size in sizes]
     return joined(found) if found else None
@@ -162,7 +162,7 @@ def _rows(tower: Tower, head: int, base: float) -> tuple[Row, ...]:
     return axes.assigned(tuple(f for f in ramp for _ in order), order * len(ramp))
 
 
-def _tower(part: Part) -> Tower:
+def _tower_facts(part: Part) -> Tower:
     """Return the facts about a tower by its model type; raise, with the reason, if it is unknown or refused."""
     kind = str(part.model_type)
     if kind not in TOWERS:
@@ -175,7 +175,7 @@ def _tower(part: Part) -> Tower:
 _ROTARY = re.compile(r"(^|_)([mx]?rope|rotary|theta)")
 
 
-def _parameters(part: Part, tower: Tower) -> tuple[Fact, Fact]:
+def _type_and_base(part: Part, tower: Tower) -> tuple[Fact, Fact]:
     """Return the rope type and the base; raise for a key about rotary that the class does not read, or another type."""
     wanted = f"not be given for {part.model_type}, whose class does not read it"
     known = {*tower.bases, *tower.objects, *tower.unread, *(k for s in tower.pairs + tower.axis_bases for k in s.keys)}
@@ -208,7 +208,7 @@ def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) 
     return found
 
 
-def _head(part: Part, tower: Tower) -> Fact:
+def _head_dim(part: Part, tower: Tower) -> Fact:
     """Return the head dimension: by its own key, or width / heads; raise if ``head_dim`` disagrees."""
     if tower.head:
         return _size(part, tower.head)
@@ -226,7 +226,7 @@ def _head(part: Part, tower: Tower) -> Fact:
 
 def score(part: Part, layers: Layers, /) -> Fact:
     """Return the factor by which a tower multiplies q·k before the softmax, and its formula."""
-    if not _tower(part).scaled:
+    if not _tower_facts(part).scaled:
         return Fact(1.0, f"{part.model_type} does not scale q·k")
     head = layers.sizes["head_dim"]
     return Fact(head.value**-0.5, f"1 / sqrt({head.source})")
@@ -243,7 +243,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     order of the recipe's rows. Patches are in the order of the queries and keys: row by row, by blocks that are merged
     later, or by windows (Qwen2.5-VL: inside a window by blocks). Class and register tokens are not included.
     """
-    tower = _tower(part)
+    tower = _tower_facts(part)
     frames, rows, columns = grid_shape(shape, MOST_TOKENS)
     if frames > 1 and not tower.frames:
         wanted = f"be that of one image: {part.model_type} takes no videos"
@@ -253,7 +253,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     block = _size(part, tower.merge).value if tower.merge else 1
     if rows % block or columns % block:
         raise ArgumentValueError("shape", f"have multiples of {block} rows and columns for {part.model_type}", shape)
-    window = _window(part, tower, tower.window, block) if tower.window else max(rows, columns)
+    window = _window_side(part, tower, tower.window, block) if tower.window else max(rows, columns)
     unit = _unit(part, tower, (rows, columns))
 
     def position_of(i: int, n: int) -> float:
@@ -269,7 +269,7 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
     return tuple(tuple(position[axis] for axis in chosen) for position in every)
 
 
-def _window(part: Part, tower: Tower, size: Size, block: int) -> int:
+def _window_side(part: Part, tower: Tower, size: Size, block: int) -> int:
     """Return the side of a window in patches; raise if it is smaller than a block."""
     side: int = _size(part, size).value
     if tower.patch:

@@ -131,12 +131,12 @@ def reposition(
     """
     given = {"old_length": old_length, "new_length": new_length}
     lengths = [None if length is None else int32(name, length, least=1) for name, length in given.items()]
-    rotated = list(_rotated(cache, model, *lengths))
+    rotated = list(_all_rotated_keys(cache, model, *lengths))
     if len({each.seen for each in rotated}) > 1:
         wanted, got = "hold the same tokens in all layers", Text(f"layers that have seen {[x.seen for x in rotated]}")
         hint = "select the same tokens in each, and set cumulative_length of those with a window"
         raise ArgumentValueError("cache", wanted, got, hint)
-    moved = [_moved(each, old, new) for each in rotated]
+    moved = [_moved_keys(each, old, new) for each in rotated]
     with torch.inference_mode():  # which also writes to tensors made in it
         for (layer, name, _, held, *_), keys in zip(rotated, moved, strict=True):
             if KINDS[type(layer).__name__]:
@@ -145,7 +145,7 @@ def reposition(
                 setattr(layer, name, keys)
 
 
-def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
+def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
     """Yield the rotated keys of a cache that has some; raise if anything in it can't be moved."""
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
@@ -160,9 +160,9 @@ def _rotated(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
         rotated.append(("indexer_keys", _ropes(config, part, "indexer", lengths), "half", {}))  # so in all models
     for index, layer in {id(layer): (index, layer) for index, layer in enumerate(cached)}.values():
         for name, by_layer, pairing, factors in rotated:
-            own = _of_layer(by_layer, index)
+            own = _ropes_of_layer(by_layer, index)
             if own is not None and _has_keys(layer, name):
-                yield _held(layer, name, own, pairing, factors.get(index))
+                yield _rotated_keys(layer, name, own, pairing, factors.get(index))
 
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
@@ -182,7 +182,7 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
     return [None if old is None or new is None else (old, new) for old, new in both]
 
 
-def _of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
+def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
     """Return the rotations of the keys with an index in the cache; a layer of some models has several such keys."""
     if index < len(ropes):
         return ropes[index]
@@ -216,7 +216,7 @@ def _weights(model: Any, count: int) -> dict[int, Tensor]:
     return found
 
 
-def _held(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
+def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
     """Return rotated keys of a layer, without unused slots; raise if their shape is not that of the class's keys."""
     keys, seen = getattr(layer, name), int(layer.get_seq_length())
     if pairing is not None:
@@ -232,7 +232,7 @@ def _held(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights:
     return Rotated(layer, name, seen, keys[..., :seen, :], ropes, weights)
 
 
-def _moved(rotated: Rotated, old: Positions | None, new: Positions | None) -> Tensor:
+def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) -> Tensor:
     """Return the keys of a layer at their new positions."""
     keys, weights = rotated.held, rotated.weights
     source, rope = rotated.ropes

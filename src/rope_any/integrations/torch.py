@@ -239,13 +239,13 @@ class Place(NamedTuple):
     """What it holds by its name, a key of `KINDS`."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Its path and the class of its owner, which say what it belongs to."""
         return f"{self.path} {type(self.owner).__name__}"
 
     @property
     def shape(self) -> list[int]:
-        """Its axes that are longer than one."""
+        """The lengths of its axes, without those of length 1."""
         return [n for n in self.tensor.shape if n != 1]
 
     @property
@@ -290,7 +290,7 @@ def _places(model: nn.Module) -> Iterator[Place]:
             attribute = f"{path}.{name}".lstrip(".")
             full = attribute if name == key else f"{attribute}.{key}"
             place = Place(full, module, holder, key, name, x, None)
-            if ROTARY.search(place.words) or not COMMON.search(attribute):
+            if ROTARY.search(place.description) or not COMMON.search(attribute):
                 kinds = (kind for kind, end in KINDS.items() if re.search(rf"(^|[._])({end})$", attribute))
                 place = place._replace(kind=next(kinds, None))
             if not OTHERS.search(attribute) and (place.kind or holder is not vars(module)["_parameters"]):
@@ -311,7 +311,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
     """Return the finding for one tensor, with the right values if it lost its own; None if it holds no rotary state."""
     x, options = place.tensor, list(_options(place, truths))
-    if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.words))):
+    if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.description))):
         return None  # embed_positions are learned in other models
     exempt = _why_exempt(place)
     verdict, text, error, truth = (
@@ -319,7 +319,7 @@ def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
     )
     if place.kind is None and verdict not in ("right", "rounded"):
         return None
-    need = _length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
+    need = _longest_length(truths[0]) if options and place.holder is vars(place.owner)["_buffers"] else 0
     if verdict == "right" and len(place.shape) > 1 and place.shape[0] < need:
         verdict, text = "short", f"{place.shape[0]} rows for {need} tokens"
     writable = [option.values for option in options if option.is_current and verdict in ("garbage", "other")]
@@ -327,7 +327,7 @@ def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
         truth = writable[0]
     elif writable:
         text += "; the config has several rotations for it"
-    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _dtype(place, truth) != x.dtype:
+    if truth is not None and is_sharded(x) and isinstance(x, nn.Parameter) and _kept_dtype(place, truth) != x.dtype:
         truth, text = None, f"{text}; it is a parameter, and FSDP keeps the dtype of its shards"
     return State(place, Finding(place.path, verdict, text, error), truth)
 
@@ -391,12 +391,12 @@ def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[l
 
 def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
     """Return the rotations of the part, and of the type of layers, that the path of a tensor names."""
-    signs = {truth.part: _signs(truth.part) for truth in truths}
-    fitting = [part for part, needed in signs.items() if all(re.search(sign, place.words) for sign in needed)]
+    signs = {truth.part: _path_patterns(truth.part) for truth in truths}
+    fitting = [part for part, needed in signs.items() if all(re.search(sign, place.description) for sign in needed)]
     if not fitting and len(signs) == 1:
         fitting = [*signs]  # the model is that part
     part = max(fitting, key=lambda part: len(signs[part]), default=None)
-    if part == "text" and any(re.search(sign, place.words) for sign in SIGNS.values()):
+    if part == "text" and any(re.search(sign, place.description) for sign in SIGNS.values()):
         return []  # of a tower without rotary, by the config
     own = [truth for truth in truths if truth.part == part and truth.rope]
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", place.path)
@@ -407,13 +407,13 @@ def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
     )
 
 
-def _signs(part: str) -> list[str]:
+def _path_patterns(part: str) -> list[str]:
     """Return patterns that are all in the path of a tensor if it belongs to a part."""
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
 
-def _length(truths: Iterable[Truth]) -> int:
+def _longest_length(truths: Iterable[Truth]) -> int:
     """Return the number of tokens that a config allows; 0 if it does not say."""
     names = ("trained_length", "extended_length", "stated_length")
     return max((int(truth.facts[name].value) for truth in truths for name in names if name in truth.facts), default=0)
@@ -454,7 +454,7 @@ def _options(place: Place, states: Iterable[list[Truth]]) -> Iterator[Option]:
                     continue
                 sure = pairing != "interleaved" or named
                 current = i == 0 and sure and pairing in (None, rope.pairing)
-                values, scale = map(partial(_arranged, kind, row), *_table(place, truth, form))
+                values, scale = map(partial(_in_layout, kind, row), *_table_rows(place, truth, form))
                 yield Option(values, scale, current)
 
 
@@ -470,10 +470,10 @@ def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
     blank = (torch.zeros(1, pairs),) * 3
     kinds = TABLES if place.kind is None else {place.kind} & TABLES.keys()
     rows = [(kind, LAYOUTS[name]) for kind in kinds for name in TABLES[kind] if len(place.shape) > 1]
-    return [row for row in rows if list(_arranged(*row, *blank).shape[1:]) == place.shape[1:]]
+    return [row for row in rows if list(_in_layout(*row, *blank).shape[1:]) == place.shape[1:]]
 
 
-def _arranged(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
+def _in_layout(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
     """Return cosines, sines or angles, each (rows, pairs), as a table in a layout; axes of length 1 are dropped."""
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
@@ -488,7 +488,7 @@ def _pairing_of(row: Layout) -> Pairing | None:
     return None if copies == ["pair"] else "half" if copies[0] == "copy" else "interleaved"
 
 
-def _table(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
+def _table_rows(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
     """Return the cosines, sines and angles of a table's rows, each with the scale of its errors."""
     rope: Any = truth.rope
     count, rows = place.shape[0], as_rows(rope.frequencies)
@@ -522,9 +522,9 @@ def _verdict(
         return "meta", "", math.nan, None
     if not has_config and (rope := _rope_of_values(place)):
         options = list(_options(place, [[Truth("values", rope, {}, None)]]))
-    own = _real(x)
+    own = _as_float64(x)
     fit = [option for option in options if option.values.is_complex() == x.is_complex()]
-    right = [(_real(_shard(option.values, x)), _real(_shard(option.scale, x))) for option in fit]
+    right = [(_as_float64(_shard_like(option.values, x)), _as_float64(_shard_like(option.scale, x))) for option in fit]
     errors = [torch.cat((((own - values) / scale).abs().flatten(), torch.zeros(1))) for values, scale in right]
     best = min(errors, key=lambda each: float(each.max()), default=torch.tensor([math.nan]))
     lost, error = int((~own.isfinite()).sum()), float(best.max())
@@ -546,7 +546,7 @@ def _verdict(
 def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: str, wrong: int) -> tuple[str, str]:
     """Return the verdict on values that are not right, and what they are if that is known."""
     x = place.tensor
-    name = next(filter(None, (_named(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")
+    name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")
     ordered = own.sort(dim=-1).values
     if not name and any(ordered.allclose(values.sort(dim=-1).values, rtol=1e-4, atol=1e-9) for values, _ in right):
         name = "the right values in another order"
@@ -572,13 +572,13 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
     if not isinstance(x, Tensor) or x.shape != place.tensor.shape or place.kind is None or is_sharded(x) or x.is_meta:
         return
     if len(shape) < 2:
-        yield _real(x).flatten().tolist()
+        yield _as_float64(x).flatten().tolist()
         return
-    row = _real(x).reshape(shape[0], -1)[1].tolist()
+    row = _as_float64(x).reshape(shape[0], -1)[1].tolist()
     for n in (shape[1], shape[1] // 2, shape[1] // 4):
         marks = torch.arange(3.0 * n, dtype=torch.float64).reshape(3, 1, n)
         for layout in _layouts(place, n):
-            at = {mark: i for i, mark in enumerate(_real(_arranged(*layout, *marks)).flatten().tolist())}
+            at = {mark: i for i, mark in enumerate(_as_float64(_in_layout(*layout, *marks)).flatten().tolist())}
             c, s, angle = ([row[at[mark]] for mark in marks[i, 0].tolist() if mark in at] for i in range(3))
             c = c or [math.sqrt(max(1 - b * b, 0)) for b in s]
             yield angle or [math.atan2(b, a) for a, b in zip(c, s, strict=True)]
@@ -596,7 +596,7 @@ def _rope_of_values(place: Place) -> Rope | None:
     return None
 
 
-def _named(f: Sequence[float], eps: float) -> str:
+def _name_frequencies(f: Sequence[float], eps: float) -> str:
     """Return text that names the base and the scaling of frequencies, as "base 10000"; "" if no known scheme fits."""
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
@@ -611,19 +611,19 @@ def _named(f: Sequence[float], eps: float) -> str:
     return ""
 
 
-def _shard(values: Tensor, x: Tensor) -> Tensor:
+def _shard_like(values: Tensor, x: Tensor) -> Tensor:
     """Return values in the shape of a tensor, sharded as it is, without communication."""
     values = values.reshape(x.shape)
     return replicated(values, like=x).redistribute(placements=x.placements) if is_sharded(x) else values  # type: ignore[attr-defined]  # of a DTensor
 
 
-def _real(x: Tensor) -> Tensor:
+def _as_float64(x: Tensor) -> Tensor:
     """Return this process's part of a tensor in float64, with an axis for the two parts of complex numbers."""
     own = local(x.detach())
     return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
 
 
-def _dtype(place: Place, truth: Tensor) -> torch.dtype:
+def _kept_dtype(place: Place, truth: Tensor) -> torch.dtype:
     """Return the dtype in which a class keeps a tensor: float32 or complex64, or its own if that is wider."""
     narrow, wide = (torch.complex64, torch.complex128) if truth.is_complex() else (torch.float32, torch.float64)
     return place.tensor.dtype if place.package in ANY_DTYPE or place.tensor.dtype == wide else narrow
@@ -632,7 +632,7 @@ def _dtype(place: Place, truth: Tensor) -> torch.dtype:
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """Write the right values of a tensor; return functions that undo it. `written`: new values by id of old tensors."""
     x, is_first = place.tensor, id(place.tensor) not in written
-    own_values = _shard(truth.to(_dtype(place, truth)), x).to(x.device)
+    own_values = _shard_like(truth.to(_kept_dtype(place, truth)), x).to(x.device)
     new = written.setdefault(id(x), own_values)
     tied = bool(local(new).equal(local(own_values)))  # one tensor cannot hold the values of two rotations
     new = new if tied else own_values

@@ -84,7 +84,7 @@ class Change(NamedTuple):
     new: Any
     old: Tensor | None = None
 
-    def make(self) -> None:
+    def apply(self) -> None:
         """Set the new value."""
         self.namespace[self.name] = self.new
 
@@ -96,8 +96,8 @@ class Change(NamedTuple):
         elif now is self.new:
             del self.namespace[self.name]
         elif isinstance(self.new, partial):  # its attentions have their own functions again
-            made = self.new.keywords["made"]
-            self.new.keywords["made"] = made._replace(rounds=made.follows)
+            maker = self.new.keywords["maker"]
+            self.new.keywords["maker"] = maker._replace(rounds=maker.class_rounds)
             return False
         else:
             return False
@@ -156,7 +156,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
     with torch.device("cpu"), torch.no_grad():  # for the comparisons
         tables, rotations, left, changes = _plan_changes(model, length)
     for change in changes:
-        change.make()
+        change.apply()
     return Undo(tables, rotations, left, changes)
 
 
@@ -164,12 +164,12 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
     """Return the paths of tables and rotations to replace and of embeddings to leave, and the changes."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
-    made = {path: _made(m, length) for path, m in embeddings.items() if path not in left}
-    held = {path: _held(m, model) for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
-    if not made and not held:
+    makers = {path: _table_maker(m, length) for path, m in embeddings.items() if path not in left}
+    held = {path: _gptj_table(m, model) for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
+    if not makers and not held:
         raise _unfit(model, "have rotary embeddings, other than those of vision towers")
-    layouts = {path: tables.layout for path, tables in made.items()} | dict.fromkeys(held, "once")
-    reach = {path: path if path in held else _nearest(path, embeddings) for path, _ in model.named_modules()}
+    layouts = {path: maker.layout for path, maker in makers.items()} | dict.fromkeys(held, "once")
+    reach = {path: path if path in held else _nearest_embedding(path, embeddings) for path, _ in model.named_modules()}
     new_forward = cache(_new_forward)
     rotations = {
         path: MethodType(forward, m)
@@ -185,13 +185,13 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
     # Rounded tables work everywhere; float32 tables only if all modules use `rotate`.
     exact = set() if None in rounded else {reach[path] for path in rotations} - rounded
     changes = [Change(vars(model.get_submodule(path)), "forward", forward) for path, forward in rotations.items()]
-    for path, own in made.items():
-        new = partial(_tables, made=own._replace(rounds=own.follows and path not in exact))
+    for path, own in makers.items():
+        new = partial(_exact_tables, maker=own._replace(rounds=own.class_rounds and path not in exact))
         changes.append(Change(vars(embeddings[path]), "forward", new))
     for path, table in held.items():
         buffers = vars(model.get_submodule(path))["_buffers"]
         changes.append(Change(buffers, HELD, table, buffers[HELD]))
-    return (*made, *held), tuple(rotations), left, changes
+    return (*makers, *held), tuple(rotations), left, changes
 
 
 def _refuse(module: nn.Module) -> None:
@@ -210,7 +210,7 @@ def _unfit(module: nn.Module, wanted: str, but: str = "", hint: str = "") -> Arg
 def _is_ours(forward: Any) -> bool:
     """Whether a ``forward`` was set by `replace`."""
     if isinstance(forward, partial):
-        return forward.func is _tables
+        return forward.func is _exact_tables
     return isinstance(forward, MethodType) and NAME not in getattr(forward, "__globals__", {NAME})
 
 
@@ -234,31 +234,31 @@ class ByLength(NamedTuple):
         return Table(*(torch.where(is_long, b, a) for a, b in zip(table, long, strict=True)))
 
 
-class Made(NamedTuple):
-    """The tables of one rotary embedding."""
+class TableMaker(NamedTuple):
+    """What makes the exact tables of one rotary embedding."""
 
     by_kind: Mapping[str | None, ByLength]
     """By type of layer, or for None."""
     layout: str
-    """Their layout, a key of `WIDE`."""
-    follows: bool
-    """Whether the embedding's own code rounds them to the dtype of x."""
+    """The layout of the tables, a key of `TO_LAYOUT`."""
+    class_rounds: bool
+    """Whether the class of the embedding rounds tables to the dtype of x."""
     rounds: bool
-    """Whether they are still rounded, for an attention that keeps its own function."""
+    """Whether exact tables are rounded too, for an attention that keeps its own function."""
 
-    def __deepcopy__(self, memo: object) -> Made:
+    def __deepcopy__(self, memo: object) -> TableMaker:
         """Return itself, because it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the embedding's own rounding: in a pickle each attention has its own function again."""
-        return Made, (self.by_kind, self.layout, self.follows, self.follows)
+        return TableMaker, (self.by_kind, self.layout, self.class_rounds, self.class_rounds)
 
 
-def _tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, made: Made) -> Any:
+def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None, *, maker: TableMaker) -> Any:
     """Return the tables of position ids in the layout of the model: the new ``forward`` of a rotary embedding."""
-    wide = WIDE[made.layout](*made.by_kind[layer_type].table(position_ids.to(x.device), like=x))
-    return tuple(part.to(x.dtype) for part in wide) if made.rounds else wide
+    wide = TO_LAYOUT[maker.layout](*maker.by_kind[layer_type].table(position_ids.to(x.device), like=x))
+    return tuple(part.to(x.dtype) for part in wide) if maker.rounds else wide
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
@@ -280,7 +280,7 @@ def _side_by_side(part: Tensor) -> Tensor:
     return part.repeat_interleave(2, dim=-1)
 
 
-WIDE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+TO_LAYOUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "twice": lambda cos, sin: (_twice(cos), _twice(sin)),
     "side by side": lambda cos, sin: (_side_by_side(cos), _side_by_side(sin)),
     "once": lambda cos, sin: (cos, sin),
@@ -288,7 +288,7 @@ WIDE: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 """Layouts of tables in transformers: functions of the cosines and sines of the pairs."""
 
-PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
+FROM_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
     "twice": lambda wide: wide[..., : wide.shape[-1] // 2],
     "side by side": lambda wide: wide[..., ::2],
     "once": lambda wide: wide,
@@ -296,8 +296,8 @@ PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
 """The inverse functions, for cosines or sines. Attentions keep their functions of complex tables."""
 
 
-def _made(embedding: nn.Module, length: int | None) -> Made:
-    """Return what makes the exact tables of a rotary embedding; raise unless its own tables agree with them."""
+def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
+    """Return the maker of a rotary embedding's exact tables; raise unless its own tables agree with them."""
     _refuse(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -308,8 +308,8 @@ def _made(embedding: nn.Module, length: int | None) -> Made:
     if len(layouts) != 1 or None in layouts:
         raise _unfit(embedding, "make the rotary tables that its config says", " that makes others")
     theirs = _own_tables(embedding, next(iter(by_kind)), torch.zeros(1, 1, dtype=torch.int64), torch.bfloat16)
-    follows = isinstance(theirs, tuple) and theirs[0].dtype == torch.bfloat16
-    return Made(by_kind, str(layouts.pop()), follows, rounds=follows)
+    class_rounds = isinstance(theirs, tuple) and theirs[0].dtype == torch.bfloat16
+    return TableMaker(by_kind, str(layouts.pop()), class_rounds, rounds=class_rounds)
 
 
 def _kinds(embedding: nn.Module) -> list[str] | list[None]:
@@ -350,11 +350,11 @@ def _own_tables(
 
 
 def _table_layout(embedding: nn.Module, layer_type: str | None, ropes: ByLength, length: int) -> str | None:
-    """Return the key of `WIDE` whose layout an embedding's tables have, if they agree with `ropes`; else None."""
+    """Return the key of `TO_LAYOUT` whose layout an embedding's tables have, if they agree with `ropes`; else None."""
     lengths = (ropes.trained, ropes.trained + 1) if ropes.longer else (length,)
     axes = len(getattr(embedding, "mrope_section", None) or as_rows(ropes.rope.frequencies))
     probes = [positions for n in lengths for positions in _probes(n, axes)]
-    for layout in WIDE:
+    for layout in TO_LAYOUT:
         if all(_agrees(embedding, layer_type, ropes, layout, positions) for positions in probes):
             return layout
     return None
@@ -368,11 +368,11 @@ def _probes(length: int, axes: int) -> Iterator[Tensor]:
 
 
 def _agrees(embedding: nn.Module, layer_type: str | None, ropes: ByLength, layout: str, positions: Tensor) -> bool:
-    """Whether an embedding makes the tables of `ropes` in a layout of `WIDE`, within the precision of its buffers."""
+    """Whether an embedding makes the tables of `ropes` in this layout, within the precision of its buffers."""
     table, theirs = ropes.table(positions, like=torch.zeros(1)), _flat(_own_tables(embedding, layer_type, positions))
     rope = ropes.longer if ropes.longer and positions.max() >= ropes.trained else ropes.rope
     bound = _bound(rope, positions, max(torch.finfo(buffer.dtype).eps for buffer in embedding.buffers()))
-    ours, bound = _flat(WIDE[layout](*table)), _flat(WIDE[layout](bound, bound))
+    ours, bound = _flat(TO_LAYOUT[layout](*table)), _flat(TO_LAYOUT[layout](bound, bound))
     return theirs.shape == ours.shape and bool(((theirs - ours).abs() <= bound).all())
 
 
@@ -389,7 +389,7 @@ def _flat(tables: Any) -> Tensor:
     return torch.stack(tables) if isinstance(tables, tuple) else torch.view_as_real(tables)
 
 
-def _held(attention: nn.Module, model: Any) -> Tensor:
+def _gptj_table(attention: nn.Module, model: Any) -> Tensor:
     """Return the buffer of GPT-J's sines, then cosines, of all positions, with exact values."""
     _refuse(attention)
     held, rope = attention.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
@@ -409,7 +409,7 @@ class ForeignRotation(NamedTuple):
     """What a rotary function of transformers does, as options of `rotate`."""
 
     layout: str
-    """The layout of its tables, a key of `PAIRS`."""
+    """The layout of its tables, a key of `FROM_LAYOUT`."""
     sorts: bool
     """Whether it first puts the even features before the odd ones, as for most of MLA."""
     pairing: Pairing
@@ -418,7 +418,7 @@ class ForeignRotation(NamedTuple):
 
 def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation) -> Tensor:
     """Replace an apply_rotary_pos_emb of one array."""
-    c, s = (PAIRS[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
+    c, s = (FROM_LAYOUT[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
     x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if options.sorts else x
     return rotate(x, c, s, pairing=options.pairing, inverse=options.inverse)
 
@@ -473,7 +473,7 @@ def _is_in(path: Path, owner: Path) -> bool:
     return f"{path}.".startswith(f"{owner}." if owner else "")
 
 
-def _nearest(path: Path, embeddings: Iterable[Path]) -> Path | None:
+def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
     """Return the embedding whose tables reach a module: that of the nearest module above it."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
     above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
@@ -500,7 +500,7 @@ def _with_globals(function: FunctionType, replacements: Mapping[str, Any]) -> Fu
 def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
     """Return the replacement by `rotate` for a rotary function, if both agree on samples; else None."""
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
-    if layout not in PAIRS or names not in FORMS:
+    if layout not in FROM_LAYOUT or names not in FORMS:
         return None
     options = product([layout], [False, True], get_args(Pairing), [False, True])
     candidates = [partial(FORMS[names], options=ForeignRotation(*each)) for each in options]
@@ -524,7 +524,7 @@ def _samples(layout: str, *, arrays: int) -> Iterator[tuple[list[Any], dict[str,
     generator, pairs = torch.Generator().manual_seed(0), 4
     random = partial(torch.randn, generator=generator, dtype=torch.float32)
     angle = random(2, 5, pairs)
-    cos, sin = WIDE[layout](angle.cos(), angle.sin())
+    cos, sin = TO_LAYOUT[layout](angle.cos(), angle.sin())
 
     def some(*shape: int) -> list[Any]:
         """Return one or two random tensors of a shape: q, or q and k."""

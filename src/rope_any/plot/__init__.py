@@ -121,7 +121,7 @@ def hands(
     rope = _rope(rope)
     lengths = config.wavelengths(rope)
     last = len(lengths) - 1
-    chosen = _evenly(len(lengths), 8) if pairs is None else _host("pairs", pairs).tolist()
+    chosen = _evenly(len(lengths), 8) if pairs is None else _host_numbers("pairs", pairs).tolist()
     if not isinstance(chosen, list):
         raise ArgumentTypeError("pairs", "be a sequence of integers", pairs)
     if not chosen:
@@ -130,7 +130,7 @@ def hands(
         if not 0 <= integer("pairs", pair) <= last:
             raise ArgumentValueError("pairs", f"be from 0 to {last}", pair)
     legend = flag("legend", legend)
-    place = np.atleast_1d(_host("position", [position] if isinstance(position, Real) else position))
+    place = np.atleast_1d(_host_numbers("position", [position] if isinstance(position, Real) else position))
     count = len(as_rows(rope.frequencies))
     names = _axis_names(axes, count)
     axes_of = _axes_of_pairs(rope, names)
@@ -200,7 +200,7 @@ def wavelengths(
     """
     # a wavelength above 1e100 counts as infinite: an axis could not show it
     rows = [[w if w < 1e100 else math.inf for w in config.wavelengths(_rope(rope))] for rope in ropes]
-    names = _labels(labels, len(rows))
+    names = _recipe_labels(labels, len(rows))
     if not isinstance(lengths, Mapping | None):
         raise ArgumentTypeError("lengths", "be a mapping of names to tokens", lengths)
     marks = {name: [positive("lengths", length) for length in as_sequence(of)] for name, of in (lengths or {}).items()}
@@ -337,7 +337,7 @@ def table(table: Table | Recipe, positions: Any = None, /, *, ax: "Axes | None" 
     given = _as_positions(range(256) if positions is None else positions)
     if isinstance(table, Table):
         check_table(library(cos=table.cos, sin=table.sin), *table)
-        cos, sin = (_host("table", part) for part in table)
+        cos, sin = (_host_numbers("table", part) for part in table)
         places, axis = range(len(cos)) if positions is None else given, "position (tokens)"
         if cos.ndim != 2 or len(places) != len(cos):
             wanted = f"be (positions, pairs), for {len(places)} positions"
@@ -423,7 +423,7 @@ def errors(rope: Recipe, /, *, longest: int = 2**31 - 1, like: Array | None = No
     truth = exact(places, as_rows(rope.frequencies))
     like = np.ones(1, dtype=np.float32) if like is None else like
     lib = require_array("like", like)
-    ours = [_host("table", part) for part in rope.table(places.tolist(), like=like)]
+    ours = [_host_numbers("table", part) for part in rope.table(places.tolist(), like=like)]
     rows = np.asarray(as_rows(rope.frequencies), dtype=np.float32)
     bound, label = np.full(len(ends), TABLE_BOUND), format_number(TABLE_BOUND)
     if lib.dtype_name(like.dtype) == "float64":
@@ -490,7 +490,7 @@ def pairs(
     for rope in ropes:
         if not isinstance(rope, Rope):
             raise ArgumentTypeError("ropes", "be Ropes, which have a pairing", rope)
-    titles = _labels(labels, len(ropes))
+    titles = _recipe_labels(labels, len(ropes))
     most = max(len(as_rows(rope.frequencies)) for rope in ropes)
     names = _axis_names(axes, most, at_most=len(FACES))
     rotated_by = ["rotated"] if len(names) == 1 else [f"rotated by {name}" for name in names]
@@ -538,13 +538,13 @@ def _rope(recipe: Recipe) -> Rope:
     """Return a Rope, or frequencies as a Rope of any pairing, which the callers don't use."""
     if isinstance(recipe, Rope):
         return recipe
-    given = _host("frequencies", recipe).tolist() if is_array(recipe) else recipe
+    given = _host_numbers("frequencies", recipe).tolist() if is_array(recipe) else recipe
     if not isinstance(given, tuple | list):
         raise ArgumentTypeError("rope", "be a Rope or frequencies", recipe)
     return Rope(given, pairing="half")  # type: ignore[arg-type]  # `Rope` checks them
 
 
-def _host(name: str, numbers: Any) -> Numbers:
+def _host_numbers(name: str, numbers: Any) -> Numbers:
     """Return finite real numbers, given as Python numbers or as an array of any library, as NumPy data."""
     given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
@@ -576,9 +576,9 @@ def _as_positions(positions: Any) -> range | Numbers:
     """Return the argument `positions` as NumPy data; a range unchanged, because it may not fit in memory."""
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
-            _host("positions", end)
+            _host_numbers("positions", end)
         return positions
-    numbers = _host("positions", positions)
+    numbers = _host_numbers("positions", positions)
     if numbers.ndim not in {1, 2}:
         wanted = "be one number for a token, or one for each axis"
         raise ArgumentValueError("positions", wanted, Text(f"shape {numbers.shape}"))
@@ -595,7 +595,7 @@ def _table(rope: Rope, positions: Numbers) -> Table:
     return rope.table(_on_axes(rope, positions), dtype=np.float64)
 
 
-def _labels(labels: Sequence[str] | None, count: int) -> list[str]:
+def _recipe_labels(labels: Sequence[str] | None, count: int) -> list[str]:
     """Return the names of `count` recipes; raise if the number of `labels` differs."""
     if not count:
         raise ArgumentValueError("ropes", "be at least one", Text("none"))

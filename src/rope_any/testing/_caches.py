@@ -219,7 +219,7 @@ class _Reading(NamedTuple):
         return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 
-def _read(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
+def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
     """Return the numbers of arrays as read in a layout, by default that of the cache; None if it has another shape."""
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
@@ -240,7 +240,7 @@ def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
             if np.array_equal(first, second):
                 yield given._replace(values=first, note=f"the rows stand twice, {how}")
         return
-    old, new = cache.arrays[0].shape, _shape(cache, cache.layout)
+    old, new = cache.arrays[0].shape, _shape_in_layout(cache, cache.layout)
     mended: dict[str, list[Data]] = {}
     for how, halves in TWICE.items() if old else ():
         one, other = ([x[..., half] for x in cache.arrays] for half in halves(old[-1]))
@@ -249,14 +249,14 @@ def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
     mended["the axes are in reverse order"] = [x.T for x in cache.arrays]
     if new is not None:
         mended[f"the shape is {old} rather than {new}"] = [x.reshape(new) for x in cache.arrays]
-    yield from filter(None, (_read(cache, arrays, note=note) for note, arrays in mended.items()))
+    yield from filter(None, (_read_in_layout(cache, arrays, note=note) for note, arrays in mended.items()))
 
 
 def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
     """Yield readings in other layouts of the same kind, of the shape of the cache or, if `reshaped`, of another."""
     own, given = LAYOUTS[cache.layout], cache.arrays[0].shape
     for name, row in LAYOUTS.items():
-        kinds, shape = {row.holds, own.holds}, _shape(cache, name)
+        kinds, shape = {row.holds, own.holds}, _shape_in_layout(cache, name)
         same_kind = len(kinds) == 1 or kinds == {"divisors", "reciprocals"}
         is_other = (row.axes, row.parts, row.holds) != (own.axes, own.parts, own.holds)
         if not (is_other and same_kind and row.arrays == own.arrays and cache.dtype in row.dtypes):
@@ -265,12 +265,12 @@ def _in_other_layouts(cache: _Cache, *, reshaped: bool) -> Iterator[_Reading]:
             continue
         base = _base_of_divisors(cache) if row.holds == "divisors" else None
         note = f", of base {base:.6g}" if base else ", in another shape" if reshaped else ""
-        one = _read(cache, [x.reshape(shape) for x in cache.arrays], note, name)
+        one = _read_in_layout(cache, [x.reshape(shape) for x in cache.arrays], note, name)
         if one and (base or row.holds != "divisors"):
             yield one._replace(base=base)
 
 
-def _shape(cache: _Cache, layout: str) -> tuple[int, ...] | None:
+def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
     """Return the shape that arrays of this size have in a layout, with a batch of 1; None if they have no such one."""
     row = LAYOUTS[layout]
     sizes = {"part": 2, "copy": 2, "1": 1, "batch": 1, "pair": len(cache.rope.frequencies)}
@@ -292,7 +292,7 @@ def _base_of_divisors(cache: _Cache) -> float | None:
 # --- errors -----------------------------------------------------------------------------------------------
 
 
-def _errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
+def _reading_errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
     """Return the error of each number of a reading, and its multiple of the bound that `check_cache` states."""
     row, f = LAYOUTS[one.layout], np.asarray(cache.rope.frequencies)
     count, pairs = one.values.shape[-2:]
@@ -320,14 +320,14 @@ def _errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
 def _fits(cache: _Cache, one: _Reading) -> bool:
     """Whether all numbers are within their bounds; the first rows are compared first, because they tell most."""
     parts = (one._replace(values=one.values[..., :count, :]) for count in (RUN, None))
-    return all(_errors(cache, part)[1].max() <= 1 for part in parts)
+    return all(_reading_errors(cache, part)[1].max() <= 1 for part in parts)
 
 
 def _starts_well(cache: _Cache, one: _Reading) -> bool:
     """Whether a reading is of the right layout, though wrong: row 0 is right and most duplicated numbers agree."""
     first = one._replace(values=one.values[..., :1, :])
     agree = (one.values == one.values[:, :1]).mean() > 0.9
-    return bool(agree and one.largest(_errors(cache, first)[1])[0] <= 1)
+    return bool(agree and one.largest(_reading_errors(cache, first)[1])[0] <= 1)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -335,14 +335,14 @@ def _starts_well(cache: _Cache, one: _Reading) -> bool:
 
 def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
     """Return the report of a cache as read in its layout, or in the likely one if its shape has another."""
-    given = best = _read(cache, cache.arrays)
+    given = best = _read_in_layout(cache, cache.arrays)
     causes: tuple[str, ...] = ()
     if given is None or not _fits(cache, given):
         best, causes = _diagnose(cache, given, others)
     shown: Any = given or best
     if shown is None:  # no layout has this shape
         parts_of(cache.arrays, cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
-    error, ratio = (shown.largest(numbers) for numbers in _errors(cache, shown))
+    error, ratio = (shown.largest(numbers) for numbers in _reading_errors(cache, shown))
     wrong = np.flatnonzero(ratio > 1)
     count, pairs = shown.values.shape[-2:]
     size = f"{count} rows of {pairs} pairs" if shown.unit == "row" else f"{pairs} pairs"
@@ -365,7 +365,9 @@ def _diagnose(
     """Return the reading that fits a wrong cache best, and its mistakes; None if no layout has its shape."""
     if given is not None and not given.values.any():
         return given, ("all numbers are 0",)
-    few = given and _named(given.largest(_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit])
+    few = given and _wrong_rows_text(
+        given.largest(_reading_errors(cache, given)[1]) > 1, given.unit, most=FEW[given.unit]
+    )
     of_shape, reshaped = (partial(_in_other_layouts, cache, reshaped=flag) for flag in (False, True))
     own = partial(_undone, cache, given)
     for readings in (own,) if few else (of_shape, own, reshaped):
@@ -391,7 +393,7 @@ def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
     return (f"several layouts fit{note}: {', '.join(names)}" if names[1:] else f'the layout is "{names[0]}"{note}',)
 
 
-def _named(wrong: Data, unit: str, most: float = math.inf) -> str:
+def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
     """Return which rows or pairs are wrong, as text; empty for none, or if they are more than a share."""
     found = np.flatnonzero(wrong)
     if not len(found) or len(found) > most * (len(wrong) - 1):
@@ -404,7 +406,7 @@ def _named(wrong: Data, unit: str, most: float = math.inf) -> str:
 
 def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[str, ...]:
     """Return the likely mistakes of a cache, most of whose rows are wrong, other than its layout; empty if unknown."""
-    ratio = _errors(cache, one)[1]
+    ratio = _reading_errors(cache, one)[1]
     if ratio.max() <= 1:
         return ()
     for name, rope in others.items():
@@ -420,7 +422,7 @@ def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[s
     if found := differ or _guess(cache, one):
         return found
     pairs, wrong = ratio.max(axis=(0, 1, 2, 3)) > 1, one.largest(ratio) > 1
-    named = _named(pairs, "pair", most=0.5) or ("" if wrong[1:].all() else _named(wrong, one.unit))
+    named = _wrong_rows_text(pairs, "pair", most=0.5) or ("" if wrong[1:].all() else _wrong_rows_text(wrong, one.unit))
     return (named,) if named else ()
 
 

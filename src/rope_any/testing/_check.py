@@ -344,7 +344,7 @@ class _Subject(NamedTuple):
                 got, after = self.get(y), self.get(x)  # a lazy one raises here
                 given = np.abs(after - data) if "in_place" not in self.asked else np.empty(0)
                 beside = np.empty(0) if view is None else np.abs(self.get(buffer) - view.around(after))
-                self._record(
+                self._keep_violations(
                     {
                         "keeps the dtype": x.dtype != y.dtype,
                         "does not change x": given,
@@ -360,7 +360,7 @@ class _Subject(NamedTuple):
             problem = _raised(error)
         raise _RefusedError(problem)
 
-    def _record(self, errors: dict[str, Any]) -> None:
+    def _keep_violations(self, errors: dict[str, Any]) -> None:
         """Keep the largest violation of each property so far."""
         for name, error in errors.items():
             if np.size(error):

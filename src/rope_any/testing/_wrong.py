@@ -63,12 +63,14 @@ def rotate_wrongly(r: Rotary, x: Data, positions: Data) -> Data:
     wide = (join(lib, part, part, r.table_pairing or r.pairing) for part in (c, s))
     (c, c_b), (s, s_b) = (split(part, r.pairing, 0, pairs) for part in wide)
 
-    def component(a: Data, b: Data, c: Data, s: Data) -> Data:
+    def rotated_component(a: Data, b: Data, c: Data, s: Data) -> Data:
         """Return a·c − b·s, one member of the rotated pairs; each operation is rounded to the rotation dtype."""
         return rounded(rounded(a * c, r.rotation_dtype) - rounded(b * s, r.rotation_dtype), r.rotation_dtype)
 
     end = r.start + 2 * pairs
-    rotated = join(lib, component(a, b, c, s if r.minus else -s), component(b, a, c_b, -s_b), r.out or r.pairing)
+    rotated = join(
+        lib, rotated_component(a, b, c, s if r.minus else -s), rotated_component(b, a, c_b, -s_b), r.out or r.pairing
+    )
     return np.concatenate([x[:, : r.start], rotated, x[:, end:]], axis=1)
 
 

@@ -105,11 +105,11 @@ def cases() -> dict[str, Case]:
     >>> case.cos.shape, case.half.shape
     ((12, 8), (12, 16))
     """
-    return dict(_read())
+    return dict(_read_cases())
 
 
 @cache
-def _read() -> dict[str, Case]:
+def _read_cases() -> dict[str, Case]:
     """Read all cases from the file, once."""
     with resources.files(__package__).joinpath(FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         given = {name: arrays[name] for name in arrays.files}
