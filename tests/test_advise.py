@@ -107,7 +107,7 @@ def test_parameters_to_try_are_read_and_reach_the_length(name):
         ("microsoft/phi-4", "this model refuses YaRN"),
     ],
 )
-def test_where_no_formula_helps_the_reason_is_given(model, reason):
+def test_the_reason_is_given_if_no_formula_helps(model, reason):
     one = advise(PUBLISHED[model], 2**21)[0]
     assert one.rope_parameters is None
     assert reason in one.reason
@@ -149,7 +149,7 @@ def test_a_length_within_the_trained_one_needs_nothing():
         ({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}, 4096, "be that of a text model"),
     ],
 )
-def test_what_cannot_be_advised_is_refused(config, length, message):
+def test_configs_without_advice_are_refused(config, length, message):
     with pytest.raises(ra.ArgumentValueError, match=message):
         advise(config, length)
 
@@ -179,7 +179,7 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1M", 2**20)])
-def test_the_command_tells_what_advise_returns(file, length, tokens):
+def test_the_command_prints_what_advise_returns(file, length, tokens):
     got = run(file, "--length", length)
     (one,) = advise(LLAMA2, tokens)
     assert got.exit_code == 0

@@ -523,7 +523,7 @@ def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
     assert [found.name for found in undo.left] == ["vision_tower.inv_freq"]
 
 
-def test_layers_are_told_apart_by_their_index():
+def test_layers_are_distinguished_by_their_index():
     model, _ = built("gemma3")
     old = nn.Module()
     old.config = model.config
@@ -747,7 +747,7 @@ def test_a_tower_that_only_its_class_names_is_left_alone():
     assert refill(model, config).written == ()
 
 
-def test_doubled_neighbours_are_wrong_beside_a_rope_with_halves():
+def test_adjacent_copies_are_wrong_for_a_rope_in_half_pairing():
     angles = torch.outer(torch.arange(128.0).double(), torch.tensor(ra.frequencies(64)).double())
     neighbours, halves = (
         f(angles.cos()).float() for f in (lambda c: c.repeat_interleave(2, -1), lambda c: torch.cat([c, c], -1))
@@ -784,6 +784,6 @@ def test_half_precision_alone_is_no_rounding(x, verdict):
     assert found.verdict == verdict
 
 
-def test_complex_frequencies_are_told_so():
+def test_complex_frequencies_are_reported_as_complex():
     (found,) = audit(holding(inv_freq=torch.tensor(ra.frequencies(64)) + 0j), HALVES)
     assert found.text == "it is complex, its values are real"

@@ -183,7 +183,7 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
         (None, None, 3),
     ],
 )
-def test_the_exit_code_tells_of_regressions(code_of, base, head, code):
+def test_the_exit_code_reports_regressions(code_of, base, head, code):
     assert code_of(base, head) == code
 
 

@@ -360,7 +360,7 @@ def test_fope_works_with_grouped_heads(qk, coefficients):
 # --- temperature --------------------------------------------------------------------------------------------
 
 
-def test_temperature_steps_are_exact_and_padding_keeps_its_size(lib):
+def test_temperature_steps_are_exact_and_padding_is_not_scaled(lib):
     p = np.asarray([-(2**30), -9, -2, -1, 0, 8190, 8191, 8192, 2**30 - 2, 2**30 - 1, 2**30])
     like = lib([1.0], "float32")
     steps = np.maximum((p + 1) // 8192, 0)

@@ -199,7 +199,7 @@ def test_caches_made_in_inference_mode_move():
         assert float((cache.layers[0].keys[..., :TOKENS, :] - right.layers[0].keys).abs().max()) < 1e-5
 
 
-def test_what_does_not_rotate_keeps_its_bits():
+def test_layers_without_rotation_keep_their_bits():
     model = model_of("smollm3", num_hidden_layers=4)
     cache = filled(model, range_of(0))
     before = bits(cache)
@@ -285,7 +285,7 @@ def step(model, cache, at):
 @pytest.mark.parametrize(
     "name", ["cohere", "deepseek_v2", "deepseek_v3", "gemma3_text", "hunyuan_v1_dense", "llama", "phi"]
 )
-def test_tokens_evicted_from_one_layer_were_never_there(name):
+def test_tokens_evicted_from_one_layer_have_no_influence(name):
     model = model_of(name, num_hidden_layers=1, **({"sliding_window": 64} if name == "gemma3_text" else {}))
     cache = filled(model, range_of(0))
     for layer in cache.layers:
@@ -298,7 +298,7 @@ def test_tokens_evicted_from_one_layer_were_never_there(name):
     assert float((got - want).abs().max() / want.std()) < 1e-5
 
 
-def test_generation_goes_on_with_windows_of_which_no_token_was_evicted():
+def test_generation_continues_with_windows_that_lost_no_token():
     model = model_of("gemma3_text", num_hidden_layers=6)
     cache = filled(model, range_of(0))
     for layer in cache.layers:
@@ -324,8 +324,8 @@ def test_tokens_before_a_window_are_evicted_from_one_layer():
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
-def test_a_passage_goes_behind_another_prompt(name):
-    """For one layer that is exact: keys and values depend on a token and its position alone."""
+def test_cached_keys_of_a_passage_move_behind_another_prompt(name):
+    """The result is exact for one layer: its keys and values depend only on a token and its position."""
     model = model_of(name, num_hidden_layers=1)
     whole = filled(model, range_of(0))
     cache, passage = (filled(model, torch.arange(12), ids) for ids in (IDS[:, :12], IDS[:, 12:]))
@@ -356,7 +356,7 @@ def test_a_thousand_moves_keep_the_bound(name):
 # --- rotations that depend on the length ------------------------------------------------------------------------------
 
 
-def test_keys_go_over_to_the_rotation_of_a_longer_sequence():
+def test_keys_move_to_the_rotation_of_a_longer_sequence():
     options = {"rope_parameters": PHI3 | {"original_max_position_embeddings": 64}, "max_position_embeddings": 256}
     model = model_of("phi3", **options)
     cache, right = filled(model, range_of(0)), filled(model, range_of(80))

@@ -732,7 +732,7 @@ def test_verify_passes_a_correct_rotary(mine):
     assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
 
 
-def test_verify_takes_a_file_and_what_lies_beside_it(mine, tmp_path):
+def test_verify_imports_a_file_and_modules_in_its_folder(mine, tmp_path):
     (mine / "json.py").write_text("import mine\n\ndef both(q, k, p):\n    return mine.right(q, p), mine.right(k, p)\n")
     words = ["--pairing", "half", "--head-dim", 32, "--keys"]
     done = run("verify", f"{mine}/json.py:both", *words, cwd=tmp_path)
@@ -1369,7 +1369,7 @@ def test_an_array_may_come_from_standard_input(tmp_path, bytes_of):
         ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of --from"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_written(words, message, tmp_path):
+def test_errors_are_raised_before_anything_is_written(words, message, tmp_path):
     before = sorted(tmp_path.iterdir())
     done = piped(b'{"model_type": "nope"}', *words.split(), cwd=tmp_path)
     assert done.returncode == 2

@@ -680,7 +680,8 @@ def test_further_rotations_equal_those_of_the_class(monkeypatch, full, changes):
     with monkeypatch.context() as patch, torch.device("meta"):
         patch.setattr(module, rotary, lambda *args, **options: made.append((args, options)) or torch.nn.Identity())
         class_of(name)(**keys)
-    assert set(ours.further_rotations(name)) == {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
+    expected = {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
+    assert set(ours.further_rotations(name)) == expected
     found = recipe(Config(name, **keys), of=of)
     assert ours.grid(Config(name, **keys), (2, 2), of=of) is None
     width, rope = found.facts["head_dim"].value, rope_of(found)

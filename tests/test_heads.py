@@ -117,7 +117,7 @@ ONE_ROW = {
 
 
 @pytest.mark.parametrize("use", ONE_ROW)
-def test_what_takes_one_row_for_all_heads_says_so(rows, use):
+def test_functions_that_need_one_row_for_all_heads_refuse_others(rows, use):
     with pytest.raises(ra.ArgumentValueError, match=r"frequencies must be .*; got 2 heads"):
         ONE_ROW[use](ra.Rope(rows, pairing="half"))
 

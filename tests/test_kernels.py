@@ -277,7 +277,7 @@ def test_a_gradient_that_ignores_strides_is_found(torch, backward):
     assert not report.properties["the gradient is the inverse rotation"].holds
 
 
-def test_what_is_written_beside_x_is_found():
+def test_writes_outside_of_x_are_found():
     def beside(x, positions):
         """Rotate in place, and write over the number after each number of x if there is one."""
         ROPE.apply(x, positions, out=x)

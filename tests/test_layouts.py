@@ -480,7 +480,7 @@ def table(*shape, dtype=np.float32):
         ),
     ],
 )
-def test_what_a_layout_cannot_hold_is_refused(call, error, message):
+def test_sources_that_a_layout_cannot_hold_are_refused(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert isinstance(caught.value, ra.ArgumentTypeError | ra.ArgumentValueError)
@@ -492,7 +492,7 @@ def test_angles_of_other_positions_are_refused(rows):
         unpack(pack(ROPE, "megatron", like=X, length=8)[rows], "megatron")
 
 
-def test_two_rows_of_angles_tell_frequencies():
+def test_frequencies_are_read_from_two_rows_of_angles():
     again = unpack(pack(ROPE, "megatron", like=X, length=2), "megatron")
     np.testing.assert_allclose(again.frequencies, F, rtol=2.0**-23)
 
@@ -542,7 +542,7 @@ def changed(x, where, value):
 
 @pytest.mark.parametrize("layout", sorted(ENGINES))
 @pytest.mark.parametrize(("d", "base", "rows"), [(32, 5e5, 2048), (24, 1e6, 700), (64, 1e4, 9000)])
-def test_what_an_engine_makes_in_float32_passes(layout, d, base, rows):
+def test_float32_caches_of_an_engine_pass(layout, d, base, rows):
     cache = ENGINES[layout](engine_angles(rows, d, base).astype(np.float32))
     rope = ra.Rope(ra.frequencies(d, base=base), pairing=LAYOUTS[layout].pairing or "half")
     report = check_cache(cache, layout, rope)
@@ -690,7 +690,7 @@ def test_several_layouts_may_fit():
     assert report.causes[1:] == ("other frequencies: those of base 10000",) and "stand twice" in report.causes[0]
 
 
-def test_divisors_and_reciprocals_are_told_apart():
+def test_divisors_and_reciprocals_are_distinguished():
     scaled = ra.Rope(SCALED, pairing="half")
     for rope in (MODEL, scaled):
         divisors, reciprocals = pack(rope, "llama.cpp", like=X, base=BASE), pack(rope, "mlx", like=X)
@@ -700,7 +700,7 @@ def test_divisors_and_reciprocals_are_told_apart():
     assert check_cache(changed(pack(MODEL, "mlx", like=X), 5, 1), "mlx", MODEL).causes == ("1 pair is wrong: 5",)
 
 
-def test_tensors_are_read_however_torch_holds_them(torch):
+def test_tensors_of_every_kind_are_read(torch):
     cos, sin = MODEL.table(range(64), like=torch.zeros(1))
     conjugated = torch.complex(cos, -sin).conj()
     assert check_cache(conjugated, "meta", MODEL).passed

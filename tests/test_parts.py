@@ -263,7 +263,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE)
-def test_what_contradicts_the_text_part_outside_of_it_is_refused(outside):
+def test_outer_keys_that_contradict_the_text_part_are_refused(outside):
     text = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
     whole = {"model_type": "llava", "text_config": text}
     same = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}

@@ -221,8 +221,8 @@ def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
     assert (prefill(peer.model, tokens) - expected).abs().max() > 1
 
 
-def test_logits_at_position_a_million_stay_with_ours_and_drift_with_the_peer(monkeypatch):
-    """A whole model, here Llama, depends only on distances."""
+def test_logits_at_position_a_million_are_right_with_ours_and_drift_with_the_peer(monkeypatch):
+    """The logits of a Llama depend only on distances, so they must not change when all positions move."""
     peer, tokens = llama_peer(), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
     theirs_near, theirs_far = prefill(peer.model, tokens), prefill(peer.model, tokens, far)

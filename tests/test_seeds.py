@@ -277,7 +277,7 @@ def test_shifting_all_positions_changes_nothing_in_an_attention(sentence, shift,
     assert np.abs(spread_a - a).max() > 0.01  # other distances do change it
 
 
-def test_words_added_at_the_end_do_not_change_the_first_ones(pairing):
+def test_words_added_at_the_end_do_not_change_earlier_ones(pairing):
     """A KV cache is possible: positions count from 0, or from a given offset."""
     k, f = random(9, 8), frequencies(8)
     all_words, first_words = (
@@ -351,14 +351,14 @@ def printed_table(position, d):
 
 
 @pytest.mark.parametrize("d", [4, 8, 64, 128])
-def test_the_printed_ramp_is_not_the_papers(d):
-    """It ends at 1/10000 exactly, the paper's one step earlier; only the first frequency is the same."""
+def test_the_printed_ramp_differs_from_that_of_the_paper(d):
+    """The printed ramp ends at 1/10000; that of the paper ends one step before. Only the first frequency is equal."""
     printed, paper = printed_frequencies(d), frequencies(d)
     assert printed[0] == paper[0] == 1
     assert printed[-1] == pytest.approx(1 / 10000, rel=1e-15)
     assert paper[-1] == pytest.approx(10000 ** (2 / d) / 10000, rel=1e-14)
     assert all(a < 0.999 * b for a, b in zip(printed[1:], paper[1:], strict=True))
-    # It is the paper's of a greater base.
+    # The printed ramp is that of the paper with a greater base.
     assert_allclose(frequencies(d, base=10000 ** (d / (d - 2))), printed, rtol=1e-13)
 
 

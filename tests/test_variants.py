@@ -62,7 +62,7 @@ def test_each_variant_has_two_lines():
     assert wanted - WITHOUT_LINES <= named
 
 
-def test_what_is_no_rotation_is_named_with_its_reason():
+def test_methods_that_are_no_rotation_are_named_with_the_reason():
     assert {"PRoPE", "LieRE", "Wavelet", "Dense GRAPE"} == {*first_cells(REFUSED)}
     assert all(len(row.split("|")[3]) > 15 for row in re.findall(r"^\| .*$", REFUSED, re.MULTILINE)[2:])
 
@@ -193,7 +193,7 @@ def test_tables(made):
 # --- rows of each head, and sums of angles -----------------------------------------------------------------------
 
 
-def test_key_heads_own_an_axis(made):
+def test_heads_can_have_an_axis_each(made):
     points = made["positions"].mrope(made["spans"], like=made["q"])
     got = made["mhrope"].apply(made["q"], points)
     for head, axis in {0: 0, 2: 1, 7: 2}.items():
