@@ -474,7 +474,7 @@ class Rope:
         names, axis, fused, inverse, wide = call
         lib = lib or _one_library(names, xs, positions, outs)
         tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-        shorter = len(tokens) == 2 and _are_fewer(*tokens)
+        shorter = len(tokens) == 2 and _has_fewer_queries(*tokens)
         like = _like_of_table(lib, xs)
         adds = lib.compute_dtype(like) == lib.xp.float32 and (positions is None or type(positions) is int)
         adds = adds and not (shorter or inverse) and can_add_angles(lib, like, range(1), self._prepared)
@@ -482,7 +482,7 @@ class Rope:
         decided = _CallPlan(lib, shorter, as_given, adds)
         tables = self._tables(decided, call, xs, positions)
         rotation = Rotation(lib, self.pairing, self.start, inverse, fused, self.blocks, wide)
-        each_table = _for_both(tables)[: len(xs)]
+        each_table = _as_pair(tables)[: len(xs)]
         broadcasters = []
         calls = list(zip(tokens, each_table, outs, strict=True))
         for each, given, out in calls[::-1] if shorter else calls:  # so that an error about positions names the keys
@@ -531,14 +531,14 @@ class Rope:
             tokens = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
             tables = self._make_table(tokens, positions, like=_like_of_table(lib, xs), fused=fused)
         if shorter:
-            (q_table, k_table), queries, keys = _for_both(tables), *(x.shape[axis] for x in xs)
+            (q_table, k_table), queries, keys = _as_pair(tables), *(x.shape[axis] for x in xs)
             tables = Table(*(query_tail(part, queries, keys, axis=-2) for part in q_table)), k_table
         if inverse and self.attention_factor != 1:
             # (A R)⁻¹ = Rᵀ / A, and the table holds A R; `apply` has one array and one table
-            tables = Table(*(part / self.attention_factor**2 for part in _for_both(tables)[0]))
+            tables = Table(*(part / self.attention_factor**2 for part in _as_pair(tables)[0]))
         if (heads := self._prepared.heads) is not None:
             arrays = [tokens_of(lib, name, x, axis) for name, x in zip(names, xs, strict=True)]
-            made = [for_heads(one, given, heads) for one, given in zip(arrays, _for_both(tables), strict=False)]
+            made = [for_heads(one, given, heads) for one, given in zip(arrays, _as_pair(tables), strict=False)]
             tables = made[0] if len(made) == 1 else (made[0], made[1])
         return tables
 
@@ -599,7 +599,7 @@ def _like_of_table(lib: Library, xs: tuple[Array, ...]) -> Array:
     return xs[0] if lib.compute_dtype(xs[0]) == lib.xp.float64 else xs[-1]
 
 
-def _for_both(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
+def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
     """Return the pair of the table of queries and that of keys; one table serves both."""
     return (tables, tables) if isinstance(tables, Table) else tables
 
@@ -620,7 +620,7 @@ def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tup
     return (*arrays, positions), kind
 
 
-def _are_fewer(q: Tokens, k: Tokens) -> bool:
+def _has_fewer_queries(q: Tokens, k: Tokens) -> bool:
     """Whether there are fewer queries than keys; raise if there are more. Two unknown lengths (None) count as equal."""
     queries, keys = q.count, k.count
     fewer = queries != keys

@@ -250,7 +250,7 @@ def _joined_table(
     dtype = _table_dtype(lib, wide, dtype, deciding=(like,) if like is not None else (given, learned))
     sharded = next((array for array in (given, like, learned) if array is not None and lib.is_sharded(array)), None)
     if sharded is not None:
-        positions = _beside_shards(positions, frequencies, like=sharded)
+        positions = _as_dtensor(positions, frequencies, like=sharded)
         if learned is None:
             options: dict[str, Any] = {"dtype": dtype, "like": None, "lib": None}
             of_shard = partial(_joined_table, fused=fused, on_fallback=on_fallback, **options)
@@ -457,7 +457,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     return Table(lib.cast(cos, dtype), lib.cast(sin, dtype))
 
 
-def _beside_shards(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
+def _as_dtensor(positions: Positions, frequencies: PreparedFrequencies | Array, /, *, like: Array) -> Array:
     """Return positions as a DTensor for the sharded `like`; raise if their last axis, of position axes, is sharded."""
     at = _sharding.replicated(as_position_array(positions, like=like), like=like)
     rows = frequencies.axes is not None if isinstance(frequencies, PreparedFrequencies) else frequencies.ndim > 1

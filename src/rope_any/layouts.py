@@ -80,7 +80,7 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The axes one by one."""
+        """The names of the axes, in order."""
         return self.axes.replace("*", " ").split()
 
 
