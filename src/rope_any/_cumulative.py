@@ -102,7 +102,7 @@ def _in_units(lib: Library, s: Array, integer: Any) -> tuple[Array, Array]:
 
 
 def _normalised(lib: Library, units: Array, rest: Array) -> tuple[Array, Array]:
-    """Return the same sum with units of at most half a turn, and at most half a unit as the rest."""
+    """Move whole units from the rest to the units, modulo one turn: the sum is equal, the rest at most half a unit."""
     whole, half = lib.xp.round(rest), 2 ** (_BITS - 1)
     units = units + lib.xp.astype(whole, units.dtype)
     return ((units + half) & (2**_BITS - 1)) - half, rest - whole

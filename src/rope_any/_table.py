@@ -611,7 +611,7 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Table:
-    """Return the table of (c, s) with an angle of sine `rise` and cosine ``1 - fall`` added."""
+    """Add an angle with sine `rise` and cosine ``1 - fall`` (1 if None) to the angles of cosines c and sines s."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if fall is None:
         return Table(c - s * rise, s + c * rise)

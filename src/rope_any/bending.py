@@ -264,7 +264,7 @@ def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, 
 
 
 def _as_floats(lib: Library, x: Array) -> Array:
-    """Return a float64 array unchanged, and integers in float32."""
+    """Return a float64 array unchanged, and an array of any other dtype in float32."""
     return x if x.dtype == lib.xp.float64 else lib.cast(x, lib.xp.float32)
 
 

@@ -106,9 +106,9 @@ def _by_type(part: Part, index: int, kind: str | None, *, types: Sequence[str], 
 
 def _unless_off(part: Part, index: int, kind: str | None) -> bool:
     """
-    Whether a layer has sparse attention: by its type, or else by a pattern; False if ``use_dsa`` is off.
+    Whether a layer has an indexer: by its type, or without types by a pattern; False if ``use_dsa`` is off.
 
-    Files without ``per_layer_config`` and ``use_dsa`` call this layer type "full_attention".
+    The type is "indexed_attention"; files without ``per_layer_config`` and ``use_dsa`` call it "full_attention".
     """
     if not _switch(part, "use_dsa", default=True):
         return False

@@ -417,7 +417,7 @@ class ForeignRotation(NamedTuple):
 
 
 def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation) -> Tensor:
-    """Replace an apply_rotary_pos_emb of one array."""
+    """Rotate an array by `rotate`, with the signature of the model's own function, which this replaces."""
     c, s = (FROM_LAYOUT[options.layout](wide).unsqueeze(unsqueeze_dim) for wide in (cos, sin))
     x = x.reshape(*x.shape[:-1], -1, 2).mT.flatten(-2) if options.sorts else x
     return rotate(x, c, s, pairing=options.pairing, inverse=options.inverse)
@@ -426,13 +426,13 @@ def _rotate_one(x: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, 
 def _rotate_both(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, unsqueeze_dim: int = 1, options: ForeignRotation
 ) -> tuple[Tensor, Tensor]:
-    """Replace an apply_rotary_pos_emb of queries and keys."""
+    """Rotate queries and keys by `rotate`, with the signature of the model's own function, which this replaces."""
     one = partial(_rotate_one, unsqueeze_dim=unsqueeze_dim, options=options)
     return one(q, cos, sin), one(k, cos, sin)
 
 
 def _rotate_gptj(x: Tensor, sin: Tensor, cos: Tensor, *, options: ForeignRotation) -> Tensor:
-    """Replace the apply_rotary_pos_emb of GPT-J, with the axis of tokens before that of heads."""
+    """Rotate an array as GPT-J's function does, which this replaces: sines first, tokens before heads."""
     return _rotate_one(x, cos, sin, unsqueeze_dim=2, options=options)
 
 

@@ -568,7 +568,7 @@ def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
 
 
 def _position_label(quantity: str, rope: Rope) -> str:
-    """Return the label of a plot axis that counts tokens."""
+    """Return the label of a plot axis: `quantity`, its unit (tokens), and "the same on all axes" for several axes."""
     return f"{quantity} (tokens{', the same on all axes' if isinstance(rope.frequencies[0], tuple) else ''})"
 
 
@@ -657,6 +657,6 @@ def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """Return the largest error of a table in each group of positions."""
+    """Return the largest error of a table in each of the consecutive groups of positions that it was made for."""
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

@@ -427,7 +427,7 @@ def _causes(cache: _Cache, one: _Reading, others: Mapping[str, Rope]) -> tuple[s
 
 
 def _guess(cache: _Cache, one: _Reading) -> tuple[str, ...]:
-    """Return the mistakes that `check_rotary` knows and that give the numbers of a reading; empty if none does."""
+    """Return the known mistakes of `check_rotary` that would give these numbers of a cache; empty if none would."""
     f, factor = np.asarray([cache.rope.frequencies]), cache.rope.attention_factor
     rows, cos, sin = _sample(one)
     pairs, noise = f.shape[-1], ANGLE_NOISE + 1.5 * 2.0 ** -DIGITS[cache.dtype]
