@@ -611,7 +611,7 @@ def _table_of_angle(lib: Library, angle: Array, dtype: Any) -> Table:
 
 
 def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Table:
-    """Add an angle with sine `rise` and cosine ``1 - fall`` (1 if None) to the angles of cosines c and sines s."""
+    """Rotate (c, s) by a further angle, of sine `rise` and cosine ``1 - fall`` (1 if None)."""
     # cos(a + r) = cos a cos r − sin a sin r,  sin(a + r) = sin a cos r + cos a sin r
     if fall is None:
         return Table(c - s * rise, s + c * rise)
