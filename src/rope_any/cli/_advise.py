@@ -73,7 +73,7 @@ def _show(one: Advice) -> None:
         return
     if one.extended_length is not None:
         show(f"the scaling of the config is for {one.extended_length.value:.0f} tokens ({one.extended_length.source})")
-    show(f"{one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
+    show(f"without scaling, {one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
     show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
     asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
     show(f"base: {one.base:.6g}; to train at least {asked}")

@@ -41,7 +41,7 @@ class Advice(NamedTuple):
     pairs: int
     """The number of pairs that rotate."""
     unfinished: int
-    """How many of them never complete a turn within the trained length."""
+    """How many of them never complete a turn within the trained length, without scaling."""
     critical_dimension: int
     """How many features belong to pairs that complete one."""
     base: float
