@@ -203,7 +203,7 @@ def _has_keys(layer: Any, name: str) -> bool:
 
 
 def _weights(model: Any, count: int) -> dict[int, Tensor]:
-    """Return the weights of the norms after the rotation, by layer; raise unless all are there, and none is zero."""
+    """Return by layer the weights that the model multiplies rotated keys by; raise if a layer has none, or a zero."""
     modules: Iterable[Any] = model.modules() if isinstance(model, nn.Module) else ()
     norms = {m.layer_idx: m.key_layernorm for m in modules if hasattr(m, "key_layernorm")}
     found: dict[Any, Tensor] = {index: norm.weight.detach() for index, norm in norms.items()}

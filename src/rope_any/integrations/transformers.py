@@ -72,7 +72,7 @@ class Undo:
     """Changes not undone yet."""
 
     def __call__(self) -> None:
-        """Give the model its own code back. Wrapped modules stay changed until a call without the wrapper."""
+        """Give the model its own code back; a module whose new ``forward`` is wrapped keeps it until a later call."""
         self._changes[:] = [change for change in self._changes if not change.undone()]
 
 
@@ -251,7 +251,7 @@ class TableMaker(NamedTuple):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the embedding's own rounding: in a pickle each attention has its own function again."""
+        """Pickle with `rounds` as the class has it: once unpickled, each attention has its own function again."""
         return TableMaker, (self.by_kind, self.layout, self.class_rounds, self.class_rounds)
 
 

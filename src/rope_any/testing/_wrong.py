@@ -218,7 +218,7 @@ def _first_of_call(positions: Data) -> Data:
 
 
 def _as_int32(positions: Data) -> Data:
-    """Return the first half of each call's positions, each followed by its high 32 bits, 0."""
+    """Return what a function sees of int64 positions that it reads as int32: each is followed by its high half, 0."""
     index, first = _index_in_call(positions), _first_of_call(positions)
     return np.where(index % 2, 0, first + index // 2)
 
