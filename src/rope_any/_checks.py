@@ -127,6 +127,8 @@ def choice(
 
 def real(name: str, value: object) -> float:
     """Return `value` as a float; raise unless it is a real number that a float can hold."""
+    if type(value) is float:
+        return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, "be a real number", value, _value_hint(value, float))
     try:

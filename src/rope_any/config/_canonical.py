@@ -73,7 +73,7 @@ class _GroupKey(NamedTuple):
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
     """Return the layers of a part in groups with the same values; raise if the config contradicts itself."""
-    off, written, sizes = without_rotary(part), written_parameters(part), _sizes_by_layer(part)
+    off, written, sizes, lists = without_rotary(part), written_parameters(part), _sizes_by_layer(part), _by_index(part)
     labels = () if off else _labels(part, written)
     types = _type_of_each_layer(part, labels)
     if types is None and sizes:
@@ -89,14 +89,15 @@ def canonical(part: Part, /) -> tuple[Layers, ...]:
         if rotates and labels and label not in labels:
             wanted = f"have an entry for {shown(kind)}"
             raise ArgumentValueError(part.name(OBJECTS[0]), wanted, Text(", ".join(labels)))
-        own = tuple(shown(fact.value) for fact in _values_of_layer(part, label, i, sizes).values())
+        own = tuple(shown(fact.value) for fact in _values_of_layer(part, label, i, sizes, lists).values())
         found.setdefault(_GroupKey(label, kind, rotates, own), []).append(i)
     groups = []
     for (label, kind, rotates, _), indices in found.items():
         unrotated = None if rotates else off or _why_unrotated(part, kind, indices)
         group = Layers(label, kind, tuple(indices), unrotated)
-        groups.append(_filled(part.with_values(_values_of_layer(part, label, indices[0], sizes)), group, written))
-    if not sizes and not _by_index(part):  # add labels without layers, for which lists by layer have no value
+        values = _values_of_layer(part, label, indices[0], sizes, lists)
+        groups.append(_filled(part.with_values(values), group, written))
+    if not sizes and not lists:  # add labels without layers, for which lists by layer have no value
         seen = {each.label for each in groups}
         groups += [
             _filled(part, Layers(label, indices=(), unrotated=off), written) for label in labels if label not in seen
@@ -335,8 +336,10 @@ def _by_index(part: Part) -> dict[str, Fact]:
     return {key: fact for key in names if (fact := part.get(key)) and isinstance(fact.value, list)}
 
 
-def _values_of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes") -> dict[str, Fact]:
-    """Return by key what a config gives for layer `index` alone: entries of lists by layer, and of `sizes`."""
+def _values_of_layer(
+    part: Part, label: str | None, index: int, sizes: "_Sizes", lists: Mapping[str, Fact]
+) -> dict[str, Fact]:
+    """Return by key what a config gives for layer `index` alone: entries of the `lists` by layer, and of `sizes`."""
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -344,7 +347,7 @@ def _values_of_layer(part: Part, label: str | None, index: int, sizes: "_Sizes")
         for name in (key, own.get(key), own.get(f"{label}.{key}"))
         if name
     }
-    for key, fact in _by_index(part).items():
+    for key, fact in lists.items():
         facts[key] = entry_of(fact, index)
     return facts | ({own["scaled_layers"]: Fact(index in scaled.value, scaled.source)} if scaled else {})
 

@@ -4,9 +4,9 @@ Find the text part of a config, in any known form, and refuse unknown names abou
 `_canonical` brings the values of a part for its layers into one form.
 """
 
-import itertools
 import re
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -243,8 +243,8 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
 
 def _require_known_keys(part: Part) -> Part:
     """Return a part unchanged; raise if it has names about rotary embedding that its model does not read."""
-    model, of_any = part.model, {*OBJECTS, *_TODAY, *FLAGS, *itertools.chain(*map(read_by, MODELS.values()))}
-    known = set(of_any) if model is UNKNOWN else {*read_by(model)}
+    model, of_any = part.model, _keys_of_any_model()
+    known = set(of_any if model is UNKNOWN else read_by(model))
     if model.rotary:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
     why = "does not read it" if model.rotary else "has no rotary embedding"
@@ -263,6 +263,12 @@ def _require_known_keys(part: Part) -> Part:
         raise ArgumentValueError(part.name(key), wanted, value, did_you_mean(key, known))
     _require_rules(part)
     return part
+
+
+@cache
+def _keys_of_any_model() -> frozenset[str]:
+    """Return the keys about rotary embedding that at least one model reads; cached."""
+    return frozenset({*OBJECTS, *_TODAY, *FLAGS}.union(*map(read_by, MODELS.values())))
 
 
 def _require_rules(part: Part) -> None:
