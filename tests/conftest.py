@@ -241,7 +241,6 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
     """Free what the previous test file left, then exclude all remaining objects from garbage collection."""
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
