@@ -60,6 +60,16 @@ def keys_backwards(q, k, positions):
     return ROPE.apply(q, positions), ROPE.apply(k, positions, inverse=True)
 
 
+def both_backwards(q, k, positions):
+    """As in NanoChat: queries and keys are both rotated backwards."""
+    return tuple(ROPE.apply(x, positions, inverse=True) for x in (q, k))
+
+
+def each_wrong(q, k, positions):
+    """Queries and keys have mistakes of their own."""
+    return ROPE.apply(q, positions + 1), ROPE.apply(k, positions, inverse=True)
+
+
 def first_row_for_all(x, positions):
     """Liger 477, unsloth 3699: all rows take the positions of the first."""
     return ROPE.apply(x, positions if positions.ndim == 1 else positions[:1])
@@ -134,6 +144,13 @@ FAULTS = [
     (rows_for_tokens, {}, "the rows of the batch are taken for the tokens", ""),
     (keys_left_out, {"keys": True}, "nothing is rotated, as if all positions were 0, in keys", ""),
     (keys_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in keys", ""),
+    (both_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in queries and keys", ""),
+    (
+        each_wrong,
+        {"keys": True},
+        "positions one too large, in queries; the opposite sign: pairs rotate backwards, in keys",
+        "",
+    ),
     (halves_crossed, {"keys": True}, "", "scores depend only on the distance"),
     (first_row_for_all, {"rows": True}, "all rows of the batch are rotated by the positions of the first", ""),
     (in_place, {}, "", "does not change x"),

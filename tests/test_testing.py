@@ -332,7 +332,7 @@ BROKEN = {
         {"head_dim": 96, "base": 5e5},
         ["angles in float32"],
     ),
-    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: those of base 10000"]),
+    "scheme left out": ({}, {"frequencies": YARN}, ["other frequencies: those of base 10000, without scaling"]),
     "interpolated": ({"scale": 0.25}, {}, ["all frequencies times 0.25"]),
     "factor left out": ({}, {"attention_factor": 1.3}, ["the attention factor left out"]),
     "factor twice": ({"factor": 1.3**2}, {"attention_factor": 1.3}, ["the attention factor counted twice"]),

@@ -434,18 +434,30 @@ def _report(task: _Task, subject: _Subject) -> Report:
     if not errors:
         guess = (f"function(x, positions) must return the rotated x; it {next(iter(refusals.values()))}",)
     elif not right_numbers:
-        row, head = np.unravel_index(worst.argmax(), worst.shape)
-        x, y = (np.concatenate([run[i][row, head] for run in runs]) for i in (0, 1))
-        guess = find_causes(right, x, np.concatenate([run[2] for run in runs]), y, bound=max(bound, ANGLE_NOISE))
-        guess = _other_axis(task, runs[0], bound) or guess or _correct_range(task.runs, errors, bound)
-        if "keys" in subject.asked:
-            guess = tuple(f"{fault}, in {'keys' if head == HEADS - 1 else 'queries'}" for fault in guess)
+        guess = _other_axis(task, runs[0], bound) or _causes(right, runs, worst, bound, keys="keys" in subject.asked)
+        guess = guess or _correct_range(task.runs, errors, bound)
     guess = guess if guess and errors else (*guess, *named)
     passed = right_numbers and not refusals and all(found.holds for found in properties.values())
     last = right.start + 2 * pairs - 1
     features = "" if 2 * pairs == task.head_dim else f", features {right.start} to {last} are rotated"
     about = f"{right.pairing}, head_dim {task.head_dim}{features}, {dtype} of {subject.lib.name}"
     return Report(about, passed, errors, bound, properties, property_bound, refusals, guess)
+
+
+def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
+    """Return the likely mistakes of the most wrong vectors, `worst` being ``(rows, heads)``; if `keys`, by q and k."""
+    positions = np.concatenate([run[2] for run in runs])
+    kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}
+    found: dict[str, list[str]] = {}
+    for name, heads in kinds.items():
+        errors = worst[:, heads]
+        if errors.max() <= bound:
+            continue
+        row, head = np.unravel_index(errors.argmax(), errors.shape)
+        x, y = (np.concatenate([run[i][row, heads][head] for run in runs]) for i in (0, 1))
+        for cause in find_causes(right, x, positions, y, bound=max(bound, ANGLE_NOISE)):
+            found.setdefault(cause, []).append(name)
+    return tuple(f"{cause}, in {' and '.join(names)}" if keys else cause for cause, names in found.items())
 
 
 def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, ...]:

@@ -325,7 +325,9 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
     ramp = np.asarray([frequencies(2 * pairs, base=base)])
     if np.allclose(ramp, r.frequencies, rtol=1e-6, atol=0):
         return None
-    return r._replace(frequencies=ramp, faults=(*r.faults, f"other frequencies: those of base {base:.8g}"))
+    # schemes by parts leave the second pair unscaled
+    unscaled = ", without scaling" if pairs > 1 and np.isclose(ramp[0, 1], r.frequencies[0, 1], rtol=1e-6) else ""
+    return r._replace(frequencies=ramp, faults=(*r.faults, f"other frequencies: those of base {base:.8g}{unscaled}"))
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
