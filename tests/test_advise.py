@@ -135,6 +135,29 @@ def test_a_scheme_of_the_config_grows_from_the_length_that_it_reaches():
     assert "attention_factor" not in full.rope_parameters  # it was that of the factor 8
 
 
+def test_what_the_parameters_to_try_do_is_told_beside_the_scaling_of_the_config():
+    (one,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 524_288)
+    factors = {name: round(outlook.factor, 6) for name, outlook in one.schemes.items()}
+    assert factors == {"none": 1, "linear": 64, "ntk": 64, "yarn": 64, "config": 8, "to try": 32}
+    slower = ra.scaling.llama3(
+        ra.frequencies(128, base=500_000.0), 32.0, original_length=8192, low_freq_factor=1.0, high_freq_factor=4.0
+    )
+    assert one.schemes["to try"].wavelengths[1] == pytest.approx(2 * math.pi / slower[-1])
+    (plain,) = advise(LLAMA2, 16384)
+    assert "to try" not in plain.schemes  # it is "yarn"
+
+
+def test_another_trained_length_is_refused_only_if_the_config_scales_from_it():
+    llama31 = PUBLISHED["meta-llama/Llama-3.1-8B"]
+    with pytest.raises(
+        ra.ArgumentValueError, match=r"trained_length must be 8192 \(rope_scaling.original_max_.*got 131072"
+    ):
+        advise(llama31, 524_288, trained_length=131_072)
+    assert advise(llama31, 524_288, trained_length=8192) != ()
+    (one,) = advise(LLAMA2, 16384, trained_length=2048)
+    assert one.rope_parameters["original_max_position_embeddings"] == 2048
+
+
 def test_a_length_within_the_trained_one_needs_nothing():
     (one,) = advise(LLAMA2, 4096)
     assert (one.schemes, one.rope_parameters) == ({}, None)

@@ -8,7 +8,7 @@ import typer
 from rope_any._checks import ArgumentValueError
 from rope_any.cli._common import AsJson, echo_json, show, table
 from rope_any.cli._configs import ConfigFile, Factor, LayerType, PairingOf, loaded, naming
-from rope_any.config import Advice
+from rope_any.config import Advice, Outlook
 from rope_any.config import advise as advices
 from rope_any.config._advise import PERPLEXITY
 
@@ -28,7 +28,7 @@ def advise(
     *,
     length: Annotated[str, typer.Option(metavar="TOKENS", help="Wanted context; 1K is 1024, 1M is 1024K.")],
     trained_length: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="In training, before scaling.", show_default="of the config")
+        str | None, typer.Option(metavar="TOKENS", help="In training before any scaling.", show_default="of the config")
     ] = None,
     layer_type: LayerType = None,
     pairing: PairingOf = None,
@@ -64,6 +64,12 @@ def advise(
     show("(examples/perplexity.py)")
 
 
+def _row(name: str, one: Outlook) -> tuple[str, ...]:
+    """Return the cells of one scheme."""
+    numbers = one.factor, *one.wavelengths, one.slowed, one.unseen, one.attention_factor
+    return (name, *(f"{number:.4g}" for number in numbers), f"{one.score:.2f}")
+
+
 def _show(one: Advice) -> None:
     """Show the advice for one rotation."""
     trained, source = one.trained_length
@@ -76,15 +82,12 @@ def _show(one: Advice) -> None:
     show(f"without scaling, {one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
     show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
     asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
-    show(f"base: {one.base:.6g}; to train at least {asked}")
-    show(f"score: mean cosine over pairs, half of the length apart or more; as trained {one.score:.2f}")
-    heads = "scheme", "score", "shortest wave", "longest", "pairs slowed", "at new angles", "attention factor"
-    schemes = (
-        (name, f"{x.score:.2f}", *(f"{n:.4g}" for n in x.wavelengths), str(x.slowed), str(x.unseen))
-        for name, x in one.schemes.items()
-    )
-    factors = (f"{x.attention_factor:.4g}" for x in one.schemes.values())
-    show(table(*heads, rows=((*row, factor) for row, factor in zip(schemes, factors, strict=True))))
+    show(f"base: {one.base:.6g}; to train at {one.length} tokens, at least {asked}")
+    heads = "scheme", "factor", "shortest wave", "longest", "slowed", "new angles", "attention factor", "score"
+    show(table(*heads, rows=(_row(name, outlook) for name, outlook in one.schemes.items())))
+    show("slowed: how many pairs are slower than without scaling")
+    show(f"new angles: how many pairs exceed the angles that they reach in {trained:.0f} tokens without scaling")
+    show(f"score: mean cosine over pairs at distances from {one.length // 2} on; in training {one.score:.2f}")
     if one.rope_parameters is None:
         show(f"nothing to try: {one.reason}")
         return

@@ -18,7 +18,7 @@ from rope_any._pairing import Pairing
 from rope_any._positions import as_position_array
 from rope_any._rope import Rope
 from rope_any.config import _parts
-from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, together
+from rope_any.config._advise import ALL_WINDOWED, WINDOWED, Advice, Outlook, advice, outlook, together, unscaled
 from rope_any.config._canonical import (
     Layers,
     by_label,
@@ -487,7 +487,8 @@ def advise(
     length : int
         The length that the model shall have, in tokens.
     trained_length : int, optional
-        The length that it was trained for before any scaling, if the config does not tell it or tells another.
+        The length that it was trained for before any scaling (8192 for Llama 3.1, not the 131072 of its later
+        training), if the config does not tell it. It may differ from that of a config without scaling.
     layer_type : str, optional
         One kind of layers. By default all kinds in the config.
     pairing, factor : optional
@@ -502,7 +503,8 @@ def advise(
     Raises
     ------
     TypeError, ValueError
-        As `Rope.from_config`; or if the config is not of a text model, or the trained length is not known.
+        As `Rope.from_config`; or if the config is not of a text model, or the trained length is not known, or is not
+        that from which the config scales.
 
     Notes
     -----
@@ -532,24 +534,32 @@ def advise(
     found = by_label(of_type(one.layers(), layer_type))
     advices = []
     for each in explain(whole, layer_type=layer_type, pairing=pairing, factor=factor):
-        trained = given or each.facts.get("trained_length")
+        known = each.facts.get("trained_length")
+        trained = given or known
         if each.rope is None:
             continue
         if trained is None:
             hint = "the config gives none before its scaling"
             raise ArgumentValueError("trained_length", "be given", NOTHING, hint)
+        if known is not None and each.facts["rope_type"].value != "default" and trained.value != known.value:
+            hint = "it is the length before any scaling, and the scaling of the config depends on it"
+            raise ArgumentValueError("trained_length", f"be {known.value} ({known.source})", trained.value, hint)
         groups = found.get(each.layer_type) or found[None]
         parameters = _today(one.part, each.layer_type, groups) or {}
         window = one.part.keys.get("sliding_window") if one.part.model_type in ALL_WINDOWED else None
         in_window = each.layer_type in WINDOWED or (window is not None and window < trained.value)
         where: dict[str, Any] = {"path": one.part.path, "in_window": in_window}
         made = advice(each.layer_type, each.rope, each.facts, parameters, trained, n, **where)
-        advices.append(_if_readable(made, whole, one.part.path))
+        advices.append(_tried(made, each, whole, one.part.path))
     return tuple(advices)
 
 
-def _if_readable(made: Advice, whole: Mapping[str, Any], path: tuple[str, ...]) -> Advice:
-    """Return the advice, without its parameters or its code if a config with them is not read."""
+def _tried(made: Advice, each: Explanation, whole: Mapping[str, Any], path: tuple[str, ...]) -> Advice:
+    """
+    Return the advice for one rotation, with what its parameters do if the config has a scaling already.
+
+    If a config with them is not read, the advice has no code, or if the model refuses them, no parameters.
+    """
     if made.rope_parameters is None:
         return made
     if is_gguf(whole) or form_of(whole) is not None:
@@ -559,10 +569,14 @@ def _if_readable(made: Advice, whole: Mapping[str, Any], path: tuple[str, ...]) 
     new, label = made.rope_parameters, made.layer_type
     changed = {**part, "rope_parameters": new if label is None else {**part["rope_parameters"], label: new}}
     try:
-        Rope.from_config(_replaced(today, path, changed, ()), layer_type=label)
+        rope = Rope.from_config(_replaced(today, path, changed, ()), layer_type=label)
     except (TypeError, ValueError) as error:
         return made._replace(rope_parameters=None, code=None, reason=f"this model refuses YaRN: {error}")
-    return made
+    if "config" not in made.schemes or each.rope is None:
+        return made
+    row, lengths = unscaled(each.rope, each.facts), (float(made.trained_length.value), made.length)
+    new_outlook = outlook(row, together(rope), rope.attention_factor, *lengths)
+    return made._replace(schemes={**made.schemes, "to try": new_outlook})
 
 
 def modernize(config: object, /) -> dict[str, Any]:

@@ -15,16 +15,22 @@ from rope_any.config._schemes import ORIGINAL
 class Outlook(NamedTuple):
     """What one scheme does to the pairs at a length."""
 
+    factor: float
+    """By how much it divides the frequency of the pair that it slows most; 1 if it slows none."""
     wavelengths: tuple[float, float]
     """The shortest and the longest, in tokens; pairs that don't rotate are left out."""
     slowed: int
     """The number of pairs that rotate slower than without scaling."""
     unseen: int
-    """The number of pairs that reach angles that they never reached in training."""
+    """The number of pairs that reach angles beyond those of the trained length without scaling."""
     attention_factor: float
     """The factor of cosine and sine."""
     score: float
-    """The mean of ``cos(distance · frequency)`` over all pairs and the distances from half of the length on."""
+    """
+    The mean of ``cos(distance · frequency)`` over all pairs and the distances from half of the length on.
+
+    The nearer it is to `Advice.score`, the less the scores of far tokens differ from those in training.
+    """
 
 
 class Advice(NamedTuple):
@@ -33,7 +39,7 @@ class Advice(NamedTuple):
     layer_type: str | None
     """The type of layers; None if layers don't differ."""
     trained_length: Fact
-    """The length that the model was trained for before any scaling, in tokens."""
+    """The length that the model was trained for before any scaling, in tokens: 8192 for Llama 3.1."""
     extended_length: Fact | None
     """The length that the scaling of the config is for; None if it does not say."""
     length: int
@@ -51,7 +57,11 @@ class Advice(NamedTuple):
     score: float
     """As `Outlook.score`, without scaling and at the trained length."""
     schemes: dict[str, Outlook]
-    """By name, with that of the config as "config"; empty if the length is not beyond the trained one."""
+    """
+    By name; empty if the length is not beyond the trained one.
+
+    "config" is the scaling of the config as it is, and "to try" that of `rope_parameters`, if the config has a scaling.
+    """
     rope_parameters: dict[str, Any] | None
     """The parameters to try, in today's form; None if there is no reason or no formula."""
     reason: str
@@ -95,7 +105,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
     `path` leads to the sub-config of the part; `in_window` is whether these layers have a window.
     """
     base, original = float(facts["rope_theta"].value), float(trained.value)
-    row = _unscaled(rope, facts, base)
+    row = unscaled(rope, facts)
     turning = [f for f in row if f]
     finished = sum(f * original >= 2 * math.pi for f in turning)
     reached = max(original, facts["extended_length"].value) if "extended_length" in facts else original
@@ -119,7 +129,7 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
         base=base,
         bases=bases,
         score=_mean_score(row, original),
-        schemes={name: _outlook(row, *made, original, length) for name, made in schemes.items()},
+        schemes={name: outlook(row, *made, original, length) for name, made in schemes.items()},
         rope_parameters=recipe,
         reason=reason,
         in_window=in_window,
@@ -140,9 +150,9 @@ def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tup
     )
 
 
-def _unscaled(rope: Rope, facts: Mapping[str, Fact], base: float) -> Row:
+def unscaled(rope: Rope, facts: Mapping[str, Fact], /) -> Row:
     """Return the frequencies of the base, without those that the rotation of the config does not rotate."""
-    row = frequencies(facts["rotary_dim"].value, base=base)
+    row = frequencies(facts["rotary_dim"].value, base=float(facts["rope_theta"].value))
     return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
 
 
@@ -164,14 +174,15 @@ def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, t
     }
 
 
-def _outlook(row: Row, scaled: Row, factor: float, original: float, length: int) -> Outlook:
+def outlook(row: Row, scaled: Row, attention_factor: float, original: float, length: int, /) -> Outlook:
     """Return what a scheme makes of the frequencies `row`, which become `scaled`, between two lengths."""
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
     # a pair that completed a turn has shown all angles
     unseen = sum(f * original < 2 * math.pi and g * length > f * original * (1 + 1e-9) for f, g in both)
     slowed = sum(g < f * (1 - 1e-9) for f, g in both)
-    return Outlook((min(periods), max(periods)), slowed, unseen, factor, _mean_score(scaled, length))
+    factor = max([1.0, *(f / g for f, g in both if g)])
+    return Outlook(factor, (min(periods), max(periods)), slowed, unseen, attention_factor, _mean_score(scaled, length))
 
 
 def _mean_score(row: Row, length: float) -> float:
@@ -193,7 +204,10 @@ def _parameters_to_try(
         derived = kind == "yarn" and parameters.get("attention_factor") == scaling.yarn_attention_factor(old)
         kept = {key: value for key, value in parameters.items() if key != "attention_factor" or not derived}
         new = old * length / reached if reached > original else factor
-        return {**kept, "factor": new}, f"the scheme of the config, {kind}, with a factor for this length"
+        return {
+            **kept,
+            "factor": new,
+        }, f"the scheme of the config, {kind}, with a factor for this length; train at this length"
     if kind == "default":
         whole = int(original) if original.is_integer() else original
         why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"
