@@ -66,7 +66,7 @@ def both_backwards(q, k, positions):
 
 
 def each_wrong(q, k, positions):
-    """Queries and keys have mistakes of their own."""
+    """Make another mistake in keys than in queries."""
     return ROPE.apply(q, positions + 1), ROPE.apply(k, positions, inverse=True)
 
 

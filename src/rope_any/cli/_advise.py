@@ -86,7 +86,7 @@ def _show(one: Advice) -> None:
     heads = "scheme", "factor", "shortest wave", "longest", "slowed", "new angles", "attention factor", "score"
     show(table(*heads, rows=(_row(name, outlook) for name, outlook in one.schemes.items())))
     show("slowed: how many pairs are slower than without scaling")
-    show(f"new angles: how many pairs exceed the angles that they reach in {trained:.0f} tokens without scaling")
+    show(f"new angles: how many pairs reach angles that {trained:.0f} tokens without scaling don't have")
     show(f"score: mean cosine over pairs at distances from {one.length // 2} on; in training {one.score:.2f}")
     if one.rope_parameters is None:
         show(f"nothing to try: {one.reason}")
