@@ -383,6 +383,31 @@ def test_rotary_embedding_torch_scales_as_ours(option, scheme):
     torch.testing.assert_close(rope.apply(torch.ones(8, DIM)), theirs, rtol=0, atol=1e-5)
 
 
+def axial_pixel(frequencies, x):
+    """Rotate x ``(heads, rows, columns, dim)`` by pixel frequencies, as the page on images says."""
+    rope = ra.Rope(ra.axes.axial(frequencies.tolist(), frequencies.tolist()), pairing="interleaved")
+    sides = (ra.positions.normalised(n, edges=True) for n in x.shape[1:3])
+    return rope.apply(x.flatten(1, 2), ra.positions.grid(*sides, like=x)).unflatten(1, x.shape[1:3])
+
+
+def test_pixel_frequencies_of_rotary_embedding_torch_are_evenly_spaced():
+    x = torch.randn(2, 4, 6, DIM)
+    with INSTALLED["rotary-embedding-torch"]() as module:
+        rotary = module.RotaryEmbedding(DIM // 2, freqs_for="pixel", max_freq=256)
+        theirs = module.apply_rotary_emb(rotary.get_axial_freqs(4, 6), x)
+    ours = axial_pixel(np.pi * np.linspace(1, 128, DIM // 4), x)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
+
+
+def test_pixel_frequencies_of_timm_are_powers_of_2():
+    x = torch.randn(2, 4, 6, DIM)
+    with INSTALLED["timm"]() as module:
+        embed = module.RotaryEmbeddingCat(DIM, feat_shape=[4, 6], max_res=224).get_embed()
+        theirs = module.apply_rot_embed_cat(x.flatten(1, 2), embed).unflatten(1, (4, 6))
+    ours = axial_pixel(np.pi * 2 ** np.linspace(0, np.log2(224) - 1, DIM // 4), x)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
+
+
 def test_torchtune_refuses_positions_beyond_its_table():
     with INSTALLED["torchtune"]() as module:
         rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=8)
