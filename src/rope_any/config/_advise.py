@@ -204,10 +204,8 @@ def _parameters_to_try(
         derived = kind == "yarn" and parameters.get("attention_factor") == scaling.yarn_attention_factor(old)
         kept = {key: value for key, value in parameters.items() if key != "attention_factor" or not derived}
         new = old * length / reached if reached > original else factor
-        return {
-            **kept,
-            "factor": new,
-        }, f"the scheme of the config, {kind}, with a factor for this length; train at this length"
+        why = f"the scheme of the config, {kind}, with a factor for this length; train at this length"
+        return {**kept, "factor": new}, why
     if kind == "default":
         whole = int(original) if original.is_integer() else original
         why = "YaRN keeps fast pairs; Qwen2.5 and Qwen3 use it without training up to a factor of 4"
