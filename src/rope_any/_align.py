@@ -110,7 +110,7 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
 
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
-    """Return the axes of x that positions of shape `given` run along: its first other axes, then that of the tokens."""
+    """Return the axes of x that positions of shape `given` run along: its first other ones, then that of the tokens."""
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, given)
     if axes is None:

@@ -38,7 +38,7 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
-    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(...)`` for each axis."""
+    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(...)`` for each axis; raise if axes lack."""
     if axes is None:
         return [positions]
     shape = tuple(positions.shape)

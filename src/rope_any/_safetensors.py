@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def checkpoint_file(source: Path, /) -> Path:
-    """Return the file to read a checkpoint from: in a folder, its tensor file or its index."""
+    """Return the file to read a checkpoint from: in a folder, its only tensor file or its index."""
     if not source.exists():
         wanted = "be a .safetensors file, the index of several or a folder"
         raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
@@ -123,7 +123,7 @@ def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], 
 def copy(
     source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
 ) -> None:
-    """Copy a file with the features of the tensors in `axes` reordered; call ``step(name, bytes)`` after each chunk."""
+    """Copy a file with the features of the tensors in `axes` reordered; call ``step(name, bytes)`` for each chunk."""
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
         new.write(old.read(min((entry.begin for entry in found.values()), default=-1)))
@@ -144,7 +144,7 @@ def copy(
 
 
 def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
-    """Return how many consecutive bytes belong to one feature of a tensor."""
+    """Return how many consecutive bytes belong to one feature of a tensor; raise if that is no whole number."""
     count = math.prod(entry.shape[: axis + 1])
     if (entry.end - entry.begin) % max(count, 1):
         got = Text(f"shape {entry.shape}")

@@ -156,7 +156,7 @@ def _plan_feature_blocks(
 
 
 def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a torch tensor with gradient; autograd saves only the table, and x if the table needs a gradient too."""
+    """Rotate a tensor with gradient (`out` must be None); autograd saves the table, and x if it is needed for that."""
     del out  # it is None: `check` refuses one
     with_gradient: Any = rotation.lib.with_gradient
     rotated: X = with_gradient(partial(_rotate_without_gradient, rotation), partial(_vjp, rotation), x, *table)

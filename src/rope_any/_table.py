@@ -488,7 +488,11 @@ def _table_in_tiles(
 
 
 def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array | None, ...]) -> Any:  # noqa: FBT001  # one private fact
-    """Return the dtype of a table: `dtype` if given, else float64 if a deciding array has it, or float32."""
+    """
+    Return the dtype of a table: `dtype` if given, else float64 if a deciding array has it, or float32.
+
+    Raise for float64 where the library has no cosine of it, or if `wide` is False.
+    """
     xp = lib.xp
     if dtype is None:
         found = any(a is not None and lib.dtype_name(a.dtype) == "float64" for a in deciding)

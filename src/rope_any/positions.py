@@ -819,7 +819,11 @@ def gather_order(
 def _chunks(
     length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Return the number of chunks of each document; and where it begins, with the number of tokens in a chunk."""
+    """
+    Return the number of chunks of each document; and where it begins, with the number of tokens in a chunk.
+
+    Raise if a document can't be divided into equal chunks.
+    """
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
     if cumulative_lengths is None:

@@ -282,7 +282,7 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
 
 
 def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the tensors that match a pattern, with the axis of the first matching pattern."""
+    """Return the tensors that match a pattern, with the axis of the first match; raise if a pattern matches none."""
     if names is not None and (not isinstance(names, Mapping) or not names):
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names)
     for pattern in names or ():

@@ -69,7 +69,7 @@ class Verb(TyperCommand):
     """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; where a file is read, ``-`` becomes a file with the bytes of standard input."""
+        """Parse the words; one ``-`` for a file that is read becomes a file with the bytes of standard input."""
         left = super().parse_args(ctx, args)
         files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
         found = [name for name in files & ctx.params.keys() for item in _as_list(ctx.params[name]) if str(item) == "-"]

@@ -121,7 +121,7 @@ def _require_options(kind: str, files: list[Path], options: dict[str, Any], outp
 
 
 def _draw_wavelengths(by_file: dict[Path, tuple[Explanation, ...]]) -> "Axes":
-    """Draw the wavelengths of all rotations in some configs, with the lengths in these."""
+    """Draw the wavelengths of all rotations in configs, with the lengths in these; raise if there is no rotation."""
     found: dict[str, Explanation] = {}
     for name, several in zip(_short_names([*by_file]), by_file.values(), strict=True):
         rotating = [one for one in several if one.rope is not None]
@@ -178,7 +178,7 @@ def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], opti
 
 
 def _draw_hands(rope: Rope, _: Explanation, position: str | None = None) -> "Axes":
-    """Draw the angles of a rotation at --position as clock hands."""
+    """Draw the angles of a rotation at --position, which must be given, as clock hands."""
     if position is None:
         raise ArgumentValueError("--position", "be given with hands", Text("none"))
     places = [_position_number(text) for text in position.split(",")]

@@ -84,7 +84,7 @@ def _feature_count(file: Path, array: "np.ndarray[Any, Any]") -> int:
 
 
 def _parse_positions(text: str) -> Any:
-    """Return the offset in a text, or the array in the .npy file that it names."""
+    """Return the offset in a text, or the array in the .npy file that it names; raise for other text."""
     try:
         return int(text)
     except ValueError:

@@ -173,7 +173,7 @@ def _module(name: str) -> Any:
 
 
 def _like(library: str, dtype: str) -> Array:
-    """Return an array of a library and a dtype."""
+    """Return an array of a library, given by name, and a dtype; raise if the library is not installed."""
     import numpy as np
 
     if library not in TITLES:

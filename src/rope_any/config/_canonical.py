@@ -231,7 +231,7 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """Return the parameters of the layers with a label, by today's names; one Fact, the reason, if they are null."""
+    """Return the parameters of the layers with a label, by today's names; if they are null, a Fact with the reason."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]

@@ -98,7 +98,7 @@ def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
 
 
 def _convert_tables(value: Any, inner: Callable[..., Any]) -> Any:
-    """Return a value with ``inner(**table)`` for each table in it."""
+    """Return ``inner(**value)`` for a dict; a tuple with this for its items; any other value as it is."""
     if isinstance(value, dict):
         return inner(**value)
     return tuple(_convert_tables(item, inner) for item in value) if isinstance(value, tuple) else value

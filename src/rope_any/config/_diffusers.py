@@ -455,7 +455,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 def _skipping(at: _Component) -> Lines:
-    """Return positions from 0, with the second of two frames at ``rope_temporal_skip_len`` − 1 (ChronoEdit)."""
+    """Return positions by axis, from 0; of two frames, unpatched, the second is at ``rope_temporal_skip_len`` − 1."""
     frames, rows, columns = map(range, at.shape)
     if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
@@ -476,7 +476,7 @@ def _fitted(at: _Component) -> Lines:
 
 
 def _cropped(at: _Component) -> Lines:
-    """Return frames from 0, and rows and columns fitted into the middle of the base grid."""
+    """Return frames from 0, and rows and columns in the middle of the base grid; raise if they are more."""
     frames, rows, columns = at.shape
     patch = at.number(at.further("patch_size")).value
     sides = map(at.number, at.row.base_grid)

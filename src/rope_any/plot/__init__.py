@@ -545,7 +545,7 @@ def _rope(recipe: Recipe) -> Rope:
 
 
 def _host_numbers(name: str, numbers: Any) -> Numbers:
-    """Return finite real numbers, given as Python numbers or as an array of any library, as NumPy data."""
+    """Return finite real numbers, Python's or an array of any library, as NumPy data; raise for others."""
     given = as_position_array(numbers, like=None if is_array(numbers) else np.ones(1), name=name)
     try:
         data: Numbers = host(given)

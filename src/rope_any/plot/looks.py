@@ -65,7 +65,7 @@ def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "re
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """Return the styles of `count` lines; of several, the first is wide and pale."""
+    """Return the styles of `count` lines; of several, the first is wide and pale; raise for none or too many."""
     if not 1 <= count <= 1 + len(STYLES):
         raise ArgumentValueError("ropes", f"be from 1 to {1 + len(STYLES)}, so that they can be distinguished", count)
     others: list[dict[str, Any]] = [{"color": color, "linestyle": style} for color, style in STYLES]

@@ -252,7 +252,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return the frequencies that the options of `check_rotary` describe: those given, or those of a base."""
+    """Return the frequencies that the options of `check_rotary` describe: those given or those of a base, not both."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -316,7 +316,7 @@ class _Subject(NamedTuple):
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, where: Array) -> Any:
-        """Return x rotated by the function: as it is, or the last of its heads as keys and the others as queries."""
+        """Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q."""
         if "keys" not in self.asked:
             y = self.function(x, where)
             return x if "in_place" in self.asked else y
@@ -333,7 +333,7 @@ class _Subject(NamedTuple):
         return self.lib.xp.concat(tuple(both), axis=1) if heads > 1 else both[0]
 
     def __call__(self, data: Data, positions: Any, *, view: "_View | None" = None, dtype: str | None = None) -> Data:
-        """Call the function and return its result; record violations of what each call must keep."""
+        """Call the function; return its result; record what it changed but must keep; raise if it fails."""
         buffer = self.put(data if view is None else view.around(data))
         x = buffer if view is None else view.x_of(self.lib.xp, buffer)
         where = as_position_array(positions, like=self.like)
