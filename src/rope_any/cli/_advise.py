@@ -82,12 +82,15 @@ def _show(one: Advice) -> None:
     show(f"without scaling, {one.unfinished} of {one.pairs} pairs never complete a turn within {trained:.0f} tokens")
     show(f"critical dimension: {one.critical_dimension} of {2 * one.pairs} features")
     asked = ", ".join(f"{base:.3g} ({paper})" for paper, base in one.bases.items())
-    show(f"base: {one.base:.6g}; to train at {one.length} tokens, at least {asked}")
-    heads = "scheme", "factor", "shortest wave", "longest", "slowed", "new angles", "attention factor", "score"
+    show(f"base: {one.base:.6g}; to train at {one.length} tokens, papers ask for at least")
+    show(f"  {asked}")
+    heads = "scheme", "factor", "shortest", "longest", "slowed", "new angles", "attention", "score"
     show(table(*heads, rows=(_row(name, outlook) for name, outlook in one.schemes.items())))
-    show("slowed: how many pairs are slower than without scaling")
-    show(f"new angles: how many pairs reach angles that {trained:.0f} tokens without scaling don't have")
-    show(f"score: mean cosine over pairs at distances from {one.length // 2} on; in training {one.score:.2f}")
+    show("shortest, longest: wavelengths in tokens")
+    show("slowed: pairs that are slower than without scaling")
+    show(f"new angles: pairs at angles that {trained:.0f} tokens without scaling don't have")
+    show("attention: the attention factor, which multiplies cosine and sine")
+    show(f"score: mean cosine over pairs, {one.length // 2} tokens apart or more; in training {one.score:.2f}")
     if one.rope_parameters is None:
         show(f"nothing to try: {one.reason}")
         return
