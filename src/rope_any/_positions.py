@@ -11,6 +11,9 @@ from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief,
 Positions: TypeAlias = Array | int | range | Sequence[Any]
 """Positions of tokens: an array, or numbers on the host."""
 
+Coordinates: TypeAlias = Sequence[Sequence[float]]
+"""The coordinates of a grid on each of its axes, such as frames, rows and columns; text has one axis."""
+
 
 class SplitPositions(NamedTuple):
     """Positions as arrays of one shape: two arrays if no single dtype holds them exactly."""

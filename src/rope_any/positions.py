@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rope_any._arrays import Array, is_array, library, require_array
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, brief, flag, int32, positive, real
-from rope_any._positions import Positions, as_position_array, consecutive
+from rope_any._positions import Coordinates, Positions, as_position_array, consecutive
 
 __all__ = [
     "DualChunk",
@@ -864,9 +864,6 @@ def _tokens_of_chunks(documents: list[tuple[list[Any], int]], *, like: Array | N
 
 Spans: TypeAlias = Sequence[int | Sequence[int | Sequence[float]]]
 """Numbers of text tokens; or the frames, rows and columns of an image or a video, and any tokens of its audio."""
-
-Coordinates: TypeAlias = tuple[Sequence[float], ...]
-"""The coordinates of a span, counted from its first position: one axis for text, three for an image or a video."""
 
 
 def mrope(

@@ -25,6 +25,7 @@ from rope_any._checks import (
 from rope_any._frequencies import Frequencies, Row, frequencies
 from rope_any._names import did_you_mean
 from rope_any._pairing import Pairing
+from rope_any._positions import Coordinates
 from rope_any.axes import assigned, axial, strided_axes
 from rope_any.config import _data
 from rope_any.config._canonical import Layers, all_layers
@@ -35,9 +36,6 @@ from rope_any.scaling import linear, longrope, longrope_attention_factor
 
 ROTARY = re.compile("rope|rotary|theta|axes_|freqs_|^scale_factor$|^interpolation_scale_")
 _MOST_TOKENS = 2**22
-
-Lines = Sequence[Sequence[float]]
-"""The positions along the frames, rows and columns of a grid, one sequence for each."""
 
 
 class Setting(NamedTuple):
@@ -454,28 +452,28 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 # --- grids ------------------------------------------------------------------------------------------------
 
 
-def _skipping(at: _Component) -> Lines:
-    """Return positions by axis, from 0; of two frames, unpatched, the second is at ``rope_temporal_skip_len`` − 1."""
+def _skipping(at: _Component) -> Coordinates:
+    """Return coordinates from 0; of two frames, not in patches, the second is at ``rope_temporal_skip_len`` − 1."""
     frames, rows, columns = map(range, at.shape)
     if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns
     return frames, rows, columns
 
 
-def _centred(at: _Component) -> Lines | None:
+def _centred(at: _Component) -> Coordinates | None:
     """Return frames from 0, rows and columns with 0 in the middle; None with ``use_layer3d_rope`` (image layers)."""
     layers = at.read(at.further("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in at.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(at.shape[0]), *middle)
 
 
-def _fitted(at: _Component) -> Lines:
+def _fitted(at: _Component) -> Coordinates:
     """Return rows and columns spread over the lengths in ``rope_axes_dim``, as integers rounded down."""
     most = _list_of_length(at.read(at.further("rope_axes_dim")), (2,))
     return [[i * length // n for i in range(n)] for n, length in zip(at.shape[1:], most, strict=True)]
 
 
-def _cropped(at: _Component) -> Lines:
+def _cropped(at: _Component) -> Coordinates:
     """Return frames from 0, and rows and columns in the middle of the base grid; raise if they are more."""
     frames, rows, columns = at.shape
     patch = at.number(at.further("patch_size")).value
@@ -498,7 +496,7 @@ def _spread(whole: int, extent: int, n: int) -> list[float]:
     return [first + i * step for i in range(n)]
 
 
-_GRIDS: Mapping[str, Callable[[_Component], Lines | None]] = {
+_GRIDS: Mapping[str, Callable[[_Component], Coordinates | None]] = {
     "from zero": lambda at: tuple(map(range, at.shape)),
     "skipping": _skipping,
     "centred": _centred,

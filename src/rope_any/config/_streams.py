@@ -8,12 +8,12 @@ positions of text, except for the audio of a video in Omni models, whose tokens 
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, compress, product
-from typing import Any, TypeAlias
+from typing import Any
 
 from rope_any import positions
 from rope_any._arrays import Array, library
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, int32, integer, positive
-from rope_any._positions import as_position_array
+from rope_any._positions import Coordinates, as_position_array
 from rope_any.config._load import typed
 from rope_any.config._models import ALL, Numbering
 
@@ -28,8 +28,6 @@ _IDS: Mapping[str, Mapping[str, str]] = {
 _GLM_VIDEO = re.compile(r"\([^)]*")
 _RUNS = re.compile(r"sb(?P<both>[av]*v[av]*)(?P<end>[^iv]{0,2})|(?P<grid>i+|v+)|(?:(?!sb[av]*v)[^iv])+")
 _KINDS = {"i": "image", "v": "video"}
-
-Axes: TypeAlias = Sequence[Sequence[float]]  # the coordinates along each axis of a grid; text has one axis
 
 STREAMS: Mapping[str, Numbering] = {name: model.stream for name, model in ALL.items() if model.stream is not None}
 
@@ -116,7 +114,7 @@ def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...
     first: float = 0 if row.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
     pair = (0, 0) if row.shared else (0, 1)
-    axes: list[Axes]
+    axes: list[Coordinates]
     for run in _RUNS.finditer(kinds):
         if run["both"] is None:
             axes = unused.of_run(run["grid"]) if run["grid"] else [[range(len(run[0]))]]
@@ -139,7 +137,7 @@ def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...
     return rows
 
 
-def _grid_positions(first: float, axes: Axes) -> list[tuple[float, ...]]:
+def _grid_positions(first: float, axes: Coordinates) -> list[tuple[float, ...]]:
     """Return the positions (time, height, width) from `first` on, of a grid or of text, which has one axis."""
     return [tuple(first + coordinate for coordinate in token) * (3 // len(axes)) for token in product(*axes)]
 
@@ -157,10 +155,10 @@ class _Grids:
         self.used = 0
         self.frames_left = 0
 
-    def of_run(self, run: str) -> list[Axes]:
+    def of_run(self, run: str) -> list[Coordinates]:
         """Return the coordinates (times, rows, columns) of each grid of a run of tokens; raise if they do not match."""
         kind, left = _KINDS[run[0]], len(run)
-        found: list[Axes] = []
+        found: list[Coordinates] = []
         while left:
             if self.used == len(self.grids):
                 got = Text(f"{self.used}, and {left} more {kind} tokens")
