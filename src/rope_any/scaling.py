@@ -657,7 +657,7 @@ def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[fl
 
 
 def _pair_of_turns(pairs: int, turns: float, base: float, length: float) -> float:
-    """Return the index i(n) of the pair that completes n turns within `length`, ``d ln(L / 2πn) / (2 ln b)``."""
+    """Return the index of the pair that makes n turns in `length`, ``d ln(L / 2πn) / (2 ln b)``; raise if b is 1."""
     if base == 1:
         raise ArgumentValueError("base", "not be 1, which has no ramp")
     return pairs * math.log(length / (turns * 2 * math.pi)) / math.log(base)

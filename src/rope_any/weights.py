@@ -325,7 +325,7 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
 def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
     name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
 ) -> bool:
-    """Whether a tensor is reordered with `owner`: True if it has a number per feature, False if one per whole heads."""
+    """Whether `owner` reorders a tensor: True if a number per feature, False if per block or input, else raise."""
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
         return False

@@ -32,7 +32,7 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
     Return ``function(x, *tables, out=out)`` shard by shard, without communication.
 
     The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. The
-    result is sharded as x is, or written into the shards of `out`.
+    result is sharded as x is, or written into the shards of `out`. Raises if the features of x are sharded.
     """
     from torch.distributed.tensor import Partial
 

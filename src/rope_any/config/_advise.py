@@ -195,7 +195,7 @@ def _mean_score(row: Row, length: float) -> float:
 def _parameters_to_try(
     facts: Mapping[str, Fact], parameters: Mapping[str, Any], original: float, length: int, reached: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the parameters to try and why; or None, and why there are none. The config is for `reached` tokens."""
+    """Return scheme parameters for `length` tokens and why; or None and why not. The config now allows `reached`."""
     kind, factor = facts["rope_type"].value, length / original
     if length <= reached:
         return None, f"the config is for {reached:.0f} tokens already"

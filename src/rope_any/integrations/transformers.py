@@ -512,7 +512,7 @@ def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | No
 def _by_size(
     x: Tensor, /, *others: Any, ours: Callable[..., Any], theirs: Callable[..., Any], **options: int
 ) -> Tensor | tuple[Tensor, ...]:
-    """Rotate x by `ours` if it is large, else by `theirs`, the model's own function; both in float32, rounded once."""
+    """Rotate x by `ours` if it is large or torch compiles, else by `theirs`, the model's, cast to its dtype."""
     if torch.compiler.is_compiling() or x.numel() > FEW:
         return ours(x, *others, **options)  # type: ignore[no-any-return]
     made = theirs(x, *others, **options)
