@@ -595,7 +595,7 @@ def with_other_tables():
 def with_other_tables_held():
     model = model_of("gptj", n_positions=64)
     with torch.no_grad():
-        model.transformer.h[0].attn.embed_positions[1] *= 1.0001
+        next(table for name, table in model.named_buffers() if name.endswith("embed_positions"))[1] *= 1.0001
     return model
 
 
@@ -625,7 +625,7 @@ def replaced(name):
 
 
 REFUSED = {
-    "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaRotaryEmbedding .*"),
+    "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaAttention .*"),
     "held twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
     "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got a GPT2LM.*"),
     "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unheard_of'"),
@@ -634,7 +634,7 @@ REFUSED = {
     "other held": (
         with_other_tables_held,
         ValueError,
-        r"model must hold .* says; got a GPTJAttention that holds others",
+        r"model must hold .* says; got a GPTJ(Attention|RotaryEmbedding) that holds others",
     ),
     "hook": (with_a_hook, ValueError, r"model must have .* without a wrapped forward; got a LlamaRotaryEmbedding .*"),
     "meta": (
@@ -645,7 +645,7 @@ REFUSED = {
     "held, meta": (
         lambda: model_of("gptj").to("meta"),
         ValueError,
-        r"model must .* in memory; got a GPTJA.* meta device",
+        r"model must .* in memory; got a GPTJ.* meta device",
     ),
     "no module": (lambda: "llama", TypeError, r"model must be a torch module; got str"),
 }

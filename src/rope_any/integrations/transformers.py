@@ -17,7 +17,7 @@ from dataclasses import replace as changed
 from functools import cache, partial, update_wrapper
 from inspect import signature, unwrap
 from itertools import product
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, int32, missing_package
@@ -48,7 +48,10 @@ VISION = re.compile(r"Vi(sion|T)")
 """Class names of vision towers, with positions of patches."""
 NAME = "__name__"
 HELD = "embed_positions"
-"""The buffer of the sines, then the cosines, of all positions, in the attention of GPT-J and of CodeGen."""
+"""
+The buffer of the sines, then the cosines, of all positions, in GPT-J and CodeGen: of the rotary embedding; before
+transformers 5.24, of each attention.
+"""
 TABLE_ARGUMENTS = frozenset({"position_embeddings", "freqs_cis"})
 """Names of the arguments that take tables."""
 ORIGINAL = "original_max_position_embeddings"
@@ -164,8 +167,10 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
     """Return the paths of tables and rotations to replace and of embeddings to leave, and the changes."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
-    makers = {path: _table_maker(m, length) for path, m in embeddings.items() if path not in left}
+    if twice := next((m for m in model.modules() if _is_ours(vars(m).get("forward"))), None):
+        raise _unfit(twice, "not be replaced twice", " that is replaced already")
     held = {path: _gptj_table(m, model) for path, m in model.named_modules() if HELD in vars(m)["_buffers"]}
+    makers = {path: _table_maker(m, length) for path, m in embeddings.items() if path not in {*left, *held}}
     if not makers and not held:
         raise _unfit(model, "have rotary embeddings, other than those of vision towers")
     layouts = {path: maker.layout for path, maker in makers.items()} | dict.fromkeys(held, "once")
@@ -194,10 +199,8 @@ def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, 
     return (*makers, *held), tuple(rotations), left, changes
 
 
-def _refuse(module: nn.Module) -> None:
-    """Raise if the tables of a module are replaced already, or on the meta device."""
-    if _is_ours(vars(module).get("forward")):
-        raise _unfit(module, "not be replaced twice", " that is replaced already")
+def _refuse_meta(module: nn.Module) -> None:
+    """Raise if a buffer of a module, such as its tables, is on the meta device."""
     if any(buffer.is_meta for buffer in module.buffers()):
         raise _unfit(module, "have its rotary tables in memory", " on the meta device")
 
@@ -298,7 +301,7 @@ FROM_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
     """Return the maker of a rotary embedding's exact tables; raise unless its own tables agree with them."""
-    _refuse(embedding)
+    _refuse_meta(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
     if "position_ids" not in signature(type(embedding).forward).parameters or not hasattr(embedding, "config"):
@@ -389,17 +392,17 @@ def _flat(tables: Any) -> Tensor:
     return torch.stack(tables) if isinstance(tables, tuple) else torch.view_as_real(tables)
 
 
-def _gptj_table(attention: nn.Module, model: Any) -> Tensor:
+def _gptj_table(module: nn.Module, model: Any) -> Tensor:
     """Return the buffer of GPT-J's sines, then cosines, of all positions, with exact values."""
-    _refuse(attention)
-    held, rope = attention.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
+    _refuse_meta(module)
+    held, rope = module.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
     positions = torch.arange(len(held))
     cos, sin = rope.table(positions)
     eps = torch.finfo(held.dtype).eps
     exact, bound = torch.cat((sin, cos), dim=-1), eps + _twice(_bound(rope, positions, eps))
     if exact.shape == held.shape and bool(((held.float().cpu() - exact).abs() <= bound).all()):
         return exact.to(held)
-    raise _unfit(attention, "hold the rotary tables that its config says", " that holds others")
+    raise _unfit(module, "hold the rotary tables that its config says", " that holds others")
 
 
 # --- the rotation -----------------------------------------------------------------------------------------------------
@@ -460,7 +463,7 @@ def _rotary_names(code: CodeType) -> set[str]:
 def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
     """Whether modules of a class may rotate by their own function: a method names one, or only they take tables."""
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
-    done = kind.forward if replaced else None
+    done = unwrap(kind.forward) if replaced else None
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
     takes = any(
         TABLE_ARGUMENTS.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) for code in codes
@@ -483,15 +486,26 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
     """Return a copy of a ``forward`` that calls `rotate`; None if the result would differ."""
     ours = {name: _as_ours(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
-    same = ours and None not in ours.values() and unwrap(forward) is forward
-    return _with_globals(forward, ours) if same else None
+    return _with_globals(forward, ours) if ours and None not in ours.values() else None
 
 
-def _with_globals(function: FunctionType, replacements: Mapping[str, Any]) -> FunctionType:
-    """Return a copy of a function with a copy of its globals, without ``__name__`` and updated by `replacements`."""
+def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionType | None:
+    """
+    Return a copy of a function with a copy of its globals, without ``__name__`` and updated by `replacements`.
+
+    Wrappers made by `functools.wraps` are copied around the copy; None if one doesn't hold the function in its closure.
+    """
+    if not isinstance(function, FunctionType):
+        return None
+    cells, inner = function.__closure__ or (), vars(function).get("__wrapped__")
+    if inner is not None:
+        new, replacements = _with_globals(inner, replacements), {}
+        if new is None or all(cell.cell_contents is not inner for cell in cells):
+            return None
+        cells = tuple(CellType(new) if cell.cell_contents is inner else cell for cell in cells)
     # With a name, torch.compile would look up the globals of the module instead of these.
     space = {name: value for name, value in function.__globals__.items() if name != NAME} | dict(replacements)
-    same = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    same = FunctionType(function.__code__, space, function.__name__, function.__defaults__, cells)
     same.__kwdefaults__ = function.__kwdefaults__
     update_wrapper(same, function)
     return same
