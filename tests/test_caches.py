@@ -15,7 +15,7 @@ REASON = "the caches are those of transformers (5.23 or later), which run on tor
 torch = pytest.importorskip("torch", reason=REASON)
 transformers = pytest.importorskip("transformers", minversion="5.23", reason=REASON)
 
-from test_replace import IDS, MLA, MROPE, built, config_of  # noqa: E402  # it imports torch
+from test_replace import CACHE, IDS, MLA, MROPE, built, config_of  # noqa: E402  # it imports torch
 
 from rope_any.config import layers  # noqa: E402
 from rope_any.config._models import MODELS  # noqa: E402
@@ -78,7 +78,7 @@ def filled(model, positions, ids=IDS, cache=None):
     positions = torch.as_tensor(positions)
     positions = positions.movedim(-1, 0) if positions.ndim == 3 else positions.expand(ids.shape)
     with torch.no_grad():
-        model(input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids), past_key_values=cache)
+        model(input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids), **{CACHE: cache})
     return cache
 
 
@@ -279,7 +279,7 @@ def step(model, cache, at):
     """Return the logits of one more token."""
     one = {"input_ids": IDS[:, :1], "position_ids": torch.full((len(IDS), 1), at)}
     with torch.no_grad():
-        return model(**one, past_key_values=cache).logits
+        return model(**one, **{CACHE: cache}).logits
 
 
 @pytest.mark.parametrize(
@@ -486,13 +486,15 @@ def test_a_layer_beyond_those_of_the_config():
 
 
 def sources():
-    """Yield the names of models and their source."""
+    """Yield the names of known models and their source."""
     for path in sorted(Path(transformers.__file__).parent.glob("models/*/modeling_*.py")):
-        yield path.stem.removeprefix("modeling_"), path.read_text(encoding="utf-8")
+        name = path.stem.removeprefix("modeling_")
+        if MODELS.keys() & {name, f"{name}_text"}:  # for others: tests/test_architectures.py
+            yield name, path.read_text(encoding="utf-8")
 
 
 def test_models_of_latent_attention_are_those_of_transformers():
-    cached = re.compile(r"past_key_values\.update\(\s*(?:k_pass|kv_nope|k_nope), (?:k_rot|k_pe)\b")
+    cached = re.compile(r"(?:past_key_values|cache)\.update\(\s*(?:k_pass|kv_nope|k_nope), (?:k_rot|k_pe)\b")
     theirs = {name for name, text in sources() if cached.search(text)}
     unrotated = {"kimi_linear", "glm5_next"}  # no rotary
     unmovable = {"mistral_large4"}  # learned
@@ -508,7 +510,7 @@ def test_pairings_of_latent_attention_are_those_of_transformers():
 
 
 def test_models_with_a_norm_after_the_rotation_are_those_of_transformers():
-    rotates = re.compile(r"\bk\w* = apply_rotary\w*\((?:(?!\bdef ).)*?past_key_values\.update", re.DOTALL)
+    rotates = re.compile(r"\bk\w* = apply_rotary\w*\((?:(?!\bdef ).)*?(?:past_key_values|cache)\.update", re.DOTALL)
     norm = re.compile(r"self\.(\w*norm\w*)\(k\w*\)")
     theirs = {name for name, text in sources() for part in rotates.findall(text) if norm.search(part)}
     others = {"llama4", "nanochat", "timesfm2_5"}  # two without weights, and one that makes no cache

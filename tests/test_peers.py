@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rope_any import Rope, Table, frequencies
-
 REASON = "the peers are models of transformers (5 or later), which run on torch"
 torch = pytest.importorskip("torch", reason=REASON)
 transformers = pytest.importorskip("transformers", minversion="5", reason=REASON)
 llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=REASON)
 gpt_neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox", reason=REASON)
 gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason=REASON)
+
+from test_replace import CACHE  # noqa: E402  # it imports torch
+
+from rope_any import Rope, Table, frequencies  # noqa: E402
 
 LAYERS = 2
 SMALL = {"vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
@@ -95,12 +97,16 @@ def gpt_neox_peer():
     return Peer(built(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
 
 
+GPTJ_HOLDS = hasattr(gptj.GPTJAttention, "_get_embed_positions")
+"""Whether each layer of GPT-J holds the table: before transformers 5.24."""
+
+
 def gptj_peer():
     config = transformers.GPTJConfig(
         **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
     )
     rope = Rope(frequencies(8), pairing="interleaved")  # 8 of the 16 features of a head
-    calls = Counter(table=LAYERS, rotation=2 * LAYERS)
+    calls = Counter(table=LAYERS if GPTJ_HOLDS else 1, rotation=2 * LAYERS)
     return Peer(built(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
 
 
@@ -130,10 +136,14 @@ def replace_table_and_rotation(monkeypatch, module, embedding, rope):
 
 
 def replace_in_gptj(monkeypatch, rope):
-    """Give each layer of GPT-J a `Table` of all positions in its own form, sines first; return the counts of calls."""
+    """Give GPT-J a `Table` in its own form, sines first; return the counts of calls."""
     calls = Counter()
     cos, sin = rope.table(torch.arange(1024))
     held = torch.cat([sin, cos], dim=-1)
+
+    def forward(_self, _x, position_ids):
+        calls["table"] += 1
+        return held[position_ids].chunk(2, dim=-1)
 
     def all_positions(_self, position_ids):
         calls["table"] += 1
@@ -143,7 +153,10 @@ def replace_in_gptj(monkeypatch, rope):
         calls["rotation"] += 1
         return rope.apply(tensor, Table(cos, sin), seq_axis=1)
 
-    monkeypatch.setattr(gptj.GPTJAttention, "_get_embed_positions", all_positions)
+    if GPTJ_HOLDS:
+        monkeypatch.setattr(gptj.GPTJAttention, "_get_embed_positions", all_positions)
+    else:
+        monkeypatch.setattr(gptj.GPTJRotaryEmbedding, "forward", forward)
     monkeypatch.setattr(gptj, "apply_rotary_pos_emb", apply_rotary_pos_emb)
     return calls
 
@@ -172,8 +185,8 @@ def token_by_token(model, tokens):
     cache, logits = None, []
     with torch.no_grad():
         for token in tokens.split(1, dim=1):
-            answer = model(token, past_key_values=cache, use_cache=True)
-            cache = answer.past_key_values
+            answer = model(token, **{CACHE: cache}, use_cache=True)
+            cache = answer[CACHE]
             logits.append(answer.logits)
     return torch.cat(logits, dim=1)
 

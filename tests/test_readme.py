@@ -99,8 +99,9 @@ def test_model_counts_agree_with_the_test_data():
 def test_counted_tables_equal_the_compared_ones():
     pytest.importorskip("transformers", minversion="5.23", reason="they are those of transformers 5.23")
     architectures = pytest.importorskip("test_architectures", reason="torch is not installed")
-    assert int(figure(r"of the (\d+) rotary tables")) == len(architectures.CASES)
-    assert int(figure(r"of (\d+) architectures")) == len({case.config for case in architectures.CASES})
+    cases = [case for case in architectures.CASES if not architectures.is_newer(case)]
+    assert int(figure(r"of the (\d+) rotary tables")) == len(cases)
+    assert int(figure(r"of (\d+) architectures")) == len({case.config for case in cases})
 
 
 def test_the_examples_are_short():

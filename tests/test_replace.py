@@ -8,6 +8,7 @@ import copy
 import io
 from contextlib import contextmanager
 from functools import partial, update_wrapper, wraps
+from inspect import signature
 from typing import Any
 from unittest import mock
 
@@ -27,6 +28,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def _as_if_many(monkeypatch):
     """Use `rotate` for the few elements of these models too."""
     monkeypatch.setattr(ours, "FEW", -1)
+
+
+CACHE = next(
+    name for name in ("cache", "past_key_values") if name in signature(transformers.LlamaModel.forward).parameters
+)
+"""What a model calls its cache: from transformers 5.24 on, and before."""
 
 
 # --- the models -------------------------------------------------------------------------------------------------------

@@ -117,12 +117,19 @@ OTHER_PROGRAMS = {
     "wav2vec2-bert": "wav2vec2_bert.modeling_wav2vec2_bert.Wav2Vec2BertSelfAttention",
     "wav2vec2-conformer": "wav2vec2_conformer.modeling_wav2vec2_conformer.Wav2Vec2ConformerSelfAttention",
 }
+
+
+def scale_of_gptj(attention):
+    """Return the scale of GPT-J or CodeGen: before transformers 5.24 its attribute was a divisor."""
+    return attention.scaling if hasattr(attention, "scaling") else 1 / attention.scale_attn
+
+
 # Attributes of the scale in other classes; some are divisors.
 ATTRIBUTES = {
-    "codegen": lambda attention: 1 / attention.scale_attn,
+    "codegen": scale_of_gptj,
     "falcon": lambda attention: attention.inv_norm_factor,
     "gpt_neox_japanese": lambda attention: 1 / attention.norm_factor,
-    "gptj": lambda attention: 1 / attention.scale_attn,
+    "gptj": scale_of_gptj,
 }
 # Those without an attribute, or with one that is not all of it; they are run below.
 RUN = {"clvp_encoder", "modernbert", "openai_privacy_filter", "qwen2_5_omni_dit", "roformer"}
