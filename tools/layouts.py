@@ -23,7 +23,7 @@ def table() -> str:
     for name, row in LAYOUTS.items():
         held = ", ".join(row.parts) if row.holds == "cos and sin" else row.holds
         held = f"{held}, two arrays" if row.arrays == 2 else f"{held}, as complex numbers" if row.is_complex else held
-        held = f"{held}, {row.pairing}" if row.pairing else held
+        held = f"{held}, pairing {row.pairing}" if row.pairing else held
         axes = ", ".join(row.axes.split()).replace("*", " × ")
         rows.append(f"| `{name}` | {held} | ({axes}) | {', '.join(row.dtypes)} | {row.rows} | `{row.source}` |")
     return "\n".join(rows)

@@ -43,7 +43,11 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
 def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
-    """Return a start (None is 0) as consecutive positions on all axes; return other positions unchanged."""
+    """
+    Return a start (None is 0) as consecutive positions on all axes; return other positions unchanged.
+
+    Raises for a start if the number of tokens is unknown.
+    """
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):
         return number
@@ -90,7 +94,7 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
     """
     Return the function that moves and adds axes so that a table broadcasts to ``x.shape[:-1]``; None if none is needed.
 
-    `given` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ...
+    `given` is the shape of the table without its pairs: ``(seq,)``, ``(batch, seq)``, ... Raises if it doesn't fit x.
     """
     x, seq, xp = tokens.x, tokens.axis, tokens.lib.xp
     if seq == x.ndim - 2 and (given == (1,) or given == (x.shape[seq],)):
@@ -110,7 +114,11 @@ def broadcaster(tokens: Tokens, given: tuple[int, ...], /) -> Callable[[Table], 
 
 
 def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple[int, ...]:
-    """Return the axes of x that positions of shape `given` run along: its first other ones, then that of the tokens."""
+    """
+    Return the axes of x that positions of shape `given` run along: its first other ones, then that of the tokens.
+
+    Raises if they don't fit; `positions` is their name in the error.
+    """
     (_, name, x, seq, _) = tokens
     axes = _axes_if_fits(x.shape, seq, given)
     if axes is None:
@@ -124,7 +132,7 @@ def _axes_along(tokens: Tokens, given: tuple[int, ...], positions: str) -> tuple
 
 
 def _axes_if_fits(shape: tuple[Any, ...], seq: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return these axes for an array of `shape` with tokens along axis `seq`; None if the positions don't fit."""
+    """Return axes of `shape` for positions of shape `given`: its first others, then `seq`; None if they don't fit."""
     last = len(given) - 1
     axes = (*(axis + (axis >= seq) for axis in range(last)), seq)
     fits = 0 <= last < len(shape) - 1 and all(n in (shape[axis], 1) for n, axis in zip(given, axes, strict=True))
@@ -135,8 +143,8 @@ def for_heads(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
     Return a table ``(..., heads, seq, pairs)`` with all axes of x but its last.
 
-    If x has n times as many heads, each is repeated n times in succession. A table without an axis of heads, or with
-    one of length 1, serves all heads.
+    If x has n times as many heads, each is repeated n times in succession. A table without an axis of heads is returned
+    unchanged, and one whose axis has length 1 serves all heads. Raises if x has no multiple of `heads`.
     """
     (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
     if ndim < 3:

@@ -126,7 +126,7 @@ def choice(
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float; raise unless it is a real number that a float can hold."""
+    """Return `value` as a float, maybe NaN or infinite; raise unless it is a real number that a float can hold."""
     if type(value) is float:
         return value  # the common case
     if isinstance(value, bool) or not isinstance(value, Real):

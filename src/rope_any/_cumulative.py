@@ -87,7 +87,7 @@ def cumulative_angles(steps: Array, /, *, carry: Carry | None = None) -> tuple[A
 
 
 def _in_units(lib: Library, s: Array, integer: Any) -> tuple[Array, Array]:
-    """Return steps in radians as units modulo one turn, and the rest, which keeps the gradient."""
+    """Return steps in radians in units of 2⁻³¹ turns, modulo one turn, as `integer`, and the rest with the gradient."""
     xp = lib.xp
     bits = 26 if s.dtype == xp.float64 else 11
     high, middle, low = _INVERSE_TURN[bits]

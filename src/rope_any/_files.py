@@ -12,7 +12,11 @@ from rope_any._checks import NOTHING, ArgumentValueError, Text
 
 
 def require_replaceable(targets: list[Path], *, overwrite: bool) -> None:
-    """Raise if a target file in one folder exists; with `overwrite`, only if it is not a regular file."""
+    """
+    Raise if one of the targets, all in one folder, exists; with `overwrite`, only if it is not a regular file.
+
+    Raises also if that folder can't be made, because it or one above it is a file.
+    """
     if not (place := _existing_ancestor(targets[0].parent)).is_dir():
         raise ArgumentValueError(place, "be a folder, to write to", Text("a file"))
     for target in targets:
@@ -65,7 +69,11 @@ def _move_back(old: Path, new: Path) -> None:
 
 @contextmanager
 def _exit_on_signal() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM and SIGHUP, so that cleanup runs."""
+    """
+    Let SIGTERM and SIGHUP raise SystemExit within this context, so that cleanup runs.
+
+    That holds in the main thread, and for a signal whose handler is the default; elsewhere nothing changes.
+    """
 
     def leave(number: int, _: object) -> None:
         """Handle a signal: ignore further ones, and raise SystemExit with the status that a shell would report."""

@@ -46,7 +46,7 @@ class PreparedFrequencies:
 
     @property
     def words(self) -> tuple[tuple[int, ...], ...]:
-        """`fixed_point` in 32-bit integers, three for each row: 32 bits with the sign, the next 16, the last 16."""
+        """Each row of `fixed_point` as three rows: the upper 32 bits with the sign, the next 16 bits, the last 16."""
         cuts = (lambda word: word >> 32), (lambda word: word >> 16 & 0xFFFF), (lambda word: word & 0xFFFF)
         return tuple(tuple(map(cut, row)) for row in self.fixed_point for cut in cuts)
 
@@ -60,7 +60,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     rotary_dim : int
         The number of rotated features; even and positive. Each pair of them has one frequency.
     base : float, optional
-        Elsewhere called ``theta`` or ``rope_theta``; positive and finite.
+        Elsewhere called ``theta`` or ``rope_theta``; positive.
 
     Returns
     -------
@@ -72,7 +72,8 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     TypeError
         If `rotary_dim` is not an integer or `base` is not a real number.
     ValueError
-        If `rotary_dim` is odd, not positive or beyond 2²⁰, or `base` is not positive and finite.
+        If `rotary_dim` is odd, not positive or beyond 2²⁰, or `base` is not from 1e-100 to 1e100, or so small that a
+        frequency exceeds 65536.
 
     Notes
     -----
@@ -98,7 +99,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 
 def as_row(values: object) -> Row:
-    """Return one row of frequencies as floats; raise if it is empty or a value is wrong."""
+    """Return one row of frequencies as floats; raise if it is empty or one is no number up to 65536 in magnitude."""
     row = tuple(real("frequencies", value) for value in _sequence(values))
     for f in row:
         if not abs(f) <= _LARGEST:
@@ -178,7 +179,7 @@ def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
 
 
 def _turns_per_position(f: float) -> tuple[float, float, int]:
-    """Return f / 2π as its first 22 bits, its remaining bits, and in fixed point modulo one."""
+    """Return f / 2π as its first 22 bits, its remaining bits, and modulo one as a signed integer in units of 2⁻⁶⁴."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))

@@ -32,7 +32,7 @@ def array_or_none(positions: Positions | SplitPositions) -> Array | None:
 
 
 def reference_array(positions: Positions | SplitPositions, *arrays: Array | None) -> Array:
-    """Return the first array that is not None, for its library and device; raise if there is none."""
+    """Return the first of `arrays` that is not None; raise if all are. The error shows the type of `positions`."""
     for array in arrays:
         if array is not None:
             return array
@@ -57,7 +57,11 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
 def consecutive(
     start: Any, length: int, /, *, like: Array, name: str = "positions", lib: Library | None = None
 ) -> Array:
-    """Return int64 positions ``start, start + 1, ...`` (int32 without float64); `start` is an int or a 0-d array."""
+    """
+    Return int64 positions ``start, start + 1, ...`` (int32 without float64).
+
+    `start` is an int or a 0-d array of integers. Raises for another array, and for ints that `require_fit` refuses.
+    """
     given = is_array(start)
     lib = lib or library(**({name: start} if given else {}), like=like)
     xp, wide, place = lib.xp, lib.has_float64(like), lib.device_kwargs(like)
@@ -142,6 +146,7 @@ def read_positions(
     Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
 
     Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real ones.
+    Raises for an array of neither integers nor a dtype of FLOATING, and host values that are not finite or too large.
     """
     if isinstance(positions, SplitPositions):
         return positions

@@ -326,14 +326,15 @@ class Rope:
         like : array, optional
             Gives the library, the device and, if it is float64, the dtype of the table.
         dtype : dtype, optional
-            Of the table. By default float32, or float64 if `like` is.
+            Of the table. By default float64 if `like` is, or, without `like`, if the positions are; else float32.
         fused : bool, optional
             Compile the table to one loop: see `cos_sin`.
 
         Returns
         -------
         Table
-            The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``.
+            The pair ``(cos, sin)``, each ``(*positions.shape, pairs)``, or without the last axis of positions if the
+            frequencies have rows; ``(..., heads, seq, pairs)`` if each head has frequencies.
 
         Raises
         ------
@@ -496,7 +497,7 @@ class Rope:
         return decided._replace(run=plan), tables
 
     def _check_given(self, lib: Library, given: Table) -> None:
-        """Raise unless a table has as many pairs as this Rope."""
+        """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
         check_table(lib, *given)
         if given.cos.shape[-1] != (pairs := self._prepared.pairs):
             wanted = f"be of shape (..., {pairs}) if they are a table"
@@ -545,7 +546,11 @@ class Rope:
     def _make_table(
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
-        """Return the table of this process's tokens, in the dtype of `like`; a pair if q and k differ in shards."""
+        """
+        Return the table of this process's tokens; a pair if q and k differ in shards.
+
+        It is float64 if `like` is, else float32.
+        """
         last, lib, axes, factor = tokens[-1], tokens[-1].lib, self._prepared.axes, self.attention_factor
 
         def table_for(tokens: Tokens, at: Positions | None) -> Table:

@@ -101,9 +101,10 @@ def require_rotatable(
     rotation: Rotation, x: Array, table: Table, out: Array | None, /, *, name: str = "x", is_given: bool = False
 ) -> None:
     """
-    Raise unless a table fits x, called `name` in errors, and `out` is like x with no gradient recorded.
+    Raise unless x has the features of a table's pairs, and `out` is like x with no gradient recorded.
 
-    `is_given`: the table is the caller's, and no `Rope` has checked its width.
+    x is called `name` in errors, and must be sharded if the table is. Leading axes are not compared. `is_given`: the
+    table is the caller's, and no `Rope` has checked its width.
     """
     (lib, _, start, *_), (cos, sin) = rotation, table
     lib.require_floating(name, x)

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def checkpoint_file(source: Path, /) -> Path:
-    """Return the file to read a checkpoint from: in a folder, its only tensor file or its index."""
+    """Return `source` if it is a file; in a folder, model.safetensors or its index; raise unless just one is there."""
     if not source.exists():
         wanted = "be a .safetensors file, the index of several or a folder"
         raise ArgumentValueError(source, wanted, NOTHING, "there is no such file")
@@ -47,7 +47,11 @@ def checkpoint_file(source: Path, /) -> Path:
 
 
 def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
-    """Return the header entries of each file of a checkpoint: of the files in an index, or of `source` itself."""
+    """
+    Return the header entries of each file of a checkpoint: of the files in an index, or of `source` itself.
+
+    Raises if an index and its files list different tensors.
+    """
     if source.suffix != ".json":
         return {source: read_entries(source)}
     listed = _weight_map(source)
@@ -61,7 +65,7 @@ def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Return the file name of each tensor, from an index file."""
+    """Return the file name of each tensor, from an index; raise if it is malformed, empty or names other folders."""
     try:
         found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
         plain = all(Path(file).name == file not in {"", ".."} and file.isprintable() for file in found.values())
@@ -104,7 +108,11 @@ _READABLE = {
 
 
 def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], str]:
-    """Return a tensor, the only one if `name` is None, and the name of its dtype; bfloat16 numbers in float32."""
+    """
+    Return a tensor, the only one if `name` is None, and the name of its dtype; bfloat16 numbers in float32.
+
+    Raises if there is no such tensor, several for None, or it has another dtype than those in `_READABLE`.
+    """
     found = read_entries(file)
     if not found:
         raise ArgumentValueError(file, "contain a tensor", NOTHING)
@@ -123,7 +131,12 @@ def read_tensor(file: Path, name: str | None, /) -> tuple[np.ndarray[Any, Any], 
 def copy(
     source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
 ) -> None:
-    """Copy a file with the features of the tensors in `axes` reordered; call ``step(name, bytes)`` for each chunk."""
+    """
+    Copy a file with the features of the tensors in `axes` (name to axis) reordered.
+
+    Along that axis, feature i of each ``len(order)`` is the old feature ``order[i]``. ``step(name, bytes)`` is called
+    for each chunk.
+    """
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
         new.write(old.read(min((entry.begin for entry in found.values()), default=-1)))

@@ -72,7 +72,7 @@ the same `signature`, and holds no array.
 
 
 def _rotate_into(xp: Any, out: Array, x: Array, pairing: Pairing, *, factors: Any, products: Any) -> None:
-    """Write `rotate_component` of all features of x into `out`; `products` is scratch memory for the two products."""
+    """Write x, rotated by `factors` (cos of each feature, s, −s), into `out`; `products` are two scratch arrays."""
     (c, *signed), (ac, bs), pairs = factors, products, x.shape[-1] // 2
     # b·s at the place of a, and a·(−s) at the place of b
     first, second = split(x, pairing, 0, pairs)
@@ -157,7 +157,7 @@ def _plan_feature_blocks(
 
 def _rotate_with_gradient(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
     """Rotate a tensor with gradient (`out` must be None); autograd saves the table, and x if it is needed for that."""
-    del out  # it is None: `check` refuses one
+    del out  # it is None: `require_rotatable` refuses one
     with_gradient: Any = rotation.lib.with_gradient
     rotated: X = with_gradient(partial(_rotate_without_gradient, rotation), partial(_vjp, rotation), x, *table)
     return rotated
@@ -193,7 +193,8 @@ def _plan_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tu
     """
     Return the plan that rotates all arrays of a call by one loop compiled by Numba, in one pass over their memory.
 
-    If the arrays or Numba do not allow it, warn and return the plan of a rotation without ``fused=True``.
+    If the arrays or Numba do not allow it, warn and return the plan of a rotation without ``fused=True``. Arrays with
+    strided features or unaligned rows are rotated as copies, and empty ones without the loop; neither gives a warning.
     """
     # The arrays created here only provide strides: the results of each run have the same.
     lib, dtype = rotation.lib, rotation.dtype(xs[0])
@@ -221,7 +222,7 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that calls the compiled loop by `launch`; copy unaligned arrays, raise for a read-only `out`."""
+    """Return the plan that calls `launch`; a run copies unaligned arrays, and raises if it may not write into `out`."""
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
@@ -370,7 +371,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
 
 
 def _rotate_swapped(rotation: Rotation, x: X, table: Table, out: X | None) -> X:
-    """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · sin."""
+    """Rotate a large CPU array tile by tile, in real numbers: x · cos minus the other members of its pairs · ±sin."""
     pairing = rotation.pairing
 
     def make_factors(c: Array, s: Array) -> tuple[Array, ...]:
@@ -564,7 +565,11 @@ def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, o
 
 
 def _can_run_loop(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether ``fused=True`` is requested for CPU arrays, and Numba can compile a loop for them."""
+    """
+    Whether ``fused=True`` is given, and Numba can compile a loop for the arrays.
+
+    They must be in CPU memory, not traced, transformed or recorded, and no torch mode may be active.
+    """
     if not rotation.fused or not rotation.lib.keeps_constants() or not _supports_out(rotation, xs, table, outs):
         return False  # a torch mode would not see what the loop does
     host: Any = rotation.lib.host

@@ -91,7 +91,8 @@ def cos_sin(
     ----------
     positions : array, int, range or sequence of numbers
         Positions of the tokens: an array of any shape and any integer or real dtype; any sign, any order.
-        With frequencies of n rows its last axis has length n. Positions that are no array need `like`.
+        With frequencies of n rows its last axis has length n. Positions that are no array need `like`, or learned
+        frequencies.
     frequencies : tuple of float, nested tuples of float, or array
         Radians per position: ``(pairs,)``; one row for each axis of the positions, ``(axes, pairs)``; or such
         rows for each head, ``(heads, axes, pairs)``. An array (learned frequencies) must be of the library and
@@ -239,7 +240,11 @@ def _joined_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table:
-    """Return the table as `table` does, but with the pairs of all heads side by side along its last axis."""
+    """
+    Return the table as `table` does, but with the pairs of all heads side by side along its last axis.
+
+    Learned frequencies of heads give ``(..., heads, seq, pairs)`` here, too.
+    """
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
     factor = checked_factor(attention_factor)
     given = array_or_none(positions)
@@ -331,7 +336,11 @@ def can_add_angles(lib: Library, like: Array, positions: object, frequencies: Pr
 def consecutive_table(
     lib: Library, first: int, count: int, frequencies: PreparedFrequencies, factor: float, *, fused: bool = False
 ) -> Table:
-    """Return the float32 table of consecutive positions on a CPU, by angle addition, or by Numba if `fused`."""
+    """
+    Return the float32 table of consecutive positions on a CPU, by angle addition, or by Numba if `fused` and possible.
+
+    It does not warn if Numba can't make it. Raises if a position exceeds 2⁵³ in magnitude.
+    """
     host: Any = lib.host
     if not -(2**53) <= first <= 2**53 - count:
         require_fit(first, first + max(count - 1, 0), wide=True)
@@ -433,7 +442,7 @@ def _table_by_loop(  # noqa: PLR0917  # its one caller has all of them
     options: tuple[float, Any],
     loop: Callable[..., Any],
 ) -> Table | str:
-    """Return the float32 table made by Numba's loop on a CPU, from a range or an array; or a text: why not."""
+    """Return the table by Numba's float32 loop on a CPU, or a text: why not. `options`: the factor and dtype."""
     xp, axes, (factor, dtype), host = lib.xp, frequencies.axes, options, cast("HostMemory", lib.host)
     if dtype == xp.float64:
         return "Numba's loop is not exact enough for float64 tables"
@@ -508,7 +517,7 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the float32 table of int64 positions p, by products that wrap at whole turns."""
+    """Return the float32 table of int64 positions p, by wrapping products with `words`, rows in units of 2⁻⁶⁴ turns."""
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
@@ -554,7 +563,11 @@ def _from_fixed_point(lib: Library, whole: Array, part: Array | None, frequencie
 
 
 def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: Array, dtype: Any) -> Table:
-    """Return the table of learned frequencies (an array), by plain products, through which gradients flow."""
+    """
+    Return the table of learned frequencies (an array), by plain products, through which gradients flow.
+
+    Raises unless the frequencies are floating-point and have one to three axes, none of length 0.
+    """
     xp = lib.xp
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
@@ -623,7 +636,7 @@ def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Ta
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """Return bits 32 to 63 of n x word for int32 n and 64-bit words, in int32 arithmetic."""
+    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low) for int32 n, in int32 arithmetic."""
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16

@@ -51,9 +51,9 @@ def xpos(
     -----
     Sun et al., *A Length-Extrapolatable Transformer*, arXiv:2212.10554: ``ζᵢ = (2i/d + γ) / (1 + γ)``, with pairs
     counted from 0 and d twice their number. The score of a query at m and a key at n is scaled by
-    ``ζᵢ ** ((m - n) / scale_base)`` for any centre. torchscale, flash-attn, rotary-embedding-torch and x-transformers
-    use half of the current length as the centre (torchscale rounds up, the others down), so keys in a cache don't match
-    the queries of a longer sequence.
+    ``ζᵢ ** ((m - n) / scale_base)`` for any centre. torchscale, rotary-embedding-torch and x-transformers use half of
+    the current length as the centre (torchscale rounds up, the others down), flash-attn half of the longest length so
+    far, so keys in a cache don't match the queries of a longer sequence.
 
     The float32 scale of the fastest pair overflows at 36 000 tokens from the centre (with the defaults; in general at
     ``87 * scale_base / ln(1 / ζ₀)``): it is zero on one side, infinite on the other, and scores become NaN. A float16

@@ -85,7 +85,7 @@ class Layout(NamedTuple):
 
 
 _FLOAT32, _COMPLEX = ("float32",), ("complex64",)
-_BY_POSITION, _GATHERED = "position", "token: the rows of its positions"
+_BY_POSITION, _GATHERED = "position", "token, in the order of the call"
 _BY_PAIR = "none: one number for each pair, at all positions"
 _TRT = "tensorrt_llm/functional.py, tensorrt_llm/_torch/attention_backend/interface.py"
 _TE = "transformer_engine/pytorch/attention/rope.py"
@@ -226,10 +226,11 @@ def pack(
     Raises
     ------
     TypeError
-        If `source` is of another kind than the layout is made from, or an argument has another type.
+        If `source` is of another kind than the layout is made from, an argument has another type, or an option is
+        missing or of no use for the layout.
     ValueError
         If the layout is unknown or cannot hold `source` (its shape, attention factor, axes, pairing, start or blocks),
-        or an option is missing or of no use for the layout.
+        or an option is out of range.
 
     Notes
     -----
@@ -331,11 +332,11 @@ def unpack(
     Raises
     ------
     TypeError
-        If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type.
+        If `cache` is no array or pair of arrays as the layout has, or of another dtype, or an option has another type,
+        is missing or is of no use for the layout.
     ValueError
-        If the layout is unknown, the shape does not fit it, an option is missing or of no use for the layout, angles
-        are not those of the positions 0, 1, 2, ..., or a tensor of angles, divisors or reciprocals is on the meta
-        device and has no values.
+        If the layout is unknown, the shape does not fit it, an option is wrong, angles are not those of the positions
+        0, 1, 2, ..., or a tensor of angles, divisors or reciprocals is on the meta device and has no values.
 
     Notes
     -----
@@ -423,7 +424,7 @@ def values_of(x: Array) -> Any:
 
 
 def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
-    """Return the cache of a table."""
+    """Return the cache of a table; raise if its shape or dtype, or `dtype`, does not fit the layout."""
     lib = library(cos=source.cos, sin=source.sin)
     shape = tuple(source.cos.shape)
     require_known("source", shape)
@@ -495,7 +496,7 @@ _CANONICAL = ["part", "copy", "batch", "seq", "pair"]
 
 
 def arranged(lib: Library, parts: Sequence[Array], names: list[str], row: Layout) -> Array:
-    """Return one array, or two parts in the layout's order, with axes by name, in the shape of the layout."""
+    """Return one part of a cache, or two joined, in the shape of the layout; `names` are the axes of each part."""
     x = parts[0]
     if len(parts) > 1:
         names = [name for name in row.names if name in {"part", *names}]

@@ -116,7 +116,7 @@ def _spox() -> Any:
 
 
 def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Rotate graph values by this library's own code, in float32; the results have the dtypes of q and k."""
+    """Rotate graph values by this library's own code, in float32; both results have the dtype of q."""
     import ndonnx
     from spox.opset.ai.onnx import v21 as onnx
 

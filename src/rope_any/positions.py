@@ -498,7 +498,7 @@ def grid(
 
 
 def _along(points: Positions, /, *, like: Array) -> Array:
-    """Return the positions along one axis of a grid."""
+    """Return the positions along one axis of a grid, 0 to n − 1 for an int n; raise unless they have one axis."""
     if isinstance(points, Integral) and not isinstance(points, bool):
         points = range(int32("positions", points, least=0))
     axis = as_position_array(points, like=like)
@@ -509,7 +509,7 @@ def _along(points: Positions, /, *, like: Array) -> Array:
 
 
 def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]:
-    """Return the size of a window along each axis; raise unless it divides the length of that axis."""
+    """Return a window's size along each axis, 1 if it is None; raise unless it divides the length of that axis."""
     sizes = [1] * len(lengths) if window is None else _host_integers("window", window, least=1)
     if len(sizes) != len(lengths) or any(n % size for n, size in zip(lengths, sizes, strict=True)):
         raise ArgumentValueError("window", f"divide the lengths of the axes, {lengths}", sizes)
@@ -953,7 +953,7 @@ def mrope_end(
     spans: Spans, /, *, start: int = 0, time_advances: bool = True, diagonal: float = 0, chunk: float = 0
 ) -> float:
     """
-    Return the position of the text token after a stream, one more than its largest position.
+    Return the position of the first token generated after a stream, one more than its largest position.
 
     Parameters
     ----------
@@ -974,7 +974,8 @@ def mrope_end(
 
     Notes
     -----
-    The ``rope_deltas`` of transformers are this number minus the number of tokens.
+    The ``rope_deltas`` of transformers are this number minus the number of tokens. If `time_advances` is False, `mrope`
+    may begin a further span of text earlier.
 
     Examples
     --------
@@ -988,7 +989,11 @@ def mrope_end(
 def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
 ) -> tuple[list[Coordinates], float]:
-    """Return the positions of runs of tokens on each axis, and one more than the largest; floats if any is real."""
+    """
+    Return the positions of runs of tokens on each axis, and one more than the largest; floats if any is real.
+
+    With `diagonal` rows and columns are offsets from the time, and the largest time counts.
+    """
     if not isinstance(spans, tuple | list):
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
     if not spans:
@@ -1010,7 +1015,11 @@ def _place_spans(
 
 
 def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
-    """Return the coordinates of a span as runs: one, or for a video with audio runs of frames and of audio tokens."""
+    """
+    Return the coordinates of a span as runs: one, or for a video with audio runs of frames and of audio tokens.
+
+    A `step` other than 0 multiplies the times of an image or a video, and puts 0 in the middle of rows and columns.
+    """
     if step and len(axes) > 1:
         sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
         axes = ([step * time for time in axes[0]], *sides, *axes[3:])
@@ -1106,7 +1115,8 @@ def self_extend(positions: Positions, /, *, group: int, window: int, like: Array
     TypeError
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If `group` is not positive, a number is negative or beyond 32 bits, or the devices differ.
+        If `group` is not positive, `window` is negative, either is beyond 32 bits, a position does not fit, or the
+        devices differ.
 
     Notes
     -----
@@ -1152,7 +1162,7 @@ def rerope(positions: Positions, /, *, window: int, like: Array | None = None) -
     TypeError
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If `window` is negative or beyond 32 bits, or the devices differ.
+        If `window` is negative or beyond 32 bits, a position does not fit, or the devices differ.
 
     Notes
     -----
@@ -1198,8 +1208,8 @@ def leaky_rerope(positions: Positions, /, *, window: int, factor: int, like: Arr
     TypeError
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If `factor` is not positive, a number is negative, one or ``window * (factor - 1)`` is beyond 32 bits, or the
-        devices differ.
+        If `factor` is not positive, `window` is negative, one of them or ``window * (factor - 1)`` is beyond 32
+        bits, a position does not fit, or the devices differ.
 
     Notes
     -----
@@ -1251,7 +1261,8 @@ def dual_chunk(positions: Positions, /, *, chunk_size: int, local_size: int, lik
     TypeError
         If an argument has a wrong type, or the arrays come from several libraries.
     ValueError
-        If `local_size` is not from 0 to below `chunk_size`, a number is beyond 32 bits, or the devices differ.
+        If `local_size` is not from 0 to below `chunk_size`, either is beyond 32 bits, a position does not fit, or the
+        devices differ.
 
     Notes
     -----
@@ -1291,7 +1302,7 @@ def _integer_positions(positions: Positions, like: Array | None) -> Array:
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """Return integers as an array; raise unless those of a host sequence fit 32 bits."""
+    """Return integers as an array; raise for other dtypes, and for host numbers below `least` or beyond 32 bits."""
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)

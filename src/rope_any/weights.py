@@ -230,7 +230,7 @@ def feature_order(
 
 
 def _heads_per_group(value: object) -> tuple[int, int]:
-    """Return the argument `heads`, (m, n): m heads are reordered in each group of n."""
+    """Return `heads`, (m, n): m heads of each group of n are reordered; (1, 1) for None; raise unless 0 < m ≤ n."""
     if value is None:
         return 1, 1
     if not isinstance(value, tuple | list) or len(value) != 2:
@@ -282,7 +282,11 @@ def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str
 
 
 def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the tensors that match a pattern, with the axis of the first match; raise if a pattern matches none."""
+    """
+    Return the tensors that match a pattern, with the axis of the first match; raise if a given pattern matches none.
+
+    With the default patterns, raise if all of them match none, or if several stacks of layers match.
+    """
     if names is not None and (not isinstance(names, Mapping) or not names):
         raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names)
     for pattern in names or ():
@@ -325,7 +329,11 @@ def _refuse_query_or_key(name: str, layers: set[str]) -> None:
 def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group size of the reordered one
     name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
 ) -> bool:
-    """Whether `owner` reorders a tensor: True if a number per feature, False if per block or input, else raise."""
+    """
+    Whether `owner` reorders a tensor: True if a number per feature, False if per block or input, else raise.
+
+    `whole` is the shape of `owner`, `axis` its axis of features, `run` how many features are reordered as one group.
+    """
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):
         return False

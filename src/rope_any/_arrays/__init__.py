@@ -65,8 +65,9 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
     """
     Return the cache key of arrays for a plan: their dtypes, devices, shapes and strides.
 
-    None if no plan may be cached: an array is not of the library's own class, or the arrays are traced, transformed
-    or recorded for gradients.
+    None if no plan may be cached: the library has no `signature` (only NumPy and PyTorch do); an array is of a
+    subclass; tensors are traced, transformed or recorded for gradients, have a negative bit or lack memory; or `find`
+    has not yet seen the type of the first array.
     """
     if is_compiling() or (record := _BY_TYPE.get(type(arrays[0]))) is None:
         return None
@@ -75,7 +76,7 @@ def signature(arrays: tuple[Array | None, ...]) -> tuple[Any, ...] | None:
 
 
 def _look_up(kind: type, x: object) -> Library | None:
-    """Return the record for an array type by its base classes; all defaults for a library without a file."""
+    """Return the record of an array type by its base classes, or one of defaults; None if x is no array."""
     known = False
     for cls in kind.__mro__:
         package = str(cls.__module__).partition(".")[0]
@@ -119,8 +120,8 @@ def library(**arrays: Array) -> Library:
     """
     Return the record of the library of the named arrays.
 
-    Raises a TypeError if one is not an array or they come from several libraries, and a ValueError if they are on
-    different devices, or not on the device where their library creates new arrays.
+    Raises a TypeError if one is no supported array or they come from several libraries, and a ValueError if they are
+    on different devices, or not on the device where their library creates new arrays.
     """
     given = tuple(arrays.values())
     record = find(given[0])
@@ -153,7 +154,7 @@ def _library_hint(records: dict[str, Library]) -> str:
 
 
 def _or_made_like(first: str, names: list[str]) -> str:
-    """Return the other way out if arrays with these names are those of a table; nothing if they are not."""
+    """Return ", or make the table with like=`first`" for a hint, if ``names[0]`` is a cos or sin; else ""."""
     return f", or make the table with like={first}" if names[0].startswith(("cos", "sin")) else ""
 
 

@@ -32,7 +32,7 @@ class Angles(NamedTuple):
     """The last block used: its number and the complex row of its first position. Decoding needs it again."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
-        """Return cosines and sines of `count` positions from `first` on, each ``(count, pairs)``."""
+        """Return float32 cosines and sines of `count` positions from `first` on, each ``(count, pairs)``."""
         row, within_block, last_block = self
         i, j = divmod(first, _BLOCK)
         if j + count <= _BLOCK:

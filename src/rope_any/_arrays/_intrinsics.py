@@ -120,7 +120,7 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
 
 
 def _int64_at(_: Any, address: Any, index: Any) -> Any:
-    """Return the int64 at ``address[index]``."""
+    """Define the intrinsic that returns the int64 at ``address[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM load."""
@@ -134,7 +134,7 @@ _allocate: Any = cgutils.alloca_once  # typed in part, as is `intrinsic`
 
 
 def _stack_memory(_: Any) -> Any:
-    """Return the address of memory for `MOST_PAIRS` on the stack of the calling loop."""
+    """Define the intrinsic that returns the address of memory for `MOST_PAIRS` pairs of doubles on the loop's stack."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM stack allocation."""
@@ -146,7 +146,7 @@ def _stack_memory(_: Any) -> Any:
 
 
 def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
-    """Copy 32 bytes by a nontemporal store, which bypasses the caches; both addresses are multiples of 32."""
+    """Define the intrinsic that copies 32 bytes, aligned to 32, by a nontemporal store, which bypasses the caches."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM load and the nontemporal store."""
@@ -161,7 +161,7 @@ def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
 
 
 def _fence(_: Any) -> Any:
-    """Wait until other threads can see the nontemporal stores."""
+    """Define the intrinsic that waits until other threads can see the nontemporal stores."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM fence."""

@@ -75,7 +75,11 @@ def encode(
 
 
 def _merged(batch: BatchAxes) -> list[tuple[int, ...]]:
-    """Merge axes that are contiguous in all arrays; return at least two, smallest stride of x first."""
+    """
+    Merge axes that are contiguous in all arrays; return at least two, smallest stride of x first.
+
+    Each is its length, and the strides of x, its result, cos and sin. Axes of length 1 only make up the number.
+    """
     axes = sorted((axis for axis in zip(*batch, strict=True) if axis[0] != 1), key=lambda axis: abs(axis[X]))
     merged: list[tuple[int, ...]] = []
     for n, *strides in axes:

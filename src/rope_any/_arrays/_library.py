@@ -257,7 +257,7 @@ class Library:
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def floating_dtype(self, dtype: Any) -> Any:
-        """Return the library's own dtype for a floating-point dtype, given by name or as any library's dtype."""
+        """Return the library's dtype for one of FLOATING, given by name or as any library's dtype; raise for others."""
         try:
             name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
         except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits

@@ -24,6 +24,7 @@ def require_writable(
 
     The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at the
     same addresses) or disjoint from it, and be disjoint from the others. Only local shards of sharded tensors count.
+    Overlap is not checked for arrays without known addresses.
     """
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):
@@ -75,7 +76,7 @@ PACKED_OFFSETS = bytes.__basicsize__ - 1, 0  # in CPython's bytes; its slots are
 def view_at(
     address: int | None, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> "np.ndarray[Any, Any] | None":
-    """Return a NumPy array at an address, to pass to `np.shares_memory`; it must not be read."""
+    """Return a NumPy array at an address, for `np.shares_memory`: it must not be read. None without an address."""
     if not address:
         return None
     import numpy as np

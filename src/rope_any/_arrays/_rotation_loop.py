@@ -46,7 +46,11 @@ def _rotate_row(
     pair_stride: int,
     gap: int,
 ) -> None:
-    """Rotate the pairs of one row; x, out, cos and sin are the addresses of their first numbers."""
+    """
+    Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
+
+    `number` gives the type of x alone, and `memory` is the address of scratch memory.
+    """
     for i in range(pairs):
         a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
         c, s = _read_input(direction, cos, i), direction * _read_input(direction, sin, i)
@@ -60,7 +64,7 @@ def _rotate_row(
 
 @njit(forceinline=True)
 def _axis(axis: int) -> tuple[int, int, int, int, int]:
-    """Return the length of an axis of a layout, and the strides of x, its result, cos and sin along it."""
+    """Return the length of the layout's axis at address `axis`, and the strides of x, its result, cos, sin along it."""
     return (
         int64_at(axis, _layout.LENGTH),
         int64_at(axis, _layout.X),

@@ -49,7 +49,7 @@ def _bitcast(target: Any) -> Any:
 
 
 def _multiply_add(_: Any, x: Any, y: Any, z: Any) -> Any:
-    """Return x·y + z, rounded once if the processor has FMA, both in vector code and in the scalar remainder."""
+    """Define the intrinsic that returns x·y + z, rounded once if the processor has FMA, in vector and scalar code."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the call of LLVM's ``fmuladd``."""
@@ -77,7 +77,11 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 
 @njit(forceinline=True)
 def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
-    """Write cosines and sines of the phases in scratch memory, by polynomials."""
+    """
+    Write cosines and sines of the phases at address `memory` to the addresses `cos` and `sin`.
+
+    `cosine` and `sine` are the coefficients of their polynomials, times the attention factor.
+    """
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
         # phase = quadrant · 2⁶² + rest, rest in [−2⁶¹, 2⁶¹);
@@ -168,8 +172,9 @@ def table_maker(
     """
     Return a function that computes tables ``(2, *shape, pairs)`` of packed frequencies, large ones in several threads.
 
-    It takes the shape of the positions; the attention factor; and the positions: the address of an array, or 0; its
-    dtype, float64 (1) or int64 (0); first and step, used if the address is 0. `keep_alive` is the positions array.
+    It takes the shape of the positions, without the last axis of ``(..., axes)``; the attention factor; and the
+    positions: the address of an array, or 0; its dtype, float64 (1) or int64 (0); first and step, used if the address
+    is 0. `keep_alive` is the positions array.
     """
     rows, at, (_, axes, pairs) = table_loop(), frequencies.ctypes.data, frequencies.shape
 

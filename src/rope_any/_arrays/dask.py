@@ -11,8 +11,12 @@ from rope_any._arrays._library import Array, Library
 
 
 def _map_chunks(function: Callable[..., Array], x: Array, *tables: Array, out: Array | None = None) -> Array:
-    """Return ``function(x, *tables)`` chunk by chunk, for tables that broadcast against all axes of x but its last."""
-    del out  # it is None: `check` refuses one, because chunks cannot be written
+    """
+    Return ``function(x, *tables)`` chunk by chunk, for tables that broadcast against all axes of x but its last.
+
+    `out` is ignored: it is None.
+    """
+    del out  # `require_writable` refuses one, because chunks cannot be written
     feature, pair = x.ndim - 1, x.ndim  # blockwise's names of axes; the tables' last is `pair`
     axes = tuple(range(x.ndim))
     arguments: list[Any] = [x.rechunk({feature: -1}), axes]

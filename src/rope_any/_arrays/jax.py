@@ -25,7 +25,7 @@ def _placement(x: Array) -> frozenset[Any] | None:
 
 
 def _device_kwargs(x: Array) -> dict[str, Any]:
-    """Return keywords for creating an array on the committed device of x."""
+    """Return keywords that put a new array on the committed device of x; {} if it has none, or several."""
     place = _placement(x) or ()
     return {"device": next(iter(place))} if len(place) == 1 else {}
 

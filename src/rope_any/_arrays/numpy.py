@@ -56,7 +56,7 @@ def address(x: Array) -> int:
 
 
 def _pack_addresses(arrays: tuple[Array, ...]) -> Any:
-    """Pack the addresses of NumPy arrays into bytes, if their offsets in objects are unknown."""
+    """Pack the addresses of six NumPy arrays into bytes. It is used where the offsets in objects are unknown."""
     return _memory.pack_addresses(*(x.ctypes.data for x in arrays))
 
 

@@ -137,7 +137,7 @@ def _records_gradients(*tensors: Array) -> bool:
 
 
 def _supports_out(*tensors: Array | None) -> bool:
-    """Whether tensors are in CPU memory and not traced, transformed or recorded."""
+    """Whether tensors are in CPU memory, not traced, transformed or recorded; raise if the storage of one was freed."""
     if torch.compiler.is_compiling():
         return False
     recording, given = torch.is_grad_enabled(), [x for x in tensors if x is not None]
@@ -268,7 +268,8 @@ def _initialise_trig(x: Array) -> None:
     Initialise MKL's cos and sin kernels once, from one thread.
 
     MKL selects a kernel at the first call of each function. If several threads make that call together, one of them
-    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792).
+    may get the wrong kernel, whose float32 cosines err by 1.5e-4 (pytorch issue 188792). Do nothing if x is not on a
+    CPU, or torch.compile is tracing.
     """
     if torch.compiler.is_compiling() or not x.is_cpu or _INITIALISED:
         return
@@ -343,7 +344,11 @@ def _vjp(function: Callable[[Array], Array], x: Array, g: Array) -> Array:
 
 
 def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos: Array, sin: Array) -> X:
-    """Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``."""
+    """
+    Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``.
+
+    `vjp` gets None in place of x if the table needs no gradients.
+    """
     result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
     return result
 

@@ -33,7 +33,7 @@ VERBS: dict[str, dict[Callable[..., None], str]] = {
         rotate: "rope-any rotate q.npy k.npy --pairing half --base 500000 -o out",
         convert: "rope-any convert in out --head-dim 128 --from interleaved --to half",
     },
-    "Trust": {
+    "Check": {
         check: "rope-any check",
         verify: "rope-any verify package.module:function --pairing half",
     },
@@ -58,7 +58,7 @@ def _no_verb(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
-    """Print the version, or the help if no verb is given; with a verb do nothing."""
+    """Print the version if asked, else the help if no verb is given, and exit; raise for --json without --version."""
     if as_json and not version:
         msg = "--json must come after a verb, or with --version"
         raise ValueError(msg)

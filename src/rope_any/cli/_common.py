@@ -45,7 +45,7 @@ class Verbs(TyperGroup):
         sys.exit(2)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raise if an option for shell completion comes with other words, which typer would ignore."""
+        """Parse the words; raise if an option for shell completion comes with others, which typer would ignore."""
         asked = [word for word in args if word in COMPLETION]
         if asked and args[1:] and not ctx.resilient_parsing:
             other = next((word for word in args if word != asked[0]), asked[0])
@@ -69,7 +69,7 @@ class Verb(TyperCommand):
     """A verb: its help shows placeholders in upper case, and its errors name options as typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; one ``-`` for a file that is read becomes a file with the bytes of standard input."""
+        """Parse the words; a ``-`` for a file to read becomes a file of standard input; raise for several ``-``."""
         left = super().parse_args(ctx, args)
         files = {param.name for param in self.params if "FILE" in str(param.metavar) or param.name in INPUTS}
         found = [name for name in files & ctx.params.keys() for item in _as_list(ctx.params[name]) if str(item) == "-"]
@@ -89,7 +89,7 @@ class Verb(TyperCommand):
             raise ValueError(_rendered(error, ctx).replace(f"{ctx.meta.get(STDIN)}{os.sep}", "")) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line; all arguments are required."""
+        """Return the words of the usage line; every argument is shown as if it were required."""
         return ["[OPTIONS]", *(_many(param) for param in self.get_params(ctx) if _is_argument(param))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -156,7 +156,7 @@ def _word(param: Any) -> str:
 
 
 def _many(param: Any) -> str:
-    """Return that name, with dots if it takes several values."""
+    """Return the name of a parameter on the command line, with dots if it takes several values."""
     return f"{_word(param)}{'...' if param.nargs != 1 else ''}"
 
 
@@ -270,7 +270,7 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on the terminal; the context gives a function to call after one or more steps."""
+    """Show a progress bar on a terminal; the context gives ``step(message, steps=1)``, to call when steps are done."""
     from rich.markup import escape
     from rich.progress import Progress
 

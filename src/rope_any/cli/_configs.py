@@ -86,7 +86,7 @@ def loaded(file: Path) -> Path | dict[str, Any]:
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Add the name of the file to an error."""
+    """Add the name of the file to a TypeError or ValueError raised in this context; other errors stay as they are."""
     try:
         yield
     except (TypeError, ValueError) as error:

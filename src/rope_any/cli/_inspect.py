@@ -129,7 +129,7 @@ def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
 
 
 def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
-    """Show the wavelengths of a rotation by axis, and how many pairs complete a turn within its lengths."""
+    """Show the wavelengths of a rotation by axis, and how many pairs never complete a turn within its lengths."""
     axes: dict[tuple[str, ...], list[str]] = {}
     rows = as_rows(rope.frequencies)
     for axis, row in enumerate(rows):
@@ -255,7 +255,11 @@ def _record(one: Explanation | str, part: str) -> dict[str, Any]:
 
 
 def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return the pairs of rotations to compare: one with all, layers of one type, or the same layers."""
+    """
+    Return the pairs of rotations to compare: those of one type, those of the same layers, or each with all.
+
+    A type or a layer that only one model has is paired with an empty explanation.
+    """
     ours, theirs = ({one.layer_type: one for one in each} for each in (a, b))
     by_type = len(ours) == len(a) and len(theirs) == len(b)
     if len(a) == 1 or len(b) == 1 or not (by_type or all(one.layers is not None for one in (*a, *b))):
@@ -269,7 +273,7 @@ _NOTHING = Explanation(None, None, {}, None)
 
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return the pairs of rotations that have layers in common, with these layers."""
+    """Return each pair of rotations with the layers that have it; one is empty for layers that only one model has."""
     ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
     common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
     for one in (*a, _NOTHING):
@@ -283,7 +287,7 @@ def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tu
 
 
 def _difference(one: Explanation, other: Explanation) -> dict[str, Any]:
-    """Return the values that differ, and the largest difference of the tables by position (None without tables)."""
+    """Return the values that differ, and the largest table difference by position: None if tables can't be compared."""
     names = [*one.facts, *(name for name in other.facts if name not in one.facts)]
     values = {
         name: [plain(each.facts[name].value) if name in each.facts else None for each in (one, other)] for name in names

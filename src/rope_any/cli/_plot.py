@@ -150,7 +150,7 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
 
 
 def _short_names(files: list[Path]) -> list[str]:
-    """Return short names of configs: of the file, or of its folder if the file is config.json."""
+    """Return the name of each config's file, or of its folder for config.json; all paths if two names are equal."""
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
@@ -164,7 +164,7 @@ def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
 
 
 def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
-    """Draw the one rotation of a config, with a title."""
+    """Draw the one rotation of a config, with a title; raise if it has several or none."""
     rope, _ = only(explanations)
     one = next(one for one in explanations if one.rope == rope)
     model = one.facts.get("model_type")

@@ -64,7 +64,7 @@ def rotate(
 
 
 def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
-    """Return the paths of the results; raise if two are equal, or one exists and `overwrite` is False."""
+    """Return the paths of the results; raise for more than two files, equal names, or a path that can't be written."""
     if len(files) > 2:
         raise ArgumentValueError("FILE", "be one array, or q and k", Text(f"{len(files)} files"))
     targets = [output / file.name for file in files]

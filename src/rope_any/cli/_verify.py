@@ -78,11 +78,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """
-    Check any rotary function against 60-digit arithmetic.
+    Check a rotary function, or the cos/sin cache of an engine.
 
-    Checks the properties of a rotation too. Shows the largest error by position, which property fails and the probable
-    mistake. With --cache, compares the rotary cache of an engine in a layout with the rotation of a config, row by row.
-    Exits with 1 if a check fails.
+    Compares the function with 60-digit arithmetic and checks the properties of a rotation. Shows the largest error by
+    position, which property fails and the probable mistake. With --cache, compares the rotary cache of an engine in a
+    layout with the rotation of a config, row by row. Exits with 1 if a check fails.
     """
     given = {name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"}  # type: ignore[union-attr]  # of a parameter
     if cache:
@@ -143,7 +143,7 @@ KEYED = ("errors", "refusals")  # dicts by position; JSON keys are text
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """Return the function that a target names; its module may be a file, or be in the current folder."""
+    """Return the function that ``package.module:name`` or ``file.py:name`` names; raise if it can't be found."""
     module, _, name = target.rpartition(":")
     if not module or not name:
         raise ArgumentValueError("TARGET", "be like package.module:function or file.py:function", target)
@@ -160,7 +160,7 @@ def _function(target: str) -> Callable[..., Any]:
 
 
 def _module(name: str) -> Any:
-    """Import a module by its name or its file; what it imports may be beside it."""
+    """Import a module by its name or .py file; the current folder, or that of the file, stays first in ``sys.path``."""
     if not name.endswith(".py"):
         sys.path.insert(0, "")
         return importlib.import_module(name)

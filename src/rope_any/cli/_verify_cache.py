@@ -55,7 +55,11 @@ def verify_cache(
 
 
 def _read_tensor(file: Path, tensor: str | None) -> tuple[Any, str]:
-    """Return the array in a .npy file (`tensor` is None) or a tensor of a .safetensors file, and its dtype's name."""
+    """
+    Return the array of a .npy file, or a tensor of a .safetensors file, and the name of its dtype.
+
+    `tensor` may be None if a .safetensors file holds only one, and must be None for a .npy file.
+    """
     if file.suffix == ".safetensors" and file.is_file():
         return read_tensor(file, tensor)
     if tensor is not None:

@@ -258,14 +258,14 @@ def positions(
         As in `rope_any.positions.mrope`: whether text after a video comes after its last frame.
     part : str, optional
         As for `Rope.from_config`; for a grid, a tower or a transformer.
-    like : array, optional
-        The positions are an array of its library, on its device.
+    like : array
+        Required. The positions are an array of its library, on its device.
 
     Returns
     -------
     array
-        For a grid ``(tokens, axes)``, in the order of the model's tokens; for a stream ``(batch, seq, 3)``: time,
-        height, width. Integers if all are whole numbers.
+        For a grid ``(tokens, axes)``, in the order of the model's tokens: integers if all are whole numbers. For a
+        stream ``(batch, seq, 3)``, time, height, width: integers, but floats for Qwen3-Omni.
 
     Raises
     ------
@@ -558,7 +558,8 @@ def _tried(made: Advice, each: Explanation, whole: Mapping[str, Any], path: tupl
     """
     Return the advice for one rotation, with what its parameters do if the config has a scaling already.
 
-    If a config with them is not read, the advice has no code, or if the model refuses them, no parameters.
+    For GGUF metadata and a params.json the advice has no code. If the model refuses the parameters, it has neither code
+    nor parameters.
     """
     if made.rope_parameters is None:
         return made
@@ -593,7 +594,8 @@ def modernize(config: object, /) -> dict[str, Any]:
     dict
         A new config from which `Rope.from_config` reads the same rotation. It has ``rope_parameters``, by kind of
         layer if layers differ, instead of ``rope_scaling`` and the older names of base and share. Defaults of the
-        model for them are filled in. All other keys are unchanged. A second call changes nothing.
+        model for them are filled in. All other keys are unchanged. A second call changes nothing. A config that has no
+        rotary embedding, by its model type or a switch, comes back unchanged.
 
     Raises
     ------
@@ -632,7 +634,11 @@ def modernize(config: object, /) -> dict[str, Any]:
 
 
 def _today(part: Part, label: str | None, groups: list[Layers]) -> dict[str, Any] | None:
-    """Return the parameters in today's form of the groups with one label; None (null) if they have no rotary."""
+    """
+    Return the parameters in today's form of the groups with one label; raise if the groups differ.
+
+    Without rotary embedding return None, or a null base if rotary embedding is optional in the model.
+    """
     found = common_value(part, groups, partial(recipe, part), key=make_rope)
     if isinstance(found, Fact):
         return {"rope_type": "default", "rope_theta": None} if part.model.optional_rotary else None

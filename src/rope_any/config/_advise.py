@@ -151,7 +151,7 @@ def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tup
 
 
 def unscaled(rope: Rope, facts: Mapping[str, Fact], /) -> Row:
-    """Return the frequencies of the base, without those that the rotation of the config does not rotate."""
+    """Return the base's frequency of each pair, or 0 for a pair that the config's rotation does not rotate."""
     row = frequencies(facts["rotary_dim"].value, base=float(facts["rope_theta"].value))
     return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
 

@@ -178,7 +178,7 @@ class Written(NamedTuple):
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """Return the labels of the kinds of layers that have their own parameters; none if all layers share them."""
+    """Return the labels of kinds of layers with values of their own, none if they share all; raise if one is wrong."""
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())
@@ -195,7 +195,7 @@ def _labels(part: Part, written: Written) -> tuple[str, ...]:
 
 
 def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
-    """Return the labels of kinds of layers whose heads have sizes of their own; none for models with one size."""
+    """Return the labels of all kinds of layers if the model has sizes by kind, else none; raise without types."""
     if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
         return ()
     types = layer_types(part) or [str(layer_count(part))]  # without types, there is no count either: this raises
@@ -203,7 +203,7 @@ def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
 
 
 def written_parameters(part: Part, /) -> Written:
-    """Return the parameters under ``rope_parameters`` or ``rope_scaling``; raise if both are given and differ."""
+    """Return ``rope_parameters`` and ``rope_scaling`` joined; raise if one is no object or they disagree."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in OBJECTS:
         value = part.keys.get(name)
@@ -231,7 +231,7 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """Return the parameters of the layers with a label, by today's names; if they are null, a Fact with the reason."""
+    """Return a label's parameters by today's names, or a `Fact` why they are null; raise if missing or wrong."""
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]
@@ -259,7 +259,7 @@ def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fa
 
 
 def _is_scaled(part: Part, label: str | None) -> bool:
-    """Whether the scaling in the one set of parameters for all layers applies to layers with this label."""
+    """Whether the scaling of shared parameters applies to a label; raise if it is by layer and the count is missing."""
     layer, scaled = part.model.layers.get(label or ""), part.model_value("scaled_layers")
     if scaled is None:
         return layer is None or layer.scaled
@@ -269,7 +269,11 @@ def _is_scaled(part: Part, label: str | None) -> bool:
 
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
-    """Return the values of a parameter object with sources (`path` is its path), and the rope type by today's name."""
+    """
+    Return the values of a parameter object with sources (`path` is its path), and the rope type by today's name.
+
+    Raise if ``rope_type`` and ``type`` differ, or if one is no string.
+    """
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}
     kinds = []
@@ -401,7 +405,7 @@ def _counts_layers(part: Part) -> bool:
 
 
 def layer_types(part: Part, /) -> list[str] | None:
-    """Return the type of each layer, from a list in the config or the pattern of the model; None if it has neither."""
+    """Return each layer's type, by a list or by the model's pattern and layer count; None if these are not given."""
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
         return list(given.value)
@@ -415,7 +419,11 @@ def layer_types(part: Part, /) -> list[str] | None:
 
 
 def _listed_types(part: Part) -> Fact | None:
-    """Return the list of the types of the layers, by today's names; None if it is not given."""
+    """
+    Return the listed type of each layer; None if no list is given; raise if a type or the length is wrong.
+
+    Types have today's names, except in ``block_types``, a block that is repeated.
+    """
     name = next((name for name in TYPES if part.keys.get(name) is not None), None)
     if name is None:
         return None

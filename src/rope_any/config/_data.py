@@ -59,8 +59,8 @@ def entries_by_name(
     """
     Return a mapping, read at first use, from the names in the array `kind` of a file to ``row(**fields)`` of the entry.
 
-    Each table inside an entry is passed to `inner` first. `words` returns the words that a field may have, by field;
-    any other word raises.
+    Each table inside an entry becomes ``inner(**table)`` first. `words` returns the words that a field may have, by
+    field; any other word raises.
     """
 
     def read_rows() -> dict[str, Row]:
@@ -86,7 +86,7 @@ def entries_by_name(
 
 @contextmanager
 def in_entry(file: str, entry: Mapping[str, Any], /) -> Iterator[None]:
-    """Add to the errors raised inside the ``with`` block which entry of which file they are about."""
+    """Put the file and the entry before the text of errors in the ``with`` block; a KeyError becomes a ValueError."""
     where = f"{file}, entry {entry.get('names')}"
     try:
         yield

@@ -108,7 +108,11 @@ def is_diffusers(keys: Mapping[str, Any], /) -> bool:
 
 
 def may_rotate(name: object, /) -> bool:
-    """Whether a class may have rotary embedding: it is known to, or it is an unknown transformer or control network."""
+    """
+    Whether a class may have rotary embedding: it is known to, or it is an unknown transformer or control network.
+
+    True also for a refused class, and for a name that is no string.
+    """
     if not isinstance(name, str) or name in CLASSES or name in REFUSED:
         return True
     return name not in UNROTATED and ("Transformer" in name or "ControlNet" in name)
@@ -184,7 +188,7 @@ class _Component(NamedTuple):
     shape: tuple[int, ...] = (1, 1, 1)
 
     def read(self, what: object) -> Fact:
-        """Return the value of a `Setting` in the config, or its default; any other `what` is itself the value."""
+        """Return a `Setting`'s value or default, or raise if it has neither; any other `what` is itself the value."""
         if not isinstance(what, Setting):
             return Fact(what, self.default)
         if fact := self.part.get(what.key):
@@ -205,7 +209,11 @@ class _Component(NamedTuple):
 
 
 def _component(part: Part, of: str) -> _Component:
-    """Return a component with its rotation `of` ("" for the main one); raise for a key that its class does not read."""
+    """
+    Return a component with its rotation `of`, "" for the main one.
+
+    Raise if the class is unknown, does not read a rotary key of the config, or needs another value of a key.
+    """
     source = part.name("_class_name")
     name = typed(source, part.keys.get("_class_name"), str, "be a name")
     if name not in CLASSES:
@@ -305,7 +313,7 @@ _SPLITS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def _axis_sizes(at: _Component, dim: int) -> Fact:
-    """Return the number of features of each axis; raise unless they are even and fit into the head dimension `dim`."""
+    """Return each axis's even number of features; raise unless they sum to `dim` (a single axis may have less)."""
     axes = at.read(at.row.axes)
     if axes.source == at.default and isinstance(axes.value, str):
         axes = Fact(_SPLITS[axes.value](dim), f"head_dim {dim}, divided as {at.name} does")
@@ -348,7 +356,11 @@ def _number_by_axis(at: _Component, keys: tuple[Setting, ...], n: int) -> Fact:
 
 
 def _equal_axes(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of three axes with the same frequencies; a key is their number, other features don't rotate."""
+    """
+    Return the recipe of three axes with the same frequencies; other features don't rotate.
+
+    A key gives the number of pairs of each axis; raise if it is more than a sixth of the head dimension.
+    """
     pairs, source = at.number(at.row.axes)
     if 6 * pairs > dim:
         raise ArgumentValueError(source, f"be at most a sixth of the head dimension, {dim}", pairs)
@@ -461,7 +473,7 @@ def _skipping(at: _Component) -> Coordinates:
 
 
 def _centred(at: _Component) -> Coordinates | None:
-    """Return frames from 0, rows and columns with 0 in the middle; None with ``use_layer3d_rope`` (image layers)."""
+    """Return frames from 0, n rows or columns from n // 2 − n; None with ``use_layer3d_rope`` (image layers)."""
     layers = at.read(at.further("use_layer3d_rope", default=False))
     middle = [range(n // 2 - n, n // 2) for n in at.shape[1:]]
     return None if flag(layers.source, layers.value) else (range(at.shape[0]), *middle)
@@ -474,7 +486,11 @@ def _fitted(at: _Component) -> Coordinates:
 
 
 def _cropped(at: _Component) -> Coordinates:
-    """Return frames from 0, and rows and columns in the middle of the base grid; raise if they are more."""
+    """
+    Return frames from 0, and rows and columns spread over the middle of the base grid.
+
+    With ``patch_size_t`` rows and columns are from 0 instead; raise if they are more than the base grid has.
+    """
     frames, rows, columns = at.shape
     patch = at.number(at.further("patch_size")).value
     sides = map(at.number, at.row.base_grid)

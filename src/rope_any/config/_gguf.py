@@ -35,7 +35,11 @@ def is_gguf(keys: Keys, /) -> bool:
 
 
 def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
-    """Return GGUF metadata as a config of transformers, the names of its keys in the file, and the model's facts."""
+    """
+    Return GGUF metadata as a config of transformers, the names of its keys in the file, and the model's facts.
+
+    Raise if the architecture or a key about rotary embedding is unknown, a value is wrong, or the scaling is longrope.
+    """
     facts, arch = _data.content("gguf.toml"), _architecture(keys)
     own = {key.removeprefix(f"{arch}."): value for key, value in keys.items() if str(key).startswith(f"{arch}.")}
     _require_values(arch, own)
@@ -115,7 +119,11 @@ def _model(arch: str, own: Keys) -> Model:
 
 
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``rope_scaling`` of transformers from metadata; `names` has the key in `own` for each of our names."""
+    """
+    Return ``rope_scaling`` of transformers from metadata; `names` has the key in `own` for each of our names.
+
+    Raise for longrope, and for an attention factor without YaRN.
+    """
     given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
     times = positive(f"{arch}.{names['attention_factor']}", given.pop("attention_factor", 1.0))

@@ -68,7 +68,11 @@ def _every_layer(part: Part, index: int, kind: str | None) -> bool:  # noqa: ARG
 
 
 def _scheduled(part: Part, index: int, kind: str | None = None) -> bool:  # noqa: ARG001  # see above
-    """Whether a layer is full: by ``indexer_types``, by the letters F and S, or every n-th from the offset on."""
+    """
+    Whether a layer is full: by ``indexer_types``, by the letters F and S, or by an offset and a period n.
+
+    All layers before the offset are full, then every n-th. Raise if the list and the letters disagree.
+    """
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
         pattern, modes = Fact([*pattern.value], pattern.source), "FS"

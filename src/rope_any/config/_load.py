@@ -39,7 +39,11 @@ def same(a: object, b: object) -> bool:
 
 
 def load(config: object, /) -> dict[str, Any]:
-    """Return a config as a new dict, with lists for tuples; `config` is a dict, a path or has ``to_dict()``."""
+    """
+    Return a config as a new dict, with lists for tuples; `config` is a dict, a path or has ``to_dict()``.
+
+    Raise if it is of another type, cannot be read, or is nested too deeply.
+    """
     if isinstance(config, str | os.PathLike):
         config = _read_file(Path(config))
     if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
@@ -178,7 +182,7 @@ def agreed(*facts: Fact | None) -> Fact | None:
 
 
 def grid_shape(shape: object, most: int) -> tuple[int, ...]:
-    """Return (frames, rows, columns) of `shape`, which may leave out one frame; raise if it has over `most` tokens."""
+    """Return `shape` as (frames, rows, columns), one frame if not given; raise if wrong or over `most` tokens."""
     wanted = f"be (rows, columns) or (frames, rows, columns), positive, of at most {most} tokens"
     sizes = [integer("shape", size) for size in typed("shape", shape, (tuple, list), wanted)]
     if len(sizes) not in (2, 3) or min(sizes) < 1 or math.prod(sizes) > most:

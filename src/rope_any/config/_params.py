@@ -60,7 +60,8 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
     """
     Return a file of `form` as a config of transformers, the names of its keys in the file, and the model's facts.
 
-    `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for Mistral it is refused.
+    `factor` is the factor of Llama 3's scaling, which Meta's files do not contain; for Mistral it is refused. Raise if
+    a key is unknown or wrong, and always for `ONNX`, whose file has no values of rotary embedding.
     """
     if form == ONNX:
         hint = "it has no values of rotary embedding: the ONNX graph has the table (cos_cache, sin_cache)"
@@ -268,7 +269,11 @@ def _base(keys: Keys, *, is_llama4: bool) -> float:
 
 
 def _llama3(keys: Keys, names: dict[str, str], factor: float | None, *, is_llama4: bool) -> dict[str, Any]:
-    """Return the parameters of Llama 3's scaling, some constant in Meta's code, and add their sources to `names`."""
+    """
+    Return the parameters of Llama 3's scaling, some constant in Meta's code, and add their sources to `names`.
+
+    Raise if `factor` is missing for Llama 3 or given for Llama 4, or if Llama 3 has a key that only Llama 4 reads.
+    """
     scales = _toml_table("scales")
     in_file = {ours: keys[theirs] for ours, theirs in scales.items() if theirs in keys}
     found = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192, "factor": factor}

@@ -242,7 +242,11 @@ def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path:
 
 
 def _require_known_keys(part: Part) -> Part:
-    """Return a part unchanged; raise if it has names about rotary embedding that its model does not read."""
+    """
+    Return a part unchanged; raise if its model does not read a key about rotary embedding, or not with its value.
+
+    Raise also for keys of other programs, and if the rules of the model cannot read the config.
+    """
     model, of_any = part.model, _keys_of_any_model()
     known = set(of_any if model is UNKNOWN else read_by(model))
     if model.rotary:

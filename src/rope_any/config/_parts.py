@@ -54,8 +54,9 @@ def part_readers(
     """
     Return the parts of a config that may have rotary embedding, by name, text first.
 
-    A part that is unknown or wrong is among them, and raises when it is read. `pairing` is the caller's, None if not
-    given. `factor` is that of Llama 3's scaling, for Meta's params.json only. Raise if the config has several forms.
+    A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
+    others. `pairing` is the caller's, None if not given. `factor` is that of Llama 3's scaling, for Meta's params.json
+    only. Raise if the config has several forms.
     """
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
@@ -90,7 +91,7 @@ def _by_name(
     Return `parts` and `others`, given by path, in one mapping by name; text, indexer, vision and audio come first.
 
     The name of another part is the short one if it is the only part of its kind, or else its path. `own_name` replaces
-    the name "text".
+    the name "text". `parts` itself is changed.
     """
     for path, other in others:
         name = _NAMES.get(path[-1], "")
@@ -103,7 +104,11 @@ def _by_name(
 
 
 def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, PartReader]:
-    """Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on."""
+    """
+    Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on.
+
+    Raise if `factor` is given, or for an unknown class that is no transformer, such as a VAE.
+    """
     if factor is not None:
         raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     name = keys["_class_name"]
@@ -158,7 +163,8 @@ def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
     """
     Return the parts of a pipeline of diffusers by the names of its folders, one for each component.
 
-    Of several parts of a component, the others are named "folder.part". A component that is wrong raises when read.
+    Of several parts of a component, the others are named "folder.part". A component that cannot rotate, such as a VAE,
+    is left out. A component that is wrong raises when read.
     """
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
@@ -230,7 +236,11 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
 
 
 def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: int | None) -> Recipe | Fact:
-    """Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none."""
+    """
+    Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none.
+
+    Raise if the layers differ, or if none has this `layer_type`.
+    """
     length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
     return common_value(one.part, layers, lambda group: one.recipe(group, length), key=make_rope)
 
@@ -336,7 +346,11 @@ def _main_groups(text: Part) -> tuple[Layers, ...]:
 
 
 def _indexer_layers(text: Part) -> tuple[Layers, ...]:
-    """Return two groups of layers, with and without an indexer with rotary embedding; one if there is only one."""
+    """
+    Return two groups of layers, those with an indexer that rotates and the others; one of them may be empty.
+
+    Return one group if no indexer rotates, or if the indices of the layers are not known.
+    """
     main = _main_groups(text) if (reason := _indexers.why_no_rotation(text)) is None else ()
     first = next((group for group in main if not group.unrotated), None)
     if first is None:

@@ -220,7 +220,7 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
-    """Return the value of one key of a scheme, checked; `default` if it is not given, or raise if there is none."""
+    """Return a key's value, checked, or `default`, or raise if there is none; a null factor of YaRN stays None."""
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
@@ -327,7 +327,11 @@ def _pairing(part: Part) -> Fact:
 
 
 def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tuple[Frequencies, dict[str, Fact]]:
-    """Return one row of frequencies for each axis, with the facts about the axes; `row` and no facts for one axis."""
+    """
+    Return one row of frequencies for each axis, with the facts about the axes; for one axis `row`.
+
+    One axis has no facts, or one if the default sections do not fit, which says so.
+    """
     given = next((facts[key] for key in SECTIONS if key in facts), None)
     kind = _arrangement(part, facts, given)
     sections = given or Fact(part.model.sections, part.default)
@@ -387,9 +391,10 @@ def _alternating_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row
 
 def _last_for_time_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...] | None:
     """
-    Return rows for sections (height, width, time): first pairs alternate between height and width, the last are time's.
+    Return rows (time, height, width) for sections (height, width, time); raise if the first two sections differ.
 
-    None if default sections don't sum to the number of pairs.
+    The first pairs alternate between height and width, the last are time's. None if default sections don't sum to the
+    number of pairs.
     """
     if is_default and sum(sections) != len(row):
         return None

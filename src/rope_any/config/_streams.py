@@ -101,7 +101,11 @@ def _kept(value: object) -> int:
 
 
 def _spans(kinds: str, unused: "_Grids") -> list[Any]:
-    """Return the spans of a row of tokens for `positions.mrope`; `kinds` has a letter for each token's kind."""
+    """
+    Return the spans of a row of tokens for `positions.mrope`; `kinds` has a letter for each token's kind.
+
+    The tokens use up their grids in `unused`; raise if a grid does not fit.
+    """
     spans: list[Any] = []
     for run in _RUNS.finditer(kinds):
         spans += unused.of_run(run["grid"]) if run["grid"] else [len(run[0])]
@@ -109,7 +113,11 @@ def _spans(kinds: str, unused: "_Grids") -> list[Any]:
 
 
 def _omni(kinds: str, unused: "_Grids", row: Numbering) -> list[tuple[float, ...]]:
-    """Return the positions of a row of tokens in an Omni model; `kinds` has a letter for each token's kind."""
+    """
+    Return the positions of tokens in an Omni model, which `row` describes; `kinds` has a letter for each token's kind.
+
+    The tokens use up their grids in `unused`; raise if a grid does not fit.
+    """
     rows: list[tuple[float, ...]] = []
     first: float = 0 if row.whole else 0.0
     # the offsets of the start tokens of a video and of its audio, and of their end tokens
@@ -156,7 +164,7 @@ class _Grids:
         self.frames_left = 0
 
     def of_run(self, run: str) -> list[Coordinates]:
-        """Return the coordinates (times, rows, columns) of each grid of a run of tokens; raise if they do not match."""
+        """Use up the next grids for a run of tokens; return (times, rows, columns) of each; raise if they don't fit."""
         kind, left = _KINDS[run[0]], len(run)
         found: list[Coordinates] = []
         while left:

@@ -209,7 +209,7 @@ def _size(part: Part, size: Size, check: Callable[[str, Any], float] = integer) 
 
 
 def _head_dim(part: Part, tower: Tower) -> Fact:
-    """Return the head dimension: by its own key, or width / heads; raise if ``head_dim`` disagrees."""
+    """Return the head dimension, by its own key or width / heads; raise if not whole or ``head_dim`` disagrees."""
     if tower.head:
         return _size(part, tower.head)
     width, heads = _size(part, tower.width), _size(part, tower.heads)
@@ -241,7 +241,8 @@ def grid(part: Part, shape: tuple[int, ...], /) -> tuple[tuple[float, ...], ...]
 
     `shape` is ``([frames,] rows, columns)`` in patches, before merging. A position has a number for each axis, in the
     order of the recipe's rows. Patches are in the order of the queries and keys: row by row, by blocks that are merged
-    later, or by windows (Qwen2.5-VL: inside a window by blocks). Class and register tokens are not included.
+    later, or by windows (Qwen2.5-VL: inside a window by blocks). Class and register tokens are not included. Raise if
+    the tower cannot have a grid of this shape.
     """
     tower = _tower_facts(part)
     frames, rows, columns = grid_shape(shape, MOST_TOKENS)

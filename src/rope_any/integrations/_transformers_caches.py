@@ -146,7 +146,11 @@ def reposition(
 
 
 def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[Rotated]:
-    """Yield the rotated keys of a cache that has some; raise if anything in it can't be moved."""
+    """
+    Yield the rotated keys of each layer of a cache that has some; raise if anything in it can't be moved.
+
+    `lengths` are the old and the new sequence length. The keys of an indexer are an item of their own.
+    """
     kinds = {kind.__name__ for kind in type(cache).__mro__ if kind.__module__ == "transformers.cache_utils"}
     if "Cache" not in kinds or kinds & {"MtpCache", "DFlashCache"}:  # theirs are not the layers of the config
         raise ArgumentTypeError("cache", "be the cache of a model of transformers", Text(type(cache).__name__))
@@ -166,7 +170,11 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
 
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
-    """Return the rotations of each layer of a part at the old and at the new positions; raise if they are not known."""
+    """
+    Return the rotations of each layer for the old and the new sequence length; raise if they are not known.
+
+    They are those of `part` itself if `name` is None, or of its indexer if it is "indexer".
+    """
     refused = UNMOVABLE.get(str(part.model_type)) or (part.model.learned and f"frequencies {part.model.learned}")
     if refused:
         raise ArgumentValueError("model", "have keys that rotate by its config alone", Text(f"one with {refused}"))
@@ -183,7 +191,12 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
 
 def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
-    """Return the rotations of the keys with an index in the cache; a layer of some models has several such keys."""
+    """
+    Return the rotations of the keys with an index in the cache.
+
+    A layer of some models has several such keys. An index beyond the layers of the config has the rotations that all
+    layers share; raise if they differ.
+    """
     if index < len(ropes):
         return ropes[index]
     if len(set(ropes)) > 1:
@@ -193,7 +206,7 @@ def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
 
 
 def _has_keys(layer: Any, name: str) -> bool:
-    """Whether a layer of a cache holds keys under a name; raise if its class is not known."""
+    """Whether a layer of a cache holds keys under a name; raise if its class is not known, or it holds positions."""
     kind, keys = type(layer), getattr(layer, name, None)
     if kind.__name__ not in KINDS or kind.__module__ != "transformers.cache_utils":
         raise ArgumentValueError("cache", "have layers that hold plain keys", Text(f"one of class {kind.__name__}"))

@@ -183,7 +183,7 @@ def refill(model: nn.Module, /, config: object = None) -> Undo:
     model : torch.nn.Module
         As for `audit`.
     config : Rope, dict, path or object with ``to_dict()``, optional
-        As for `audit`. Nothing is written without one.
+        As for `audit`. Nothing is written if there is neither this nor a ``model.config`` that can be read.
 
     Returns
     -------
@@ -515,7 +515,8 @@ def _verdict(
     """
     Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it.
 
-    If not `has_config`, values are right if they are those of any base without scaling.
+    If not `has_config`, values are right if they are those of any base without scaling. `why` says why the config gives
+    no values for the tensor; it may end the text if there are no `options`.
     """
     x, known = place.tensor, bool(options)
     if x.is_meta:
@@ -624,13 +625,17 @@ def _as_float64(x: Tensor) -> Tensor:
 
 
 def _kept_dtype(place: Place, truth: Tensor) -> torch.dtype:
-    """Return the dtype in which a class keeps a tensor: float32 or complex64, or its own if that is wider."""
+    """Return the dtype in which a class keeps a tensor: float32 or complex64; its own if wider, or in vLLM, SGLang."""
     narrow, wide = (torch.complex64, torch.complex128) if truth.is_complex() else (torch.float32, torch.float64)
     return place.tensor.dtype if place.package in ANY_DTYPE or place.tensor.dtype == wide else narrow
 
 
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
-    """Write the right values of a tensor; return functions that undo it. `written`: new values by id of old tensors."""
+    """
+    Write the right values of a tensor; return functions that undo it, none if another module has it and was first.
+
+    `written` holds the new values by the id of the old tensor; this call adds its own.
+    """
     x, is_first = place.tensor, id(place.tensor) not in written
     own_values = _shard_like(truth.to(_kept_dtype(place, truth)), x).to(x.device)
     new = written.setdefault(id(x), own_values)

@@ -92,7 +92,7 @@ class Change(NamedTuple):
         self.namespace[self.name] = self.new
 
     def undone(self) -> bool:
-        """Undo the change if the value is still the new one; return whether it was."""
+        """Undo the change, that of a ``forward`` only if it is still the new one; return whether it is undone."""
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
@@ -164,7 +164,7 @@ def replace(model: nn.Module, /, *, sequence_length: int | None = None) -> Undo:
 
 
 def _plan_changes(model: Any, length: int | None) -> tuple[Paths, Paths, Paths, list[Change]]:
-    """Return the paths of tables and rotations to replace and of embeddings to leave, and the changes."""
+    """Return the paths of tables, rotations, and embeddings to leave, and the changes to make; raise as `replace`."""
     embeddings = {path: m for path, m in model.named_modules() if ROTARY.search(type(m).__name__)}
     left = tuple(path for path, m in embeddings.items() if VISION.search(type(m).__name__))
     if twice := next((m for m in model.modules() if _is_ours(vars(m).get("forward"))), None):
@@ -206,7 +206,7 @@ def _refuse_meta(module: nn.Module) -> None:
 
 
 def _unfit(module: nn.Module, wanted: str, but: str = "", hint: str = "") -> ArgumentValueError:
-    """Return the error for a model with a module that cannot be replaced."""
+    """Return the error "model must {wanted}; got a {class of the module}{but}", with a hint."""
     return ArgumentValueError("model", wanted, Text(f"a {type(module).__name__}{but}"), hint)
 
 
@@ -228,7 +228,7 @@ class ByLength(NamedTuple):
     trained: int = 0
 
     def table(self, position_ids: Tensor, like: Tensor) -> Table:
-        """Return the table of positions ``(batch, seq)``, or ``(axes, batch, seq)``."""
+        """Return the table of positions ``([axes,] batch, seq)``: that of `longer` if any is `trained` or more."""
         table = self.rope.table(_with_axes(position_ids, self.rope), like=like)
         if self.longer is None:
             return table
@@ -344,7 +344,7 @@ def _without_signs(rope: Rope) -> Rope:
 def _own_tables(
     embedding: nn.Module, kind: str | None, position_ids: Tensor, dtype: torch.dtype = torch.float32
 ) -> Any:
-    """Return the tables that a copy of an embedding makes of position ids: a copy, because some keep state."""
+    """Return the tables that a copy of an embedding (some keep state) makes of position ids; raise if it fails."""
     own, x = deepcopy(embedding).cpu(), torch.zeros(1, dtype=dtype)
     try:
         return own(x, position_ids, **({} if kind is None else {"layer_type": kind}))
@@ -364,7 +364,7 @@ def _table_layout(embedding: nn.Module, layer_type: str | None, ropes: ByLength,
 
 
 def _probes(length: int, axes: int) -> Iterator[Tensor]:
-    """Yield positions below a length, ``(1, seq)`` and ``(axes, 1, seq)``, also if the model has one axis."""
+    """Yield positions below a length: ``(1, seq)``, then ``(axes, 1, seq)``, with three axes if the model has one."""
     line = torch.tensor(sorted({n for n in (0, 1, 3, 17, 300, 4096) if n < length} | {length - 1}))
     yield line[None]
     yield torch.stack([line.roll(shift) for shift in range(axes if axes > 1 else 3)])[:, None]
@@ -380,7 +380,7 @@ def _agrees(embedding: nn.Module, layer_type: str | None, ropes: ByLength, layou
 
 
 def _bound(rope: Rope, positions: Tensor, digits: float) -> Tensor:
-    """Return the allowed error of cosines and sines: the angle times the precision `digits` of the frequencies."""
+    """Return the allowed error of cosines and sines; it grows with the angle and `digits`, the epsilon of a dtype."""
     rows = torch.tensor(as_rows(rope.frequencies), dtype=torch.float32)
     p = _with_axes(positions, rope).float()
     angle = p @ rows if len(rows) > 1 else p[..., None] * rows[0]
@@ -393,7 +393,7 @@ def _flat(tables: Any) -> Tensor:
 
 
 def _gptj_table(module: nn.Module, model: Any) -> Tensor:
-    """Return the buffer of GPT-J's sines, then cosines, of all positions, with exact values."""
+    """Return GPT-J's buffer of sines, then cosines, by position, with exact values; raise unless it fits the config."""
     _refuse_meta(module)
     held, rope = module.get_buffer(HELD), Rope.from_config(getattr(model, "config", None))
     positions = torch.arange(len(held))
@@ -461,7 +461,12 @@ def _rotary_names(code: CodeType) -> set[str]:
 
 
 def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
-    """Whether modules of a class may rotate by their own function: a method names one, or only they take tables."""
+    """
+    Whether modules of a class may rotate by their own function: a method names one, or takes tables.
+
+    If `replaced`, their ``forward`` does not count. Classes in `around`, of modules that hold replaced ones, may take
+    tables to pass them on.
+    """
     methods = [unwrap(value) for base in kind.__mro__ for value in vars(base).values() if callable(value)]
     done = unwrap(kind.forward) if replaced else None
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType) and method is not done]
@@ -484,7 +489,11 @@ def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
 
 
 def _new_forward(forward: FunctionType, layout: str) -> FunctionType | None:
-    """Return a copy of a ``forward`` that calls `rotate`; None if the result would differ."""
+    """
+    Return a copy of a ``forward`` that calls `rotate` instead of the model's functions.
+
+    None if it calls no rotary function, if `rotate` can't replace one of them, or if it can't be copied.
+    """
     ours = {name: _as_ours(theirs, layout) for name, theirs in _rotary_functions(forward).items()}
     return _with_globals(forward, ours) if ours and None not in ours.values() else None
 
@@ -493,7 +502,8 @@ def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionTyp
     """
     Return a copy of a function with a copy of its globals, without ``__name__`` and updated by `replacements`.
 
-    Wrappers made by `functools.wraps` are copied around the copy; None if one doesn't hold the function in its closure.
+    Wrappers made by `functools.wraps` are copied around the copy. None if one doesn't hold the function in its closure,
+    or if any of these is no Python function.
     """
     if not isinstance(function, FunctionType):
         return None
@@ -512,7 +522,7 @@ def _with_globals(function: Any, replacements: Mapping[str, Any]) -> FunctionTyp
 
 
 def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | None:
-    """Return the replacement by `rotate` for a rotary function, if both agree on samples; else None."""
+    """Return a replacement for a rotary function, by `rotate` for large x; None unless both agree on samples."""
     names = tuple(name for name in signature(theirs).parameters if name not in ("unsqueeze_dim", "position_ids"))
     if layout not in FROM_LAYOUT or names not in FORMS:
         return None
@@ -526,7 +536,7 @@ def _as_ours(theirs: Callable[..., Any], layout: str) -> Callable[..., Any] | No
 def _by_size(
     x: Tensor, /, *others: Any, ours: Callable[..., Any], theirs: Callable[..., Any], **options: int
 ) -> Tensor | tuple[Tensor, ...]:
-    """Rotate x by `ours` if it is large or torch compiles, else by `theirs`, the model's, cast to its dtype."""
+    """Rotate by `ours` if x is large or torch compiles, else by `theirs`, the model's, cast to x's dtype."""
     if torch.compiler.is_compiling() or x.numel() > FEW:
         return ours(x, *others, **options)  # type: ignore[no-any-return]
     made = theirs(x, *others, **options)

@@ -557,7 +557,7 @@ def _host_numbers(name: str, numbers: Any) -> Numbers:
 
 
 def _on_axes(rope: Rope, positions: Numbers) -> Numbers:
-    """Return positions ``(n,)``, or ``(n, axes)`` if the recipe has several axes; a missing axis is repeated."""
+    """Return positions ``(n,)``, or for several axes ``(n, axes)``, with ``(n,)`` repeated; raise for other shapes."""
     axes = 0 if isinstance(rope.frequencies[0], float) else len(rope.frequencies)
     if positions.ndim == 1:
         return np.repeat(positions[:, None], axes, axis=1) if axes else positions
@@ -573,7 +573,11 @@ def _position_label(quantity: str, rope: Rope) -> str:
 
 
 def _as_positions(positions: Any) -> range | Numbers:
-    """Return the argument `positions` as NumPy data; a range unchanged, because it may not fit in memory."""
+    """
+    Return the argument `positions` as NumPy data; a range unchanged, because it may not fit in memory.
+
+    Raise unless all are finite numbers, with 1 or 2 array axes.
+    """
     if isinstance(positions, range):
         for end in (positions[:1], positions[-1:]):
             _host_numbers("positions", end)
@@ -596,7 +600,7 @@ def _table(rope: Rope, positions: Numbers) -> Table:
 
 
 def _recipe_labels(labels: Sequence[str] | None, count: int) -> list[str]:
-    """Return the names of `count` recipes; raise if the number of `labels` differs."""
+    """Return `labels`, by default "recipe 1", ... ("" for one recipe); raise if `count` is 0 or not their number."""
     if not count:
         raise ArgumentValueError("ropes", "be at least one", Text("none"))
     if labels is None:

@@ -48,7 +48,7 @@ WIDTH = 7.6  # inches, as wide as the text of a page
 
 @contextmanager
 def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """Yield `ax`, or the axes of a new figure in the style `LOOKS`."""
+    """Yield `ax`, or the axes of a new figure in the style `LOOKS`; raise unless `ax` has this `projection`."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -98,7 +98,7 @@ def format_number(number: float) -> str:
 
 
 def format_position(position: float) -> str:
-    """Return a position as text, with its fraction."""
+    """Return a position as text, with grouped thousands and at most four decimals."""
     return typeset(f"{position:,}" if isinstance(position, int) else f"{round(position, 4):,.15g}")
 
 
@@ -142,7 +142,7 @@ def as_sequence(lengths: float | Sequence[float]) -> Sequence[float]:
 
 
 def add_legend(ax: "Axes", drawn: Sequence[Any], *, wide: int = 100, **options: Any) -> None:
-    """Add a legend with literal labels: matplotlib hides labels that begin with ``_`` and parses ``$`` as formulas."""
+    """Add a legend whose labels wrap at `wide` characters and are literal: matplotlib hides ``_...``, parses ``$``."""
     legend = ax.legend(drawn, [""] * len(drawn), labelcolor=text_color(ax), facecolor=ax.get_facecolor(), **options)
     legend.get_title().set_color(text_color(ax))
     for text, one in zip(legend.get_texts(), drawn, strict=True):

@@ -122,7 +122,7 @@ def check_cache(
         If an argument has a wrong type, or the cache a dtype that the layout lacks.
     ValueError
         If the layout or `dtype` is unknown, the cache has no rows or no values (on torch's meta device), or its shape
-        fits neither this layout nor another one with as many arrays.
+        does not fit this layout, and its first row is right in no other layout or shape.
 
     Notes
     -----
@@ -134,7 +134,8 @@ def check_cache(
     dtype; an angle by e; a divisor or a reciprocal by ``(4 + |ln f|) 2⁻²⁴`` of itself and one rounding. `check_rotary`
     allows no error of angles.
 
-    If up to half of the rows after the first are wrong, the causes name these rows and no more. If more are wrong, the
+    If up to half of the rows after the first are wrong, the cause is a mistake of order that explains them all, such
+    as rows that stand twice; otherwise the causes name these rows, and infinite or NaN values. If more are wrong, the
     cache is read in other layouts, compared with `others`, and then with tables that have the mistakes which
     `check_rotary` knows: another base, scaling, rounding or sign. A cause is named only if it gives the numbers of the
     cache; if several layouts do, all are named.
@@ -229,7 +230,11 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
 
 
 def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
-    """Yield readings in the layout of a cache after undoing one mistake in its shape or its order."""
+    """
+    Yield readings in the layout of a cache after undoing one mistake.
+
+    `given` is the cache as read in its layout, with a wrong order or reciprocals; None if the shape is wrong.
+    """
     if given is not None:
         values = given.values
         yield given._replace(values=values[..., ::-1], note="the pairs are in reverse order")
@@ -334,7 +339,7 @@ def _starts_well(cache: _Cache, one: _Reading) -> bool:
 
 
 def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
-    """Return the report of a cache as read in its layout, or in the likely one if its shape has another."""
+    """Return the report of a cache in its layout, or if its shape doesn't fit, in the likely one; raise if none is."""
     given = best = _read_in_layout(cache, cache.arrays)
     causes: tuple[str, ...] = ()
     if given is None or not _fits(cache, given):
@@ -362,7 +367,7 @@ def _report(cache: _Cache, others: Mapping[str, Rope]) -> CacheReport:
 def _diagnose(
     cache: _Cache, given: _Reading | None, others: Mapping[str, Rope]
 ) -> tuple[_Reading | None, tuple[str, ...]]:
-    """Return the reading that fits a wrong cache best, and its mistakes; None if no layout has its shape."""
+    """Return the reading that fits a wrong cache best, else `given`, which may be None; and the likely mistakes."""
     if given is not None and not given.values.any():
         return given, ("all numbers are 0",)
     few = given and _wrong_rows_text(

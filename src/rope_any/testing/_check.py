@@ -235,7 +235,7 @@ def _task(
     attention_factor: Any,
     longest: Any,
 ) -> _Task:
-    """Return the task for the options of `check_rotary`."""
+    """Return the task for the options of `check_rotary`; raise if they don't fit each other."""
     dim = 128 if head_dim is None else integer("head_dim", head_dim)
     first = 0 if start is None else int32("start", start, least=0)
     if rotary_dim is None and frequencies is None and (dim - first < 2 or (dim - first) % 2):
@@ -252,7 +252,7 @@ def _task(
 
 
 def _row(all_features: int, rotary_dim: Any, base: Any, frequencies: Any) -> Row:
-    """Return the frequencies that the options of `check_rotary` describe: those given or those of a base, not both."""
+    """Return `frequencies`, else those of `base` for `rotary_dim`, by default `all_features`; raise for both."""
     if frequencies is None:
         return plain(all_features if rotary_dim is None else rotary_dim, base=10_000.0 if base is None else base)
     if base is not None or rotary_dim is not None:
@@ -316,7 +316,11 @@ class _Subject(NamedTuple):
         return lib.get(lib.cast(x, lib.compute_dtype(x))).astype(np.float64)  # type: ignore[no-any-return]  # of NumPy
 
     def run(self, x: Array, where: Array) -> Any:
-        """Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q."""
+        """
+        Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q.
+
+        One head alone is given as both, and only q is returned. With `keys`, raise if q or k has an invalid result.
+        """
         if "keys" not in self.asked:
             y = self.function(x, where)
             return x if "in_place" in self.asked else y
@@ -524,7 +528,7 @@ def _outputs(task: _Task, subject: _Subject) -> Iterator[Data]:
 
 
 def _relative_error(difference: Data, of: Data) -> float:
-    """Return the largest length of a vector of `difference`, relative to that of `of`."""
+    """Return the largest ratio, vector by vector, of the length in `difference` to that in `of`."""
     lengths = [np.sqrt((part * part).sum(axis=-1)) for part in (difference, of)]
     return float(np.max(lengths[0] / lengths[1]))
 
@@ -588,7 +592,7 @@ def _batching_error(task: _Task, subject: _Subject) -> float:
 
 
 def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much results for views of larger arrays differ, and whether their strides are ignored."""
+    """Return how much results for views of larger arrays differ, and the cause if strides are ignored, else ""."""
     x, where = _inputs(task, subject), _consecutive(task, 10)
     y, worst, cause = subject(x, where), 0.0, ""
     for view in _VIEWS:
@@ -609,7 +613,7 @@ def _dtype_error(task: _Task, subject: _Subject) -> float:
 
 
 def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much rows with their own positions differ from calls for each, and whether the first one counts."""
+    """Return how far rows with own positions are from single calls, and the cause if all use the first's, else ""."""
     x, begins = _inputs(task, subject), (10, 57)
     wheres = [_consecutive(task, begin) for begin in begins]
     each = np.concatenate([subject(x[[i]], where) for i, where in enumerate(wheres)])
@@ -620,7 +624,11 @@ def _row_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _gradient_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return the error of the function's gradient against the inverse rotation, and likely causes."""
+    """
+    Return the error of the function's gradient against the inverse rotation, and likely causes as text.
+
+    The error is 0 if it is within its bound, and infinite if no gradient reaches x; raise if the function fails.
+    """
     right, lib, runs, worst = task.right, subject.lib, [], 0.0
     pairs, vjp = right.pairs, cast("Callable[..., Any]", lib.vjp)
     for sample in task.runs.values():

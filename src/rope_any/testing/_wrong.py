@@ -100,7 +100,8 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
     Return the likely mistakes of a function that rotates x ``(n, head_dim)`` to y at positions ``(n, axes)``.
 
     They are those of the wrong reference within the bound that has the fewest mistakes, and of several the closest
-    one; empty if there is none.
+    one. If none is within it, but one is close at the first positions, they are those of this one and "something else
+    at larger positions"; else empty. Infinite or NaN values in y are the only cause.
     """
     reach = np.abs(positions).max(axis=1)
     near = reach <= reach.min() + 7
