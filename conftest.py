@@ -1,16 +1,22 @@
 """Run every example of the README, the docs and the docstrings."""
 
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
+from packaging.version import Version
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
 
-def missing(name: str) -> bool:
-    """Return whether a library can't run here, for ``<!--- skip: start if(missing("cupy"), reason="...") -->``."""
-    if find_spec(name) is None:
+def missing(name: str, least: str | None = None) -> bool:
+    """
+    Return whether a library can't run here, or is older than `least`.
+
+    It is for ``<!--- skip: start if(missing("cupy"), reason="...") -->``.
+    """
+    if find_spec(name) is None or (least is not None and Version(version(name)) < Version(least)):
         return True
     if name != "cupy":
         return False

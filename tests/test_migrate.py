@@ -53,7 +53,7 @@ ROWS = [
     "axes of q and k",
     "base",
     "positions",
-    "beyond the table",
+    "beyond a stored table",
     "tables",
     "bfloat16",
     "attention factor",

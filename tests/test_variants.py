@@ -12,7 +12,7 @@ from oracle import mp
 import rope_any as ra
 
 PAGE = (Path(__file__).parents[1] / "docs" / "variants.md").read_text(encoding="utf-8")
-TABLES, REFUSED = PAGE.split("## No rotation by position")
+TABLES, REFUSED = PAGE.split("## What this library cannot make")
 LINES = re.findall(r"^(?:>>>|\.\.\.) (.*)$", TABLES, re.MULTILINE)
 F = [mp.mpf(10) ** (-6 * mp.mpf(2 * i) / 128) for i in range(64)]
 WITHOUT_LINES = {"xPos", "DroPE"}  # on a page of its own; nothing to make

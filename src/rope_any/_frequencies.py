@@ -179,7 +179,7 @@ def prepare(frequencies: Frequencies, /) -> PreparedFrequencies:
 
 
 def _turns_per_position(f: float) -> tuple[float, float, int]:
-    """Return f / 2π as its first 22 bits, its remaining bits, and modulo one as a signed integer in units of 2⁻⁶⁴."""
+    """Return f / 2π as its first 22 bits, the other bits, and modulo 1 in signed 2⁻⁶⁴ units."""
     numerator, denominator = f.as_integer_ratio()
     fine = numerator * INVERSE_TURN // denominator  # f / 2π in units of 2⁻¹⁹² turns
     mantissa, exponent = math.frexp(fine / (1 << _BITS))

@@ -517,7 +517,7 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the float32 table of int64 positions p, by wrapping products with `words`, rows in units of 2⁻⁶⁴ turns."""
+    """Return the float32 table of int64 positions p by wrapping products; `words`: 2⁻⁶⁴ turns."""
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
