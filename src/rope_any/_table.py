@@ -636,7 +636,7 @@ def _add_angle(c: Array, s: Array, rise: Array, fall: Array | None = None) -> Ta
 
 
 def _high_product(n: Array, high: Array, middle: Array, low: Array) -> Array:
-    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low) for int32 n, in int32 arithmetic."""
+    """Return bits 32 to 63 of n · (2³² high + 2¹⁶ middle + low), n int32, in int32 arithmetic."""
     # word = 2³² high + 2¹⁶ middle + low  and  n = 2¹⁶ top + bottom;  high and top have a sign
     low16 = 0xFFFF
     top, bottom = n >> 16, n & low16
