@@ -195,7 +195,7 @@ def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:
-    """Return what to write if q is longer than k: another `seq_axis`, or `apply` for each array."""
+    """Return what to write when q is longer than k: `apply` for each array, or another `seq_axis` if its axis fits."""
     separately = "rotate each by apply() if they are two sequences"
     near = q.axis - 1 if q.axis == q.x.ndim - 2 else q.axis + 1
     if near < 0 or near >= q.x.ndim - 1 or q.x.ndim != k.x.ndim or q.x.shape[near] != k.x.shape[near]:

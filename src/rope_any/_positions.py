@@ -164,7 +164,7 @@ def read_positions(
 def _from_host(
     lib: Library, home: Array, positions: int | range | Sequence[Any], *, wide: bool, name: str
 ) -> tuple[Array, Array | None]:
-    """Return host positions as an array, and the rest (or None) of real ones, split off unless `wide`."""
+    """Return int32 positions and the float32 rest (or None) of real ones; if `wide`, int64 or float64 and None."""
     xp, place = lib.xp, lib.device_kwargs(home)
     whole = xp.int64 if wide else xp.int32
     if isinstance(positions, range):

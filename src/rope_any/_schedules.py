@@ -47,7 +47,7 @@ class Rotation(NamedTuple):
         return rotary
 
     def copy_passthrough(self, x: Array, table: Table, out: Array) -> None:
-        """Copy the features of x that do not rotate into `out`; do nothing if `out` is x itself."""
+        """Copy the features of x before and after the rotary slice into `out`; do nothing if `out` is the object x."""
         if out is not x:
             for passing in (slice(self.start), slice(self.start + 2 * table.cos.shape[-1], None)):
                 if x[..., passing].shape[-1]:
@@ -132,7 +132,7 @@ def _plan_feature_blocks(
         return lib.reshape_last_axes(some, 1, blocks, some.shape[-1] // blocks)
 
     def as_blocks(xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> tuple[Any, ...]:
-        """Return arrays, table and outputs with blocks as a batch axis; outputs are None if no view can be written."""
+        """Return the rotating features of xs, the table, and outs (Nones unless `writes`), blocks as a batch axis."""
         parts, places = (tuple([blocked(rotation.rotary_slice(x, table)) for x in a]) for a in (xs, writes * outs))
         return parts, Table(*map(blocked, table)), places or (None,) * len(xs)  # a place is a view of `out`
 
@@ -491,7 +491,7 @@ def _batch_axes_by_stride(lib: Library, out: Array, x: Array, *table: Array) -> 
 
 
 def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Return the batch shape of a tile of at most `rows` rows: 1 along the first axes, full along the last ones."""
+    """Return the batch shape of a tile of at most `rows` rows: 1 on first axes, then part of one, then full axes."""
     axis, inner = len(shape), 1
     while axis and inner * shape[axis - 1] <= rows:
         axis -= 1

@@ -339,7 +339,7 @@ def mixed(rotary_dim: int, /, *, heads: int, rng: Rng, base: float = 10.0) -> tu
 
 
 def strided_axes(pairs: int, sections: Sequence[int], /) -> list[int]:
-    """Return the axis of each pair: the axes alternate; an axis whose section is full is replaced by the first."""
+    """Return the axis of each pair: they alternate; a full one is replaced by the first. Sections are not checked."""
     n = len(sections)
     return [i % n if i < n * sections[i % n] else 0 for i in range(pairs)]
 

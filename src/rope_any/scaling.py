@@ -551,7 +551,7 @@ def resonance(frequencies: Sequence[float], /) -> Row:
     Returns
     -------
     tuple of float
-        ``2π / round(2π / f)``.
+        ``2π / round(2π / f)``, with wavelengths of at least one token, and the sign of f.
 
     Notes
     -----

@@ -137,7 +137,7 @@ def _stack_memory(_: Any) -> Any:
     """Define the intrinsic that returns the address of memory for `MOST_PAIRS` pairs of doubles on the loop's stack."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the LLVM stack allocation."""
+        """Generate the LLVM stack allocation; return its address as an integer."""
         del signature, arguments
         memory = _allocate(builder, ir.ArrayType(_DOUBLE, 2 * MOST_PAIRS + 4))
         return builder.ptrtoint(memory, context.get_value_type(types.intp))

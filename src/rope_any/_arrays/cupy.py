@@ -25,7 +25,7 @@ def _check_placement(arrays: dict[str, Array]) -> None:
 
 
 def _addresses(x: Array) -> Any:
-    """Return a NumPy array at the GPU addresses of x, only for overlap checks: it must not be read."""
+    """Return a NumPy array at x's GPU addresses, for overlap checks: it must not be read. None if x has no memory."""
     return _memory.view_at(x.data.ptr, x.shape, x.strides, x.itemsize)
 
 

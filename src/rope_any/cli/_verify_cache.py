@@ -26,7 +26,11 @@ def verify_cache(
     as_json: bool,
     **options: Any,
 ) -> bool:
-    """Print how far the cache in files is off; return whether all its numbers are within their bounds."""
+    """
+    Print how far the cache in files is off; return whether all its numbers are within their bounds.
+
+    Raises unless there are as many files or tensors as the layout has arrays: one, or cosines and sines.
+    """
     arrays = layout_of(layout).arrays
     wanted = f"be given {'twice, for cosines and for sines,' if arrays == 2 else 'once'} for the layout {layout}"
     if tensors and len(tensors) != arrays:

@@ -178,7 +178,7 @@ class Written(NamedTuple):
 
 
 def _labels(part: Part, written: Written) -> tuple[str, ...]:
-    """Return the labels of kinds of layers with values of their own, none if they share all; raise if one is wrong."""
+    """Return the labels of layer kinds with values of their own, by `written` or by the model; raise if malformed."""
     name, content, by_layer = part.name(written.name), written.content, written.by_layer
     if not by_layer:
         return tuple(part.model.layers) or (_kinds_of_own_size(part) if content else ())

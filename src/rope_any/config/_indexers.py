@@ -197,7 +197,7 @@ def _pairing(part: Part, row: Indexer) -> Fact:
 
 
 def why_no_rotation(part: Part, /) -> str | None:
-    """Return the reason why a model has no indexer with rotary embedding; None if it has one."""
+    """Return why a model has no indexer that rotates, None if it has one; raise if its config contradicts its class."""
     row = _indexer(part)
     if row is None:
         return f"{part.model_type} has no indexer"

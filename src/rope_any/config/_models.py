@@ -265,7 +265,7 @@ def _with_base_or_sliding(part: Part, layer_type: str, index: int, *, key: str) 
 
 
 def _self_attending(part: Part, layer_type: str, index: int) -> bool:
-    """Whether a layer rotates: it has self-attention, since its index is not in `cross_attention_layers`."""
+    """Whether a layer rotates: its index is not in `cross_attention_layers` (3, 8, 13, ..., 38 if not given)."""
     return index not in indices(part, "cross_attention_layers", (3, 8, 13, 18, 23, 28, 33, 38))
 
 

@@ -227,9 +227,10 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
 
 def _meta(keys: Keys, factor: float | None) -> Translation:
     """
-    Translate the params.json of Meta; the results are those of `translated`.
+    Translate the params.json of Meta, as `translated` does; `factor` is that of Llama 3's scaling.
 
-    The layers of cross attention have no rotary embedding, and n_layers does not count them.
+    The layers of cross attention have no rotary embedding, and n_layers does not count them. Raises if `factor` is
+    missing or of no use, or the width of a head is not dim / n_heads.
     """
     is_llama4 = bool(_name_lists("llama4") & keys.keys())
     names = _toml_table("sizes") | (_toml_table("sizes_llama4") if is_llama4 else {})

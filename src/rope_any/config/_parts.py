@@ -323,7 +323,7 @@ def _kind_of(model_type: str) -> str:
 def _tower_reader(
     keys: Mapping[str, Any], path: tuple[str, ...], model_type: str, pairing: Pairing | None
 ) -> PartReader:
-    """Return the reader of a tower, the object `keys` at `path`; its model type may come from its place."""
+    """Return the reader of the tower `keys` at `path`; `model_type` is its own, known by its place if not in `keys`."""
     names = {} if keys.get("model_type") == model_type else {"model_type": f"{'.'.join(path)} of this model"}
     part = Part(keys, path, model_type, UNKNOWN, pairing, names)
     read = _with_pairing_check(part, lambda part, layers, _: _towers.recipe(part, layers))  # the same for any length

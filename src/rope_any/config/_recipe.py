@@ -117,7 +117,7 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
-    """Return how many features rotate: a count in the config, a share of the head (they must agree), or the default."""
+    """Return how many features rotate: by the model's class, else a count, a share (they must agree) or the default."""
     model = part.model
     if model.rotary_dim is not None:
         return Fact(model.rotary_dim(lambda key: _required_size(part, key)), f"derived as {part.model_type} does")

@@ -90,7 +90,7 @@ def _one(layers: _Scored) -> Fact:
 
 
 def _unknown(layers: _Scored) -> NoReturn:
-    """Raise, because a config does not determine the scale; the text gives the reason."""
+    """Raise, because a config does not determine the scale; the error says why, by `layers.score.why`."""
     name, kind = layers.part.name("model_type"), layers.part.model_type
     raise ArgumentValueError(name, _WANTED, kind, f"that of {kind} is unknown: {layers.score.why}")
 

@@ -598,7 +598,7 @@ def _rope_of_values(place: Place) -> Rope | None:
 
 
 def _name_frequencies(f: Sequence[float], eps: float) -> str:
-    """Return text that names the base and the scaling of frequencies, as "base 10000"; "" if no known scheme fits."""
+    """Return the base and scaling of frequencies, as "base 10000", to a relative error `eps`; "" if none fits."""
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
@@ -619,7 +619,7 @@ def _shard_like(values: Tensor, x: Tensor) -> Tensor:
 
 
 def _as_float64(x: Tensor) -> Tensor:
-    """Return this process's part of a tensor in float64, with an axis for the two parts of complex numbers."""
+    """Return this process's part in float64 on the CPU; complex numbers become a last axis (real, imaginary)."""
     own = local(x.detach())
     return (torch.view_as_real(own) if own.is_complex() else own).cpu().double()
 

@@ -661,6 +661,6 @@ def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
 
 
 def _largest_errors(table: Sequence[Numbers], truth: Sample, groups: Sequence[Numbers]) -> list[float]:
-    """Return the largest error of a table in each of the consecutive groups of positions that it was made for."""
+    """Return the largest error of a table, (cos, sin), in each group of positions; its rows are theirs, in order."""
     off = np.abs(np.asarray(table, dtype=np.float64) - [truth.cos, truth.sin]).max(axis=(0, 2))
     return [float(part.max()) for part in np.split(off, np.cumsum([len(group) for group in groups])[:-1])]

@@ -93,7 +93,7 @@ def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
 
 
 def format_number(number: float) -> str:
-    """Return a number as text, with grouped thousands or three digits."""
+    """Return a number as text for display: thousands grouped by thin spaces from 100 on, else three digits."""
     return typeset(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
 
 

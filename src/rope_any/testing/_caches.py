@@ -399,7 +399,7 @@ def _mended(cache: _Cache, readings: list[_Reading]) -> tuple[str, ...]:
 
 
 def _wrong_rows_text(wrong: Data, unit: str, most: float = math.inf) -> str:
-    """Return which rows or pairs are wrong, as text; empty for none, or if they are more than a share."""
+    """Return which of a row of bools are True, as text; empty if none, or more than the share `most` of all but one."""
     found = np.flatnonzero(wrong)
     if not len(found) or len(found) > most * (len(wrong) - 1):
         return ""

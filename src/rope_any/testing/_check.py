@@ -449,7 +449,11 @@ def _report(task: _Task, subject: _Subject) -> Report:
 
 
 def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
-    """Return the likely mistakes of the most wrong vectors, `worst` being ``(rows, heads)``; if `keys`, by q and k."""
+    """
+    Return likely mistakes by the most wrong vectors, apart for q and k if `keys`, whose head is then the last.
+
+    `runs` are (x, y, positions), and `worst` has the largest error of each vector, ``(rows, heads)``.
+    """
     positions = np.concatenate([run[2] for run in runs])
     kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}
     found: dict[str, list[str]] = {}

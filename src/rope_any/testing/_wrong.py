@@ -342,7 +342,7 @@ def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None
 
 
 def _precisions() -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the ways to round, with the fields that they set: in the angles, the table, the products, or in two."""
+    """Yield (faults, fields of `Rotary`) for each way to round: nothing, angles, table or products, or two of them."""
     angles: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {})]
     tables = angles.copy()
     for dtype in ("float32", "bfloat16", "float16"):
