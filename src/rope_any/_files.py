@@ -53,7 +53,7 @@ def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[P
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Rename each (old path, new path) in order; undo all if one fails. A file at a new path would be lost."""
+    """Rename each (old, new) in order; undo all if one fails. A file at a new path is lost, even if all is undone."""
     with ExitStack() as back:
         for old, new in moves:
             back.callback(_move_back, old, new)  # before the move: Ctrl-C may come right after it

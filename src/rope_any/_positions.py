@@ -103,7 +103,7 @@ def split_positions(lib: Library, positions: Positions, /, *, like: Array, name:
 
 
 def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
-    """Return positions on one axis each, ``(seq,)``, ``(batch, seq)``, ..., as positions on all, ``(..., axes)``."""
+    """Return positions on one axis each as positions on all, ``(..., axes)``: broadcast, float64 unless all integer."""
     numbers, rests = zip(*columns, strict=True)
     xp = lib.xp
     if not all(lib.is_integer(number) for number in numbers):

@@ -672,7 +672,7 @@ _NO_OUTS = None, None
 
 
 def _pair(out: Any) -> tuple[Array, Array]:
-    """Return `out` as two arrays, for q and for k; raise if it is anything else."""
+    """Return the two parts of `out`, for q and for k; raise unless it is a tuple or list of two that are not None."""
     if not isinstance(out, tuple | list) or len(out) != 2 or any(part is None for part in out):
         got, hint = Text(type(out).__name__), "write out=(q, k) to rotate in place"
         raise ArgumentTypeError("out", "be a pair of arrays, for q and for k", got, hint)

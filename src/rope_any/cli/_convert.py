@@ -102,7 +102,7 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def _axis_by_pattern(patterns: list[str] | None, axis: int | None) -> dict[str, int] | None:
-    """Return the axis of the features by the pattern of --name, None without a pattern; raise for --axis alone."""
+    """Return --axis (0 by default) for each pattern of --name; None without a pattern; raise for --axis alone."""
     if axis is not None and not patterns:
         raise ArgumentValueError("--axis", "come with --name", Text(f"{axis} alone"))
     return dict.fromkeys(patterns, axis or 0) if patterns else None

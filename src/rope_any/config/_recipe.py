@@ -102,7 +102,7 @@ def _width(fact: Fact) -> Fact:
 
 
 def _head_dim(part: Part, sizes: Sizes) -> Fact:
-    """Return the width of the head: as given, or hidden size // heads; raise if these are missing."""
+    """Return the width of the head: as given, unchecked, or hidden size // heads; raise if these are missing or < 1."""
     given = sizes.get("head_dim")
     if given is not None:
         return given

@@ -171,7 +171,7 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
 
 def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None, ...]) -> list[Ropes | None]:
     """
-    Return the rotations of each layer for the old and the new sequence length; raise if they are not known.
+    Return each layer's rotations at both lengths, None if it has none; raise if unknown or no layer rotates.
 
     They are those of `part` itself if `name` is None, or of its indexer if it is "indexer".
     """

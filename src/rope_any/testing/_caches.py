@@ -285,7 +285,7 @@ def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
 
 
 def _base_of_divisors(cache: _Cache) -> float | None:
-    """Return the base B for which an array holds ``B^(-i/pairs) / f``, divisors; None if there is none."""
+    """Return the base B for which the last number is ``B^(-i/pairs) / f``; None if divisors can't have this range."""
     f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
     if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
         return None

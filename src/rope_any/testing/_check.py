@@ -401,7 +401,7 @@ _VIEWS = (
 
 
 def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
-    """Return what is wrong with the type or shape of a result; None if both are right."""
+    """Return what is wrong: another library, another shape, or a complex dtype; None for any other dtype."""
     if find(y) is not lib:
         return f"returned {type(y).__name__}, where x is {type(x).__name__}"
     if tuple(y.shape) != tuple(x.shape):

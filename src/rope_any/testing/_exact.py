@@ -55,7 +55,7 @@ def mpmath() -> Any:
 
 @cache
 def _context(mp: Any) -> Any:
-    """Return a separate mpmath context: all threads share mpmath's own, and each may change its digits."""
+    """Return a context of `DIGITS` digits, made once; in mpmath's own, which threads share, each may change them."""
     context = mp.MPContext()
     context.dps = DIGITS
     return context

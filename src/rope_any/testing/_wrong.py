@@ -164,7 +164,7 @@ def _structures(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Ro
 
 
 def _changes(right: Rotary, x: Data, positions: Data, y: Data) -> Iterator[Change]:
-    """Yield functions that add a mistake other than rounding to a rotation; they return None if it doesn't apply."""
+    """Yield functions from `Rotary` to the same with a mistake other than rounding, or None if it doesn't apply."""
     pairs, head_dim = right.pairs, x.shape[-1]
     other = _other(right.pairing)
     yield _change(f"the other pairing: {other}", pairing=other)
