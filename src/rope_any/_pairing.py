@@ -25,7 +25,7 @@ def as_pairing(value: object, name: str = "pairing") -> Pairing:
 
 
 def _pairing_hint(value: object) -> str:
-    """Return the pairing that another library's name means, as the hint of an error; "" if unknown."""
+    """Return the pairing that another library's name (or flag, a bool) means, as an error's hint; "" if unknown."""
     if isinstance(value, bool):
         return 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
     letters = "".join(c for c in str(value).lower() if c.isalpha()) if isinstance(value, str) else ""

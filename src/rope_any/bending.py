@@ -250,7 +250,7 @@ def _require_table(table: object) -> None:
 
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
-    """Return the library of a table and its positions in two parts, as `as_numbers` does; raise unless they match."""
+    """Return a table's library and positions by `as_numbers`; raise unless their shape is `cos.shape[:-1]`."""
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)

@@ -479,7 +479,7 @@ def divided(row: Layout, pairs: int, base: float | None) -> Row:
 
 
 def _row_of_angles(angles: Array) -> Row:
-    """Return the frequencies of angles ``(seq, pairs)``; raise unless they are those of the positions 0, 1, 2, ..."""
+    """Return row 1 of angles ``(seq, pairs)``; raise unless row 0 is zero and the last row is seq − 1 times row 1."""
     count = angles.shape[0]
     if count < 2:
         raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", count)

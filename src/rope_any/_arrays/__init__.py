@@ -146,7 +146,7 @@ def _array_hint(name: str, x: object) -> str:
 
 
 def _library_hint(records: dict[str, Library]) -> str:
-    """Return what to write if arrays come from several libraries, as the hint of an error."""
+    """Return what arrays from several libraries, by argument, are to be converted to, as the hint of an error."""
     first = "like" if "like" in records else next(iter(records))  # what all are to be like
     record = records[first]
     strangers = [name for name, other in records.items() if other is not record]

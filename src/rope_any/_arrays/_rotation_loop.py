@@ -148,12 +148,12 @@ def _rotate(number: Any, direction: Any, layout: int, begin: int, end: int, pack
 
 
 def _rotate_half(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate pairs (i, i + pairs): see `rotation_loop`."""
+    """Rotate units of a layout, in pairs (i, i + pairs); return 1, or 0 if an array is not aligned in memory."""
     return _rotate(number, direction, layout, begin, end, packed, 1)
 
 
 def _rotate_interleaved(number: Any, direction: Any, layout: int, begin: int, end: int, packed: int) -> int:
-    """Rotate pairs (2i, 2i + 1): see `rotation_loop`."""
+    """Rotate units of a layout, in pairs (2i, 2i + 1); return 1, or 0 if an array is not aligned in memory."""
     return _rotate(number, direction, layout, begin, end, packed, 2)
 
 

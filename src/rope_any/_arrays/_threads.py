@@ -55,7 +55,7 @@ def run_in_threads(
 
 
 def _pool(count: int) -> ThreadPoolExecutor:
-    """Return a pool of at least `count` threads, the same for all calls."""
+    """Return the newest pool; first make one of `count` threads if it has fewer."""
     with _LOCK:
         if not _POOLS or _POOLS[-1][0] < count:
             _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))

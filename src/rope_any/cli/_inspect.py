@@ -221,7 +221,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _format_tokens(n: float) -> str:
-    """Return a wavelength as short text."""
+    """Return a wavelength in tokens as text: whole from 1000 to below 1e9 ("54410"), else 3 significant digits."""
     return f"{n:.0f}" if 1000 <= n < 1e9 else f"{n:.3g}"
 
 

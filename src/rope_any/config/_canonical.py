@@ -195,7 +195,7 @@ def _labels(part: Part, written: Written) -> tuple[str, ...]:
 
 
 def _kinds_of_own_size(part: Part) -> tuple[str, ...]:
-    """Return the labels of all kinds of layers if the model has sizes by kind, else none; raise without types."""
+    """Return the labels of all kinds if the model has sizes by kind, else none; raise if it has, without types."""
     if not any("." in key for key in (*part.model.keys, *part.model.sizes)):
         return ()
     types = layer_types(part) or [str(layer_count(part))]  # without types, there is no count either: this raises
@@ -503,7 +503,7 @@ def without_rotary(part: Part, /) -> Fact | None:
 
 
 def _with_common_names(part: Part, label: str | None) -> dict[str, Fact]:
-    """Return the values of a part, and its class's defaults, for a label: by their keys and also by common names."""
+    """Return a part's values, or its model type's defaults, for a label: by the config's keys and by common names."""
     model, prefix = part.model, f"{label}."
     facts = {key: Fact(value, part.name(key)) for key, value in part.keys.items() if value is not None}
     for name in _for_label(model.sizes, prefix):

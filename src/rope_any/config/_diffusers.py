@@ -465,7 +465,7 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 def _skipping(at: _Component) -> Coordinates:
-    """Return coordinates from 0; of two frames, not in patches, the second is at ``rope_temporal_skip_len`` − 1."""
+    """Return coordinates from 0; with `patch_size` [1, 1, 1] two frames are at 0 and ``rope_temporal_skip_len`` − 1."""
     frames, rows, columns = map(range, at.shape)
     if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns

@@ -329,7 +329,7 @@ def read_by(model: Model, /) -> frozenset[str]:
 
 @cache
 def model_names(name: str, /) -> tuple[str, ...]:
-    """Return the keys that models have of their own for a common name, such as ``rope_theta``."""
+    """Return the keys, or paths of keys, that `MODELS` give for a common name; the name itself may be one."""
     return tuple(dict.fromkeys(model.keys[name] for model in MODELS.values() if name in model.keys))
 
 

@@ -340,7 +340,7 @@ def _has_indexer(text: Part) -> bool:
 
 
 def _main_groups(text: Part) -> tuple[Layers, ...]:
-    """Return the groups of layers whose main attention shares its frequencies with the indexer."""
+    """Return the groups of the indexer's `layer_type` (all, if without labels or type), whose rotation it shares."""
     groups = canonical(text)
     return groups if None in by_label(groups) else of_type(groups, _indexers.INDEXERS[text.model_type or ""].layer_type)
 

@@ -97,7 +97,7 @@ def rotary_slice_width(part: Part, sizes: Sizes, /) -> Fact | None:
 
 
 def _width(fact: Fact) -> Fact:
-    """Return a fact; raise unless its value is a number of features from 2 to `LARGEST_HEAD`."""
+    """Return a fact with its value as an int; raise unless it is an integer from 2 to `LARGEST_HEAD`."""
     return Fact(integer_between(fact.source, fact.value, 2, LARGEST_HEAD), fact.source)
 
 

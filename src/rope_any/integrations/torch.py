@@ -565,7 +565,7 @@ def _is_rounded(own: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) 
 
 
 def _frequencies_in(place: Place) -> Iterator[list[float]]:
-    """Yield the frequencies that a whole tensor may hold: its values, or the angles in the second row of a table."""
+    """Yield what may be the frequencies of a tensor: its values, or the angles in row 1 in each layout of its kind."""
     shape = place.shape
     x: Any = place.tensor
     if place.kind == "cos":  # small angles are lost in cosines

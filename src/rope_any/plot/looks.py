@@ -85,7 +85,7 @@ def set_text_color(ax: "_AxesBase", like: "Axes") -> None:
 
 
 def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
-    """Return colours from one close to the text colour to one that still contrasts with the background."""
+    """Return RGBA colours, ``(count, 4)``, from close to the text colour to one that contrasts with the background."""
     import matplotlib as mpl
 
     ends = (0.0, 0.85) if np.mean(mpl.colors.to_rgb(text_color(ax))) < 0.5 else (1.0, 0.3)

@@ -216,7 +216,7 @@ class _Reading(NamedTuple):
         return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
     def largest(self, numbers: Data) -> Data:
-        """Return the largest of the numbers of each row, or of each pair if the layout has no rows."""
+        """Return the largest number at each row, over batch, parts and pairs (at each pair, without rows): one axis."""
         return np.asarray(numbers.max(axis=(0, 1, 2, 4 if self.unit == "row" else 3)))
 
 

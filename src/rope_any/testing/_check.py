@@ -610,7 +610,7 @@ def _view_error(task: _Task, subject: _Subject) -> tuple[float, str]:
 
 
 def _dtype_error(task: _Task, subject: _Subject) -> float:
-    """Return how much results differ if positions are int32."""
+    """Return how much int32 positions change a result, relative to it: the largest ratio of lengths of vectors."""
     x, where = _inputs(task, subject), _consecutive(task, 100)
     y = subject(x, where)
     return _relative_error(subject(x, where, dtype="int32") - y, y)

@@ -271,7 +271,7 @@ def _has_base(r: Rotary) -> bool:
 
 
 def _changed_features(x: Data, y: Data) -> range:
-    """Return the range of features that differ between x and y."""
+    """Return the range from the first to the last of the features of x and y, ``(rows, features)``, that differ."""
     where = np.flatnonzero((y != x).any(axis=0))
     return range(where[0], where[-1] + 1) if len(where) else range(0)
 
