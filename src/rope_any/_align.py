@@ -24,7 +24,11 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
-    """Return x with its token axis and number of tokens; raise if `seq_axis` is no axis of x (`name`) or its last."""
+    """
+    Return x with its token axis and its number of tokens; `name` is that of x in errors.
+
+    Raises if `seq_axis` is no axis of x or its last, or if Dask does not know the number of tokens (nan).
+    """
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
         one = (
@@ -46,7 +50,8 @@ def expand_positions(
     """
     Return a start (None is 0) as consecutive positions on all axes; return other positions unchanged.
 
-    Raises for a start if the number of tokens is unknown.
+    `axes` is the length of the last axis of positions, None if they have one number for each token. The result
+    for a start is a range or an array. Raises for a start if the number of tokens is unknown.
     """
     number: Any = 0 if positions is None else positions
     if not isinstance(number, Integral) and not (is_array(number) and number.ndim == 0):

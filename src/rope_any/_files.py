@@ -38,7 +38,12 @@ def require_not_source(targets: list[Path], sources: list[Path]) -> None:
 
 @contextmanager
 def replace_together(targets: list[Path], *, overwrite: bool) -> Iterator[list[Path]]:
-    """Yield temporary paths to write to; at exit move all files to `targets` (one folder), or none if it fails."""
+    """
+    Yield temporary paths to write to; at exit move all files to `targets` (one folder), or none if it fails.
+
+    At exit it makes the folder, and raises as `require_replaceable`: check before, because the new files are then
+    lost.
+    """
     folder = targets[0].parent
     with _exit_on_signal(), tempfile.TemporaryDirectory(dir=_existing_ancestor(folder), prefix=".rope-any-") as scratch:
         new, old = Path(scratch) / "new", Path(scratch) / "old"

@@ -99,7 +99,11 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
 
 
 def as_row(values: object) -> Row:
-    """Return one row of frequencies as floats; raise if it is empty or one is no number up to 65536 in magnitude."""
+    """
+    Return one row of frequencies, a tuple or a list, as floats.
+
+    Raises if it is of another type (an array) or empty, or if one is no number up to 65536 in magnitude.
+    """
     row = tuple(real("frequencies", value) for value in _sequence(values))
     for f in row:
         if not abs(f) <= _LARGEST:
@@ -110,7 +114,12 @@ def as_row(values: object) -> Row:
 
 
 def as_frequencies(values: object, depth: int = 3) -> Frequencies:
-    """Return host frequencies as tuples of floats, nested as given; raise if rows differ, or nest beyond `depth`."""
+    """
+    Return host frequencies, tuples or lists at most `depth` deep, as tuples of floats nested as given.
+
+    Raises for another type (an array), deeper nesting, numbers among rows, rows that differ in length; and as
+    `as_row`.
+    """
     values = _sequence(values)
     if not any(isinstance(value, tuple | list) for value in values):
         return as_row(values)

@@ -41,7 +41,12 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
 
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
-    """Return positions ``(...)``, or ``(..., axes)``, as one array ``(...)`` for each axis; raise if axes lack."""
+    """
+    Return a list of arrays ``(...)``, one for each axis of positions ``(..., axes)``.
+
+    If `axes` is None, positions have no such axis, and are the only array. Otherwise raises unless their last
+    axis has length `axes`.
+    """
     if axes is None:
         return [positions]
     shape = tuple(positions.shape)
@@ -81,7 +86,12 @@ def consecutive(
 def as_position_array(
     positions: Positions, /, *, like: Array | None, name: str = "positions", lib: Library | None = None
 ) -> Array:
-    """Return positions as an array: int64, or int32 without float64; real numbers float64 if they are, else float32."""
+    """
+    Return positions as an array: int64 or, without float64, int32; real numbers float64 or else float32.
+
+    Arrays of real numbers stay float64 or become float32; those on the host become float64 if the library has it.
+    Raises if neither `positions` nor `like` is an array, if Dask does not know a length, and as `read_positions`.
+    """
     given = array_or_none(positions)
     home, named = reference_array(positions, given, like), {name: given, "like": like}
     lib = lib or library(**{name: array for name, array in named.items() if array is not None})
@@ -127,7 +137,11 @@ def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Arr
 def as_numbers(
     lib: Library, home: Array, positions: Positions | SplitPositions, *, wide: bool, name: str = "positions"
 ) -> tuple[Array, Array | None]:
-    """Return positions in float64 if `wide`; else in int32, with the float32 rest of real ones (or None)."""
+    """
+    Return positions in float64 if `wide`; else in int32, with the float32 rest of real ones (or None).
+
+    Host numbers are put on the device of `home`. Raises as `read_positions`.
+    """
     given, part = read_positions(lib, home, positions, wide=wide, name=name)
     xp = lib.xp
     if wide:
@@ -145,8 +159,9 @@ def read_positions(
     """
     Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
 
-    Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real ones.
-    Raises for an array of neither integers nor a dtype of FLOATING, and host values that are not finite or too large.
+    Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real
+    ones; all on the device of `home`. Raises for an array of neither integers nor a dtype of FLOATING, and host
+    values that are not finite or too large.
     """
     if isinstance(positions, SplitPositions):
         return positions
@@ -191,7 +206,11 @@ _WANTED = "be an array, an int, a range or a sequence of finite numbers"
 
 
 def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], tuple[int, ...]]:
-    """Return (numbers as a flat list, shape) of a number or nested sequences; raise unless all are finite numbers."""
+    """
+    Return (numbers as a flat list, shape) of a number or nested sequences.
+
+    Raises unless all are finite numbers, in rows of equal length, nested at most `deepest` deep.
+    """
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))

@@ -50,7 +50,8 @@ def entries_by_file(source: Path, /) -> dict[Path, dict[str, Entry]]:
     """
     Return the header entries of each file of a checkpoint: of the files in an index, or of `source` itself.
 
-    Raises if an index and its files list different tensors.
+    `source` is a file, as from `checkpoint_file`: an index if it ends in .json. Raises if an index and its files
+    list different tensors.
     """
     if source.suffix != ".json":
         return {source: read_entries(source)}
@@ -132,10 +133,10 @@ def copy(
     source: Path, target: Path, /, *, axes: Mapping[str, int], order: tuple[int, ...], step: Callable[[str, int], None]
 ) -> None:
     """
-    Copy a file with the features of the tensors in `axes` (name to axis) reordered.
+    Copy a file with the features of the tensors in `axes` (name to axis) reordered; overwrite `target`.
 
-    Along that axis, feature i of each ``len(order)`` is the old feature ``order[i]``. ``step(name, bytes)`` is called
-    for each chunk.
+    Along that axis, feature i of each ``len(order)`` is the old feature ``order[i]``. ``step(name, bytes)`` is
+    called for each chunk, with its length.
     """
     found = read_entries(source)
     with source.open("rb") as old, target.open("wb") as new:
@@ -166,7 +167,11 @@ def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
 
 
 def _entry(name: str, value: Any, start: int) -> Entry:
-    """Return the entry of a tensor in a JSON header; raise one of several errors if it is malformed."""
+    """
+    Return the entry of a tensor in a JSON header; raise one of several errors if it is malformed.
+
+    `start` is the offset in the file from which the header's ``data_offsets`` count.
+    """
     shape, (begin, end) = value["shape"], value["data_offsets"]
     bits = 8 if value["dtype"] == "BOOL" else int(re.findall(r"\d+", value["dtype"])[0])  # of BF16, F8_E4M3, ...
     whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))

@@ -54,7 +54,11 @@ class Rotation(NamedTuple):
                     out[..., passing] = x[..., passing]
 
     def with_passthrough(self, x: X, rotated: Array) -> X:
-        """Return a new array: `rotated` in place of the rotary slice of x, in the dtype of x."""
+        """
+        Return an array like x with `rotated` in place of its rotary slice, in the dtype of x.
+
+        If all features rotate, it may be `rotated` itself.
+        """
         passing = x[..., : self.start], rotated, x[..., self.start + rotated.shape[-1] :]
         kept = [part for part in passing if part.shape[-1]]
         whole = rotated if len(kept) == 1 else self.lib.concat(kept)
@@ -123,7 +127,7 @@ def _rotate_partition(x: Array, cos: Array, sin: Array, *, rotation: Rotation, o
 def _plan_feature_blocks(
     rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]
 ) -> Plan:
-    """Return the plan that makes feature blocks a batch axis and rotates by one of the schedules below."""
+    """Return the plan that makes feature blocks a batch axis and rotates by the schedule that then applies."""
     lib, blocks = rotation.lib, rotation.blocks
     writes = outs[0] is not None and lib.supports_out(*xs, *table, *outs)
 
@@ -222,7 +226,11 @@ def _plan_launch(
     *,
     launch: Callable[[int], object],
 ) -> Plan:
-    """Return the plan that calls `launch`; a run copies unaligned arrays, and raises if it may not write into `out`."""
+    """
+    Return the plan that calls `launch`; a run copies unaligned arrays, and raises if it may not write `out`.
+
+    `launch` is of `_launcher`: it takes the address of packed arrays, and returns whether they are aligned.
+    """
     host: Any = rotation.lib.host
     dtype, eager, writes = rotation.dtype(xs[0]), rotation._replace(fused=False), outs[0] is not None
     is_ready = all(host.contiguous(part, dtype) is part for part in table)
@@ -557,7 +565,11 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
 
 
 def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether pairs are interleaved and complex products on this CPU give each pair the same bits at any place."""
+    """
+    Whether pairs are interleaved and complex products on this CPU give each pair the same bits at any place.
+
+    False, too, if `_supports_out` is.
+    """
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False
     host: Any = rotation.lib.host

@@ -303,7 +303,12 @@ def _fast_table(
     fused: bool,
     on_fallback: Callable[[str], None],
 ) -> Table | None:
-    """Return the table by `consecutive_table` or a compiler, None if neither applies; `options`: factor and dtype."""
+    """
+    Return the table by `consecutive_table` or a compiler; None if neither applies.
+
+    `options` are the attention factor and the dtype; `home` is an array on the device of the table. `on_fallback`
+    gets the reason if `fused` is given and not possible.
+    """
     factor, dtype = options
     if dtype == lib.xp.float32 and can_add_angles(lib, home, positions, frequencies):
         at: Any = positions
@@ -321,7 +326,11 @@ def _fast_table(
 
 
 def can_add_angles(lib: Library, like: Array, positions: object, frequencies: PreparedFrequencies | Array) -> bool:
-    """Whether `consecutive_table` can make the table: consecutive positions in a range, one axis, arrays on a CPU."""
+    """
+    Whether `consecutive_table` can make the table: consecutive positions in a range, one axis, on a CPU.
+
+    False for learned frequencies, and while constants can't be kept (a tracer, a transform, a torch mode).
+    """
     return (
         isinstance(positions, range)
         and positions.step == 1
@@ -375,7 +384,11 @@ def _fused_table(
     frequencies: PreparedFrequencies | Array,
     options: tuple[float, Any],
 ) -> Table | str:
-    """Return the table made by Numba or the library's compiler, or a text: why not. `options`: the factor and dtype."""
+    """
+    Return the table made by Numba or the library's compiler, or a text: why not.
+
+    `options` are the attention factor and the dtype; `home` is an array on the device of the table.
+    """
     if lib.compiler is None:
         return f"{lib.name} has no compiler"
     learned = None if isinstance(frequencies, PreparedFrequencies) else frequencies
@@ -517,7 +530,11 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
-    """Return the float32 table of int64 positions p by wrapping products; `words`: 2⁻⁶⁴ turns."""
+    """
+    Return the float32 table of int64 positions p by wrapping products.
+
+    `words` are the rows of frequencies in units of 2⁻⁶⁴ turns per position, one for each of the `axes`.
+    """
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴
     return _table_of_angle(lib, xp.astype(phase, xp.float64) * (_TURN / 2**64), xp.float32)
@@ -526,7 +543,11 @@ def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None
 def _from_pieces(
     lib: Library, positions: Array, /, *, pieces: list[list[Array]], axes: int | None, dtype: Any
 ) -> Table:
-    """Return the table of float64 positions, by products with both pieces of a frequency."""
+    """
+    Return the table of float64 positions, by products with both pieces of a frequency.
+
+    `pieces` are the rows of first pieces and those of second pieces, in turns per position.
+    """
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):
         # p · f / 2π = p·high + p·low, the first free of rounding errors, and so is near − round
@@ -566,7 +587,8 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
     """
     Return the table of learned frequencies (an array), by plain products, through which gradients flow.
 
-    Raises unless the frequencies are floating-point and have one to three axes, none of length 0.
+    `part` is the rest of the positions `whole`, or None. Raises unless the frequencies are floating-point and
+    have one to three axes, none of length 0; or if they are of heads and the positions have fewer than two axes.
     """
     xp = lib.xp
     lib.require_floating("frequencies", frequencies)

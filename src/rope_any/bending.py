@@ -160,7 +160,11 @@ def fope(
     xp = lib.xp
 
     def mix(part: Array, coefficients: Array, padding: float) -> Array:
-        """Return cos or sin for each head: kept frequencies mixed by coefficients, others filled with `padding`."""
+        """
+        Return cos or sin, `part`, mixed by coefficients, with `padding` in the pairs after those.
+
+        The result has an axis of heads before that of tokens if the coefficients have one.
+        """
         if coefficients.ndim == 3:
             part = xp.expand_dims(part, axis=-3)
             part = part if part.ndim == 4 else xp.expand_dims(part, axis=0)
@@ -250,7 +254,11 @@ def _require_table(table: object) -> None:
 
 
 def _table_numbers(table: Table, positions: Positions) -> tuple[Library, Array, Array | None]:
-    """Return a table's library and positions by `as_numbers`; raise unless their shape is `cos.shape[:-1]`."""
+    """
+    Return the library of a table and the numbers of `positions`; raise unless positions and table match.
+
+    The numbers are in float64; without float64 in int32, with the float32 rest of real ones, else None.
+    """
     _require_table(table)
     given = {"positions": positions} if is_array(positions) else {}
     lib = library(cos=table.cos, sin=table.sin, **given)

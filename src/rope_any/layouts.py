@@ -80,7 +80,7 @@ class Layout(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The names of the axes, in order."""
+        """The names of the axes before some are joined to one, in order; "1" is an axis of length 1."""
         return self.axes.replace("*", " ").split()
 
 
@@ -424,7 +424,12 @@ def values_of(x: Array) -> Any:
 
 
 def _pack_table(layout: str, row: Layout, source: Table, dtype: Any) -> Any:
-    """Return the cache of a table; raise if its shape or dtype, or `dtype`, does not fit the layout."""
+    """
+    Return the cache of a table, for a layout of two arrays a pair of them; `row` is the layout.
+
+    Raise if the table's shape or dtype, or `dtype`, does not fit the layout. If `dtype` is None, that of the
+    table is used if the layout has it, else the first one of the layout.
+    """
     lib = library(cos=source.cos, sin=source.sin)
     shape = tuple(source.cos.shape)
     require_known("source", shape)
@@ -472,14 +477,22 @@ def plain_frequencies(layout: str, row: Layout, rope: Rope) -> Row:
 
 
 def divided(row: Layout, pairs: int, base: float | None) -> Row:
-    """Return what an engine divides by the numbers of its cache to get frequencies: those of a base, or ones."""
+    """
+    Return what an engine divides by the numbers of its cache to get frequencies.
+
+    For reciprocals these are ones; for divisors the frequencies of `base`, which must be given.
+    """
     if row.holds == "reciprocals":
         return (1.0,) * pairs
     return frequencies(2 * pairs, base=base)  # type: ignore[arg-type]  # given for divisors
 
 
 def _row_of_angles(angles: Array) -> Row:
-    """Return row 1 of angles ``(seq, pairs)``; raise unless row 0 is zero and the last row is seq − 1 times row 1."""
+    """
+    Return the frequencies of angles ``(seq, pairs)``; raise unless the positions are 0, 1, 2 and so on.
+
+    It reads the first two rows and the last one, and raises if there are fewer than two.
+    """
     count = angles.shape[0]
     if count < 2:
         raise ArgumentValueError("cache", "have two rows or more, to tell frequencies", count)

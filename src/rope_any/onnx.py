@@ -130,7 +130,11 @@ def _rotate_traced(rope: Rope, q: Var, k: Var, positions: Var) -> tuple[Var, ...
 
 
 def _rotate_by_op(rope: Rope, length: int, q: Var, k: Var, positions: Var) -> tuple[Var, ...]:
-    """Rotate q and k by ONNX's RotaryEmbedding, with a table below `length`; raise if it cannot express `rope`."""
+    """
+    Rotate q and k by ONNX's RotaryEmbedding, with a table of the positions from 0 to below `length`.
+
+    Raise if the operator cannot express `rope`, or if the table is too large for a file.
+    """
     from spox.opset.ai.onnx import v23 as onnx
 
     dtype, pairs = q.unwrap_tensor().dtype, len(rope.frequencies)

@@ -150,7 +150,12 @@ def ragged(
 def _sequence_starts(
     name: str, ends: Array | Sequence[int], length: int | None, /, *, like: Array | None
 ) -> tuple[Array, int]:
-    """Return cumulative lengths, called `name` in errors, as an array, and the number of tokens; raise if wrong."""
+    """
+    Return cumulative lengths as an array, and the number of tokens; raise if they or `length` are wrong.
+
+    The number is `length`, by default the last cumulative length; for an array, whose values are not read,
+    `length` must be given. Errors call the cumulative lengths `name`.
+    """
     starts = _integers(name, ends, like=like, least=0)
     if starts.ndim != 1 or starts.shape[0] == 0:
         raise ArgumentValueError(name, "have shape (sequences + 1,)", tuple(starts.shape))
@@ -169,7 +174,11 @@ def _count_in_sequences(starts: Array, first: Array, length: int) -> Array:
 
 
 def _total(name: str, ends: list[int], length: int | None) -> int:
-    """Return the total number of tokens; raise if the cumulative lengths, called `name`, or `length` are wrong."""
+    """
+    Return `length`, by default the last of the cumulative lengths; raise if one of them is wrong.
+
+    The cumulative lengths have the name `name` in errors; `length` may be greater than the last of them.
+    """
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
         raise ArgumentValueError(name, "start at 0 and not fall", ends)
     if length is None:
@@ -517,7 +526,11 @@ def _window_shape(window: Sequence[int] | None, lengths: list[int]) -> list[int]
 
 
 def _product(xp: Any, axes: list[Array], sizes: list[int]) -> list[Array]:
-    """Return the coordinates of all grid points along each axis, window by window, the last axis fastest."""
+    """
+    Return the coordinates of all grid points along each axis, window by window, the last axis fastest.
+
+    `axes` has the coordinates along each axis, `sizes` the number of points of a window along it.
+    """
     # each axis is split in two, (windows, points in one): first the windows of all axes, then the points in them
     shape = (*(axis.shape[0] // size for axis, size in zip(axes, sizes, strict=True)), *sizes)
     own = [tuple(n if i % len(axes) == a else 1 for i, n in enumerate(shape)) for a in range(len(axes))]
@@ -820,9 +833,10 @@ def _chunks(
     length: int, ranks: int, cumulative_lengths: Sequence[int] | None, *, zigzag: bool
 ) -> tuple[int, list[tuple[int, int]]]:
     """
-    Return the number of chunks of each document; and where it begins, with the number of tokens in a chunk.
+    Return the number of chunks of a document; and for each document its first token and the size of a chunk.
 
-    Raise if a document can't be divided into equal chunks.
+    All documents have the same number of chunks; empty documents are left out. Raise if one can't be divided into
+    equal chunks, or an argument is wrong.
     """
     count = (2 if flag("zigzag", zigzag) else 1) * int32("ranks", ranks, least=1)
     n, wanted = int32("length", length, least=1), f"a multiple of {count}, the number of chunks for {ranks} ranks"
@@ -990,9 +1004,11 @@ def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
 ) -> tuple[list[Coordinates], float]:
     """
-    Return the positions of runs of tokens on each axis, and one more than the largest; floats if any is real.
+    Return the positions of runs of tokens along their axes, and one more than the largest; raise if wrong.
 
-    With `diagonal` rows and columns are offsets from the time, and the largest time counts.
+    A run of text or audio has one axis, others have three. Positions are floats if any is real. With
+    `diagonal` rows and columns are offsets from the time, and the largest time counts. Arguments are as for
+    `mrope`.
     """
     if not isinstance(spans, tuple | list):
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
@@ -1016,9 +1032,10 @@ def _place_spans(
 
 def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
     """
-    Return the coordinates of a span as runs: one, or for a video with audio runs of frames and of audio tokens.
+    Return the coordinates of a span as runs: one, or for a video with audio those of frames and of audio.
 
-    A `step` other than 0 multiplies the times of an image or a video, and puts 0 in the middle of rows and columns.
+    A `step` other than 0 multiplies the times of an image or a video, and puts 0 in the middle of rows and
+    columns. Each `chunk` of time has frames before audio; if it is 0, tokens are in the order of time.
     """
     if step and len(axes) > 1:
         sides = [[c - int(max(side)) // 2 for c in side] for side in axes[1:3]]
@@ -1044,7 +1061,11 @@ def _span_length(axes: Coordinates) -> float:
 
 
 def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordinates:
-    """Return the coordinates of a span: one axis for text, three for an image or a video, and a fourth of its audio."""
+    """
+    Return the coordinates of a span by axis: one for text, three for an image or video, a fourth for audio.
+
+    Raise if the span, called `name` in errors, is anything else.
+    """
     if isinstance(span, Integral):
         return (range(int32(name, span, least=0)),)
     wanted = "be a number of text tokens or (frames, rows, columns)"
@@ -1057,7 +1078,11 @@ def _span_axes(name: str, span: int | Sequence[int | Sequence[float]]) -> Coordi
 
 
 def _coordinates(name: str, axis: int | Sequence[float]) -> Sequence[float]:
-    """Return the coordinates on one axis, given as a count or one by one; all are floats if one is."""
+    """
+    Return the coordinates on one axis, given as a count or one by one; all are floats if one is.
+
+    Raise if there is none, or one is not a number from 0 to below 2³¹; errors call the axis `name`.
+    """
     if not isinstance(axis, range | tuple | list):
         return range(int32(name, axis, least=1))
     if not axis:

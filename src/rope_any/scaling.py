@@ -649,7 +649,7 @@ def longrope_attention_factor(factor: float, /, *, original_length: float) -> fl
 
 
 def _ordered(low_name: str, low: float, high_name: str, high: float) -> tuple[float, float]:
-    """Return two arguments as floats; raise unless both are positive and the second is at least the first."""
+    """Return two arguments as floats; raise unless they are positive and the second is not the smaller one."""
     low, high = positive(low_name, low), positive(high_name, high)
     if low > high:
         raise ArgumentValueError(high_name, f"be at least `{low_name}`, {low}", high)

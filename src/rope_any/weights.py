@@ -153,7 +153,7 @@ def convert_state_dict(
     Returns
     -------
     dict of str to array
-        All names in the same order: the matching arrays reordered, the others unchanged.
+        All names in the same order: the matching arrays and the scales of their rows reordered, the others unchanged.
 
     Raises
     ------
@@ -203,7 +203,11 @@ def feature_order(
     start: int = 0,
     heads: tuple[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the old index of each feature in the new order; of n heads if `heads` is (m, n), the first m reordered."""
+    """
+    Return the old index of each feature of a head in the new order; raise if an argument is wrong.
+
+    If `heads` is (m, n), these are the features of n heads, of which the first m are reordered.
+    """
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
@@ -242,7 +246,11 @@ def _heads_per_group(value: object) -> tuple[int, int]:
 
 
 def reorder(name: str, w: X, order: tuple[int, ...], /, *, axis: int) -> X:
-    """Return an array with the features along an axis reordered, in each group of ``len(order)`` features."""
+    """
+    Return an array with the features along an axis reordered, in each group of ``len(order)`` features.
+
+    Raise unless the axis holds whole groups; errors call the array `name`.
+    """
     lib = library(**{name: w})
     xp = lib.xp
     shape = tuple(w.shape)
@@ -266,7 +274,12 @@ def head_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: i
 
 
 def select_axes(shapes: Shapes, order: tuple[int, ...], /, *, names: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the tensors of a checkpoint to reorder, with their axes; raise if others beside them prevent that."""
+    """
+    Return the tensors of a checkpoint to reorder, with their axes; raise if others beside them prevent that.
+
+    `names` has axes by pattern; None stands for the default patterns. Scales with a number for each feature of a
+    matching tensor are reordered too.
+    """
     axes = {name: head_axis(name, shapes[name], order, axis) for name, axis in _match_names(shapes, names).items()}
     # the owner of a module's tensors is the one with the most axes: a weight, not its bias
     ranked = sorted((name for name in axes if name.endswith(_LEAVES)), key=lambda name: len(shapes[name]))

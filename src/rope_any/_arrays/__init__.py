@@ -120,8 +120,8 @@ def library(**arrays: Array) -> Library:
     """
     Return the record of the library of the named arrays.
 
-    Raises a TypeError if one is no supported array or they come from several libraries, and a ValueError if they are
-    on different devices, or not on the device where their library creates new arrays.
+    Raises a TypeError if one is no supported array or they come from several libraries, and a ValueError if
+    they are on different devices or device meshes, or not on the device where their library creates new arrays.
     """
     given = tuple(arrays.values())
     record = find(given[0])

@@ -32,7 +32,12 @@ class Angles(NamedTuple):
     """The last block used: its number and the complex row of its first position. Decoding needs it again."""
 
     def cos_sin(self, first: int, count: int, threads: Callable[[], int]) -> tuple[Floats, Floats]:
-        """Return float32 cosines and sines of `count` positions from `first` on, each ``(count, pairs)``."""
+        """
+        Return float32 cosines and sines of `count` positions from `first` on, each ``(count, pairs)``.
+
+        `threads` returns how many threads a large table may use. A call within one block writes that block into
+        `last_block`.
+        """
         row, within_block, last_block = self
         i, j = divmod(first, _BLOCK)
         if j + count <= _BLOCK:

@@ -38,7 +38,11 @@ def has_half_precision() -> bool:
 
 
 def _alias_scope(builder: Any, memory: str) -> Any:
-    """Return the LLVM alias scope named `memory`; LLVM assumes that memory of two scopes does not overlap."""
+    """
+    Return the LLVM alias scope named `memory`, as metadata of a load or store.
+
+    LLVM assumes that a load or store with a scope as its ``noalias`` does not overlap those in this scope.
+    """
     module = builder.module
     domain = module.add_metadata(["rope_any"])
     return module.add_metadata([module.add_metadata([f"rope_any {memory}", domain])])
@@ -81,9 +85,10 @@ def reader(memory: str, other: str) -> Any:
 
 def writer(memory: str, other: str) -> Any:
     """
-    Return an intrinsic ``(number, address, index, value)`` that stores `value` as a `number`, rounded to even.
+    Return an intrinsic ``(number, address, index, value)`` that stores `value` at ``address[index]``.
 
-    `memory` is the alias scope to write to, `other` a scope that does not overlap it.
+    `number` gives the type in memory alone, as for `reader`; 16-bit floats are rounded to even. `memory` is the
+    alias scope to write to, `other` a scope that does not overlap it.
     """
 
     def write(_: Any, kind: Any, address: Any, index: Any, number: Any) -> Any:

@@ -42,7 +42,7 @@ def encode(
     past_caches: bool,
 ) -> tuple["array[int]", int]:
     """
-    Return the layout of one or two arrays, and how many units it has. The loop gets the address of the layout.
+    Return the layout of one or two arrays, for a loop that gets its address, and how many units (tiles) it has.
 
     Parameters
     ----------

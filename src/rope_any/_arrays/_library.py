@@ -292,7 +292,11 @@ class Library:
             raise ArgumentTypeError(name, "be integers", Text(f"an array of {self.dtype_name(x.dtype)}"))
 
     def count_at_or_below(self, bounds: Array, values: Array) -> Array:
-        """Return for each value how many of the ascending `bounds` are less than or equal to it."""
+        """
+        Return for each value how many of the ascending `bounds` are less than or equal to it.
+
+        Both have one axis. Which integer dtype the counts have depends on the library.
+        """
         try:
             return self.xp.searchsorted(bounds, values, side="right")
         except (AttributeError, ValueError):  # before 2023.12 it is missing; array-api-strict's needs 64-bit types

@@ -22,9 +22,10 @@ def require_writable(
     """
     Raise unless the result of rotating `onto` can be written into `x`, the argument called `name`.
 
-    The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at the
-    same addresses) or disjoint from it, and be disjoint from the others. Only local shards of sharded tensors count.
-    Overlap is not checked for arrays without known addresses.
+    The elements of `x` must be assignable and must not overlap. `x` must be `onto` itself (the same elements at
+    the same addresses) or disjoint from it, and be disjoint from the others. If one of `x` and `onto` is
+    sharded, both must be, alike; then only the local shards count. Overlap is not checked for arrays without
+    known addresses.
     """
     if lib.is_sharded(x) or lib.is_sharded(onto):
         if _sharding.placements(x) != _sharding.placements(onto):

@@ -55,7 +55,7 @@ def launcher(
     variant : tuple
         The dtype of x, the pairing, and whether to rotate backwards.
     pairs, batches, item_sizes, options
-        As for `_layout.encode`.
+        As for `_layout.encode`; `options` are `feature_offset` and `packed_offsets`.
     threads : function
         Returns how many threads a large call may use.
     has_out : bool
@@ -64,7 +64,7 @@ def launcher(
     Returns
     -------
     function
-        It takes the address of the packed arrays (`HostMemory.pack_addresses`), and returns whether they are aligned;
+        It takes the ``id`` of what `HostMemory.pack_addresses` returns, and returns whether all arrays are aligned;
         if not, nothing is written.
     """
     from rope_any._arrays import _rotation_loop

@@ -49,7 +49,9 @@ def _rotate_row(
     """
     Rotate up to `MOST_PAIRS` pairs of one row; x, out, cos and sin are the addresses of their first numbers.
 
-    `number` gives the type of x alone, and `memory` is the address of scratch memory.
+    `number` gives the type of x alone, and `memory` is the address of scratch memory. `direction` is 1 or -1, in
+    the type of cos and sin. `pair_stride` and `gap` are the elements from a pair to the next (1 in half pairing,
+    else 2) and between the members of a pair.
     """
     for i in range(pairs):
         a, b = _read_input(number, x, pair_stride * i), _read_input(number, x, pair_stride * i + gap)
@@ -78,7 +80,12 @@ def _axis(axis: int) -> tuple[int, int, int, int, int]:
 def _rotate_units(
     number: Any, direction: Any, layout: int, addresses: Any, begin: int, end: int, pairs: int, pair_stride: int
 ) -> None:
-    """Rotate units `begin` to `end` of a layout: tiles of the innermost axis, whose table rows stay in the cache."""
+    """
+    Rotate units of a layout: tiles of the innermost axis, whose table rows stay in the cache.
+
+    `begin` is the first unit, `end` the one after the last. `layout` is an address, and `addresses` are those of
+    the data of q, k, their results, cos and sin. `pair_stride` is 1 in half pairing, else 2.
+    """
     memory, rotated, gap = stack_memory(), stack_memory(), pairs if pair_stride == 1 else 1
     rotated += -rotated % 32
     size, table_size = int64_at(layout, _layout.ITEM_SIZE), int64_at(layout, _layout.TABLE_ITEM_SIZE)

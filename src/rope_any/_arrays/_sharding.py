@@ -53,7 +53,11 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
 
 
 def require_whole(name: str, x: Array, /, *, axis: int, of: str) -> None:
-    """Raise if a tensor is sharded along `axis`, which the error calls `of`, or holds partial sums."""
+    """
+    Raise if a tensor is sharded along `axis`, which the error calls `of`, or holds partial sums.
+
+    `axis` must not be negative. Plain arrays pass.
+    """
     if not is_sharded(x):
         return
     if not all(placed.is_replicate() or placed.is_shard() for placed in x.placements):
@@ -93,8 +97,10 @@ def shard_like(name: str, a: Array, axes: Sequence[int], /, *, like: Array) -> A
     """
     Return `a`, called `name`, sharded as `like` is, or `a` itself if `like` is not sharded.
 
-    Axis i of `a` corresponds to axis ``axes[i]`` of `like`. It is sharded like that axis if their lengths are equal. A
-    replicated `a` is cut locally; raise if resharding `a` would need communication.
+    Axis i of `a` corresponds to axis ``axes[i]`` of `like`. It is sharded like that axis if their lengths are
+    equal and that axis is not the last one of `like`. A replicated `a`, or a plain one that every process has
+    in full, is cut locally. Raises if resharding `a` would need communication, or if its shards are not cut as
+    by `distribute_tensor`.
     """
     if not is_sharded(like):
         return a

@@ -78,9 +78,10 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 @njit(forceinline=True)
 def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write cosines and sines of the phases at address `memory` to the addresses `cos` and `sin`.
+    Write cosines and sines of the phases at address `memory` to the addresses `cos` and `sin`, as float32.
 
-    `cosine` and `sine` are the coefficients of their polynomials, times the attention factor.
+    A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the coefficients of their
+    polynomials, times the attention factor.
     """
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):
@@ -161,7 +162,12 @@ def table_loop() -> Callable[..., int]:
 
 
 def pack_frequencies(fixed_point: Rows, high: Rows, low: Rows) -> npt.NDArray[np.int64]:
-    """Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of the high and low floats."""
+    """
+    Pack frequencies for the loop, ``(3, axes, pairs)``: fixed point, and the bits of high and low floats.
+
+    Fixed point is in units of 2⁻⁶⁴ turns per position; the high and low floats add up to turns per position:
+    see `PreparedFrequencies`.
+    """
     pieces = np.asarray((high, low), dtype=np.float64)
     return np.concatenate([np.asarray((fixed_point,), dtype=np.int64), pieces.view(np.int64)])
 

@@ -55,7 +55,7 @@ def run_in_threads(
 
 
 def _pool(count: int) -> ThreadPoolExecutor:
-    """Return the newest pool; first make one of `count` threads if it has fewer."""
+    """Return the latest pool if it has `count` threads or more; else a new one, which later calls share."""
     with _LOCK:
         if not _POOLS or _POOLS[-1][0] < count:
             _POOLS.append((count, ThreadPoolExecutor(count, thread_name_prefix="rope_any")))

@@ -17,7 +17,7 @@ xp: Any = array_api_compat.cupy  # typed in part
 
 
 def _check_placement(arrays: dict[str, Array]) -> None:
-    """Raise unless arrays are on CuPy's current device, where it allocates all new arrays."""
+    """Raise unless arrays of one device are on CuPy's current device, where it allocates all new arrays."""
     name, x = next(iter(arrays.items()))
     if x.device != (current := cupy.cuda.Device()):
         wanted, got = f"be on CuPy's current device, {current}", Text(x.device)

@@ -7,7 +7,7 @@ from rope_any._arrays._library import Array, Library
 
 
 def _reshape_last_axes(x: Array, axes: int, /, *lengths: int) -> Array:
-    """Reshape the last axes of an array whose other lengths may be unknown."""
+    """Return x with its last `axes` axes reshaped to `lengths`; the lengths of the others may be unknown."""
     if None not in x.shape[: x.ndim - axes]:
         return ndonnx.reshape(x, (*x.shape[: x.ndim - axes], *lengths))
     # In ONNX a length of 0 keeps the length of x.

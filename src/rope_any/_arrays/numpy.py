@@ -101,7 +101,11 @@ def _rotate_small_half(c: Array, s: Array) -> Callable[[Array], Array]:
 
 
 def _rotate_small_interleaved(c: Array, s: Array) -> Callable[[Array], Array]:
-    """Return a function that rotates small NumPy arrays, all features, interleaved; c and s: ``(..., pairs)``."""
+    """
+    Return a function that rotates small NumPy arrays, all features, interleaved; c and s: ``(..., pairs)``.
+
+    The arrays must have the dtype of c and s, float32 or float64.
+    """
     if c.shape[-1] == 1:  # for one pair both pairings are the same
         return _rotate_small_half(c, s)
     factor = np.empty(c.shape, np.result_type(c, np.complex64))

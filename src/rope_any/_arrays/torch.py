@@ -97,7 +97,11 @@ _LOWEST_ADDRESS = 2**40  # a lower one may be an offset from a null pointer; Lin
 
 
 def _has_memory(x: Array) -> bool:
-    """Whether a tensor's elements are in memory; those of a zero tensor or of a freed storage are not."""
+    """
+    Whether a tensor's elements are in memory; those of a zero tensor or of a freed storage are not.
+
+    Raises a RuntimeError if torch refuses the address: for a wrapper of vmap or grad, or a fake tensor.
+    """
     address = x.data_ptr()
     return bool(address >= _LOWEST_ADDRESS or address != x.storage_offset() * x.itemsize or x.numel() == 0)
 
@@ -153,7 +157,11 @@ def _supports_out(*tensors: Array | None) -> bool:
 
 
 def _address(x: Array) -> int | None:
-    """Return the address of the first element, or None for a wrapper of vmap or grad, a fake or a traced tensor."""
+    """
+    Return the address of the first element; None if there is none, as in an empty or meta tensor.
+
+    Also None for a wrapper of vmap or grad, a fake or a traced tensor.
+    """
     if torch.compiler.is_compiling():
         return None
     try:
@@ -174,7 +182,11 @@ def _mark_written(x: Array) -> None:
 
 
 def _span(x: Array) -> tuple[int, int] | None:
-    """Return the first address of a contiguous tensor and the one after its last; None for other tensors."""
+    """
+    Return the first address of a contiguous tensor and the one after its last; None for other tensors.
+
+    Also None for a subclass of tensor, and for a tensor without an address: see `_address`.
+    """
     if type(x) not in _PLAIN or (start := _address(x)) is None or not x.is_contiguous():
         return None
     return start, start + x.nbytes
@@ -347,7 +359,8 @@ def _with_gradient(forward: Callable[..., X], vjp: Callable[..., Any], x: X, cos
     """
     Return ``forward(x, cos, sin)``, recorded with the gradients ``vjp(gradient, (x, cos, sin), wanted)``.
 
-    `vjp` gets None in place of x if the table needs no gradients.
+    `vjp` returns those of x, cos and sin; the three bools `wanted` say which are needed. It gets None in place of
+    x if the table needs no gradients.
     """
     result: X = _Rotation.apply(forward, vjp, x, cos, sin)  # type: ignore[no-untyped-call]  # torch's own
     return result
@@ -358,7 +371,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Array], vjp: Callable[..., Any], *arrays: Array) -> Array:
-        """Return ``forward(x, cos, sin)``."""
+        """Return ``forward(x, cos, sin)``; save in `ctx` what the gradients need."""
         _, cos, sin = arrays
         needs_x = any(ctx.needs_input_grad[3:])
         ctx.save_for_backward(*arrays) if needs_x else ctx.save_for_backward(None, cos, sin)
@@ -367,7 +380,11 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-        """Return the needed gradients of x, cos and sin from the saved arrays; a saved x may be None."""
+        """
+        Return None for `forward` and for `vjp`, then the gradients of x, cos and sin, None for those not needed.
+
+        They are computed from the saved arrays, of which x may be None.
+        """
         (gradient,) = gradients
         return None, None, *ctx.vjp(gradient, ctx.saved_tensors, ctx.needs_input_grad[2:])
 

@@ -74,5 +74,5 @@ def _no_verb(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line in ``sys.argv`` and exit; it never returns."""
     app(prog_name="rope-any")

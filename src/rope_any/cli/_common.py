@@ -82,7 +82,7 @@ class Verb(TyperCommand):
         return left
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; errors name the options of the command line instead of Python arguments."""
+        """Run the verb; an ArgumentError becomes a ValueError that names options instead of Python arguments."""
         try:
             return super().invoke(ctx)
         except ArgumentError as error:
@@ -121,7 +121,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _standard_input(ctx: Any) -> Path:
-    """Return a temporary file with the bytes of standard input; its suffix is that of its content."""
+    """
+    Return a temporary file with the bytes of standard input, which is deleted when the command ends.
+
+    Its suffix follows from its content: .npy, .json, else .safetensors. ``ctx.meta[STDIN]`` is set to its folder.
+    """
     data = sys.stdin.buffer.read()
     suffix = "npy" if data.startswith(b"\x93NUMPY") else "json" if data.lstrip().startswith(b"{") else "safetensors"
     ctx.meta[STDIN] = ctx.with_resource(TemporaryDirectory())
@@ -223,7 +227,7 @@ def show(what: Any, *, bold: bool = False) -> None:
 
 
 def terminal_width() -> int:
-    """Return the width that `show` folds to: that of the terminal, or `ENDLESS` if stdout is none."""
+    """Return the width that `show` folds to: that of the terminal, or `ENDLESS` if stdout is not a terminal."""
     out = _console(sys.stdout)
     return out.width if out.is_terminal else ENDLESS
 
@@ -270,7 +274,11 @@ def _first_width(texts: Iterable[str], width: int) -> int | None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on a terminal; the context gives ``step(message, steps=1)``, to call when steps are done."""
+    """
+    Show a progress bar if stderr is a terminal; the context gives ``step(message, steps=1)``.
+
+    Call this when steps, of `total`, are done; its message replaces `what`.
+    """
     from rich.markup import escape
     from rich.progress import Progress
 
@@ -281,7 +289,7 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def status(what: str) -> Any:
-    """Return a context that shows a message on the terminal while it runs; it does nothing if stderr is none."""
+    """Return a context that shows a message while it runs; it does nothing if stderr is not a terminal."""
     return _console(sys.stderr).status(what) if sys.stderr.isatty() else nullcontext()
 
 
@@ -317,7 +325,7 @@ def load_array(file: Path) -> "np.ndarray[Any, Any]":
 
 
 def echo_json(records: Any) -> None:
-    """Print records as JSON."""
+    """Print records as JSON, changed by `plain`: infinity and nan become null."""
     typer.echo(json.dumps(plain(records), indent=2, allow_nan=False))
 
 

@@ -44,7 +44,11 @@ def explained(file: Path, **options: Any) -> tuple[Explanation, ...]:
 
 
 def explained_parts(file: Path, **options: Any) -> dict[str, tuple[Explanation, ...] | str]:
-    """Return the explanations of each part of a config, or why a part other than the text cannot be read."""
+    """
+    Return the explanations of each part of a config, or why a part other than the text cannot be read.
+
+    Raise if the text cannot be read. A config without parts counts as one of text.
+    """
     config = loaded(file)
     explanations: dict[str, tuple[Explanation, ...] | str] = {}
     with naming(file):
@@ -106,7 +110,11 @@ def reach(one: Explanation) -> dict[str, float]:
 
 
 def title(one: Explanation) -> str:
-    """Return the layers of an explanation as text, runs of them as ``0-4``."""
+    """
+    Return the layer type and the layers of an explanation as text, runs of them as ``0-4``.
+
+    Without numbers of layers, it is the type alone, or else "all layers" or "no layer".
+    """
     if not one.layers:
         return one.layer_type or ("no layer" if one.layers == () else "all layers")
     starts = [i for i in one.layers if i - 1 not in one.layers]
@@ -116,7 +124,7 @@ def title(one: Explanation) -> str:
 
 
 def only(explanations: tuple[Explanation, ...]) -> tuple[Rope, int]:
-    """Return the one rotation of a config and its head_dim; raise if it has several or none."""
+    """Return the one rotation of a config and its head_dim; raise if it has none, or several that differ."""
     found = {(one.rope, one.facts["head_dim"].value): title(one) for one in explanations if one.rope is not None}
     if len(found) != 1:
         got = f"several, of {'; '.join(found.values())}: choose by --layer-type" if found else "none"

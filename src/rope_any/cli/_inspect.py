@@ -108,7 +108,11 @@ def _summary(one: Explanation | str, part: str, heads_of: str) -> dict[str, str]
 
 
 def _show(explanations: tuple[Explanation, ...], part: str, label: str) -> None:
-    """Show the rotations of one part: all values of the first, and the different values of the others."""
+    """
+    Show the rotations of one part: all values of the first, and the different values of the others.
+
+    `part` is its name; `label` begins each heading, and is "" if there is no other part.
+    """
     for number, one in enumerate(explanations):
         if number:
             show("")
@@ -154,7 +158,11 @@ def _show_wavelengths(one: Explanation, rope: Rope, part: str) -> None:
 
 
 def _quartiles(rope: Rope) -> tuple[str, ...]:
-    """Return the number of pairs that rotate, and their shortest wavelength, the quartiles and the longest."""
+    """
+    Return as texts the number of pairs that rotate, and their wavelengths: shortest, quartiles and longest.
+
+    The wavelengths are ``–`` if no pair rotates.
+    """
     tokens = sorted(n for n in wavelengths(rope) if n < math.inf)
     return str(len(tokens)), *(_format_tokens(tokens[(len(tokens) - 1) * k // 4]) if tokens else "–" for k in range(5))
 
@@ -201,7 +209,11 @@ def diff(
 
 
 def _short(value: object) -> str:
-    """Return a value as one line of text; a long list of numbers as its length, least and greatest."""
+    """
+    Return a value as one line of text; five numbers or more as their count, least and greatest.
+
+    None becomes ``–``; what is long or not printable becomes its type, or type and value.
+    """
     if value is None:
         return "–"
     if isinstance(value, tuple | list) and len(value) > 4 and all(map(_is_number, value)):
@@ -258,7 +270,9 @@ def _paired(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tupl
     """
     Return the pairs of rotations to compare: those of one type, those of the same layers, or each with all.
 
-    A type or a layer that only one model has is paired with an empty explanation.
+    Each is compared with all if a model has only one rotation. Else types count, if no model has one twice; else
+    layers, if all rotations have numbers of them; else each is compared with all. A type or a layer that only
+    one model has is paired with an empty explanation.
     """
     ours, theirs = ({one.layer_type: one for one in each} for each in (a, b))
     by_type = len(ours) == len(a) and len(theirs) == len(b)
@@ -273,7 +287,11 @@ _NOTHING = Explanation(None, None, {}, None)
 
 
 def _by_layer(a: tuple[Explanation, ...], b: tuple[Explanation, ...]) -> list[tuple[Explanation, Explanation]]:
-    """Return each pair of rotations with the layers that have it; one is empty for layers that only one model has."""
+    """
+    Return the pairs of rotations that some layer has in the two models, in the order of layers.
+
+    Both get the numbers of these layers as `layers`; one is empty for layers that only one model has.
+    """
     ours, theirs = ({i: one for one in each for i in one.layers or ()} for each in (a, b))
     common: list[tuple[tuple[int, ...], Explanation, Explanation]] = []
     for one in (*a, _NOTHING):

@@ -66,7 +66,11 @@ def _measure(  # noqa: PLR0917  # called once
     job: Sample,
     far: Sample,
 ) -> dict[str, Any] | None:
-    """Return the errors and times of the job in one dtype on one device; None if the library lacks the dtype."""
+    """
+    Return the errors and times of the job in one dtype on one device; None if the library lacks the dtype.
+
+    `job` and `far` are exact tables at some positions of the job and at others up to 2³¹.
+    """
     arrays = [lib.put(x, device) for x in job_qk]
     xp = lib.xp
     if not hasattr(xp, dtype):
@@ -98,7 +102,11 @@ def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float
 
 
 def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
-    """Return the largest error of a rotated pair, relative to its length."""
+    """
+    Return the largest error of a pair in `rotated`, which is x after rotation, relative to its length.
+
+    Both have the tokens of the job; those at the positions of the sample count.
+    """
     before, after = (part[0][:, sample.positions - OFFSET] for part in (x, rotated))
     return float(pair_errors(after, rotate_exactly(before, sample, "half"), "half", start=0, pairs=HEAD_DIM // 2).max())
 

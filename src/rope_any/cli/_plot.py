@@ -150,7 +150,11 @@ def _with_lengths(name: str, lengths_by_kind: dict[str, float]) -> str:
 
 
 def _short_names(files: list[Path]) -> list[str]:
-    """Return the name of each config's file, or of its folder for config.json; all paths if two names are equal."""
+    """
+    Return the name of each config: of its file without suffix, or of its folder for config.json.
+
+    If two names are equal, return all paths instead.
+    """
     whole = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # a link goes by its own name
     short = [
         file.parent.name if file.name == "config.json" else file.stem if file.is_file() else file.name for file in whole
@@ -164,7 +168,7 @@ def _distinct(short: list[str], long: Iterable[str]) -> list[str]:
 
 
 def _draw_one(kind: str, file: Path, explanations: tuple[Explanation, ...], options: dict[str, Any]) -> "Axes":
-    """Draw the one rotation of a config, with a title; raise if it has several or none."""
+    """Draw the one rotation of a config, with a title; raise if it has none, or several that differ."""
     rope, _ = only(explanations)
     one = next(one for one in explanations if one.rope == rope)
     model = one.facts.get("model_type")
@@ -200,7 +204,11 @@ def _position_number(text: str) -> float:
 
 
 def _draw_decay(rope: Rope, one: Explanation, length: int | None = None) -> "Axes":
-    """Draw the decay of scores up to --length, by default the longest length in the config."""
+    """
+    Draw the decay of scores up to --length, by default the longest length that the rotation is for.
+
+    If the config gives no length, it is the default of `rope_any.plot.decay`.
+    """
     if length is None and (said := reach(one).values()):
         length = min(int(max(said)), 2**31 - 1)
     return ra.plot.decay(rope) if length is None else ra.plot.decay(rope, length=length)
@@ -249,7 +257,7 @@ def _points(line: Any) -> dict[str, list[float]]:
 
 
 def _save(file: Path) -> None:
-    """Write the figure that has been drawn."""
+    """Write the current figure of pyplot to a file, in the format of its suffix, one of `SUFFIXES`."""
     import matplotlib as mpl  # installed if a figure was drawn
     from matplotlib import pyplot as plt
 

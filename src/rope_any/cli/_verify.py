@@ -173,7 +173,11 @@ def _module(name: str) -> Any:
 
 
 def _like(library: str, dtype: str) -> Array:
-    """Return an array of a library, given by name, and a dtype; raise if the library is not installed."""
+    """
+    Return an array ``(1,)`` of this dtype, on the first device of a library given by name.
+
+    Raise if the name is none of `TITLES`, or the library is not installed or finds no device.
+    """
     import numpy as np
 
     if library not in TITLES:

@@ -86,7 +86,8 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
         In order: ``text``; ``indexer`` (of sparse attention); ``vision``, ``audio``; ``transformer`` (of diffusers),
         and if it has more rotations ``transformer.audio`` or the like. The name of any other part is the path of its
         sub-config, such as ``talker_config.code_predictor_config``. A part that no `Rope` can express is included;
-        functions that read it raise with the reason. Empty if no part has rotary embedding.
+        functions that read it raise with the reason. The parts of a pipeline of diffusers have the names of its
+        folders, such as ``transformer_2``, or ``folder.part``. Empty if no part has rotary embedding.
 
     Raises
     ------
@@ -214,7 +215,11 @@ def explain(
 
 
 def _score_of(one: _parts.PartReader, group: Layers) -> dict[str, Fact]:
-    """Return the fact ``score_scale``, None with the reason if it raises; empty if the part has no score."""
+    """
+    Return a dict with the fact ``score_scale``; empty if the part has no score.
+
+    If the scale cannot be read, the value of the fact is None and its source is the reason.
+    """
     if one.score is None:
         return {}
     try:
@@ -556,10 +561,11 @@ def advise(
 
 def _tried(made: Advice, each: Explanation, whole: Mapping[str, Any], path: tuple[str, ...]) -> Advice:
     """
-    Return the advice for one rotation, with what its parameters do if the config has a scaling already.
+    Return the advice `made` after a test: the config is read with the parameters to try.
 
-    For GGUF metadata and a params.json the advice has no code. If the model refuses the parameters, it has neither code
-    nor parameters.
+    If the config has a scaling already, ``schemes`` gets the outlook of these parameters, as "to try". If the model
+    refuses them, the advice has neither code nor parameters. For GGUF metadata and a params.json there is no test
+    and no code. `each` explains the rotation, `whole` is the config, and `path` leads to the part in it.
     """
     if made.rope_parameters is None:
         return made

@@ -138,7 +138,11 @@ def advice(  # noqa: PLR0917  # its one caller has all of them
 
 
 def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tuple[str, ...]) -> str:
-    """Return the lines that put the parameters into a config and read it."""
+    """
+    Return Python code that puts the parameters `recipe` and the new `length` into a config and reads it.
+
+    `path` leads to the sub-config of the part; `layer_type` is None if layers don't differ.
+    """
     part = "config" + "".join(f"[{key!r}]" for key in path)
     items = "".join(f"    {key!r}: {value!r},\n" for key, value in recipe.items())
     own, option = ("", "") if layer_type is None else (f"[{layer_type!r}]", f", layer_type={layer_type!r}")
@@ -175,7 +179,11 @@ def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, t
 
 
 def outlook(row: Row, scaled: Row, attention_factor: float, original: float, length: int, /) -> Outlook:
-    """Return what a scheme makes of the frequencies `row`, which become `scaled`, between two lengths."""
+    """
+    Return what a scheme does at `length` to pairs that were trained at the length `original`.
+
+    `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only passed on.
+    """
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
     # a pair that completed a turn has shown all angles

@@ -72,7 +72,12 @@ class _GroupKey(NamedTuple):
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return the layers of a part in groups with the same values; raise if the config contradicts itself."""
+    """
+    Return the layers of a part in groups with the same values; raise if a value is missing or contradicted.
+
+    If the type or the number of layers is not given, there is one group for each label (one if there are no labels),
+    with indices None. If not, a label that no layer has may get a group without layers, with indices ().
+    """
     off, written, sizes, lists = without_rotary(part), written_parameters(part), _sizes_by_layer(part), _by_index(part)
     labels = () if off else _labels(part, written)
     types = _type_of_each_layer(part, labels)
@@ -113,7 +118,12 @@ def _why_unrotated(part: Part, kind: str | None, indices: list[int]) -> Fact:
 
 
 def _filled(part: Part, layers: Layers, written: "Written") -> Layers:
-    """Return a group of layers with its sizes and rotary parameters, or with the reason why it has no rotary."""
+    """
+    Return a group of layers with its sizes and rotary parameters.
+
+    If the parameters are null, it gets the reason instead of them. A group that has a reason already, since its layers
+    don't rotate, keeps it, and gets sizes and parameters too if the model and the config have them for its label.
+    """
     if layers.unrotated and (not part.model.rotary or (written.by_layer and layers.label not in written.content)):
         return layers
     parameters, sizes = _parameters(part, layers.label, written), _with_common_names(part, layers.label)
@@ -298,7 +308,7 @@ def _with_outer_values(part: Part, label: str | None, facts: dict[str, Fact], *,
     Return parameters without nulls (except `factor`), with the base and the share of the head from outside of them.
 
     A value in the parameters replaces that outside if they are `by_layer` or the model says so. If not, the two must
-    agree.
+    agree. If the model has a list of bases by layer and the config gives it, only the base is set, from this list.
     """
     layer, by_index = part.model.layers.get(label or ""), part.model_value("layer_bases")
     if by_index is not None:
@@ -343,7 +353,12 @@ def _by_index(part: Part) -> dict[str, Fact]:
 def _values_of_layer(
     part: Part, label: str | None, index: int, sizes: "_Sizes", lists: Mapping[str, Fact]
 ) -> dict[str, Fact]:
-    """Return by key what a config gives for layer `index` alone: entries of the `lists` by layer, and of `sizes`."""
+    """
+    Return by key what a config gives for layer `index` alone; raise if a list has no entry for it.
+
+    These are its entries of the `lists` by layer and of `sizes`, the latter also by the model's own keys for `label`.
+    If the config lists the layers with scaling, the value of that key becomes whether this layer is one.
+    """
     own, scaled = part.model.keys, part.model_value("scaled_layers")
     facts = {
         name: fact
@@ -372,7 +387,7 @@ def _of_all_layers(part: Part) -> dict[str, Fact]:
 
 
 def layer_count(part: Part, /) -> int:
-    """Return the number of layers; raise if the config does not give it."""
+    """Return the number of layers; raise if the config does not give it, or unless it is from 1 to `MOST_LAYERS`."""
     fact = first_value(part, LAYERS)
     if fact is None:
         raise ArgumentValueError(part.name(LAYERS[0]), "be given")
@@ -405,7 +420,11 @@ def _counts_layers(part: Part) -> bool:
 
 
 def layer_types(part: Part, /) -> list[str] | None:
-    """Return each layer's type, by a list or by the model's pattern and layer count; None if these are not given."""
+    """
+    Return each layer's type, by a list or by the model's pattern and layer count; None if these are not given.
+
+    Raise if a list is wrong, if two lists disagree, or if the number of layers is needed and missing or invalid.
+    """
     given = agreed(_listed_types(part), _coded_types(part))
     if given is not None:
         return list(given.value)
@@ -447,7 +466,11 @@ def _require_layer_type(part: Part, source: str, kind: str) -> None:
 
 
 def _coded_types(part: Part) -> Fact | None:
-    """Return the types of the layers by the list of their numbers in older configs (`Codes`); None if not given."""
+    """
+    Return the types of the layers by the list of their numbers in older configs (`Codes`); None if not given.
+
+    Raise if a number stands for no type, or if the list has too few.
+    """
     codes = part.model.codes
     fact = part.get(codes.path) if codes else None
     if fact is None or codes is None:
@@ -462,9 +485,10 @@ def _coded_types(part: Part) -> Fact | None:
 
 def _one_for_each_layer(part: Part, source: str, types: list[str], *, exact: bool = False) -> list[str]:
     """
-    Return one type for each layer, from the list `source`; raise if it has too few.
+    Return one type for each layer, from `types`, the list with the name `source`; raise if it has too few.
 
-    Types beyond the number of layers are left out; if `exact`, only layers that predict further tokens may have them.
+    Types beyond the number of layers are left out; if `exact`, raise for them unless there is one for each layer that
+    predicts further tokens. If the config does not give the number of layers, all types are returned.
     """
     if first_value(part, LAYERS) is None:
         return types

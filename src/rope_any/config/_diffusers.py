@@ -127,8 +127,9 @@ def canonical(part: Part, /, *, of: str = "") -> tuple[Layers, ...]:
     """
     Return the layers of a component of diffusers as one group.
 
-    `of` is the name of a further rotation, from `further_rotations`; "" is the main one. Raise if the class is not
-    known or refused, or if a key is unknown, missing or wrong.
+    For a class without rotary embedding, the group has the reason in `unrotated`. `of` is the name of a further
+    rotation, from `further_rotations`; "" is the main one. Raise if the class is unknown or refused, or if a key is
+    unknown, missing or wrong.
     """
     name = part.keys.get("_class_name")
     if isinstance(name, str) and name in UNROTATED:
@@ -276,7 +277,11 @@ def _checked_object(fact: Fact, allowed: Mapping[str, tuple[Any, ...]]) -> dict[
 
 
 def _head_dim(at: _Component) -> Fact:
-    """Return the head dimension: its key, the sum of the axes, width // heads, or for LTX the width of all heads."""
+    """
+    Return the head dimension: its key, the sum of the axes, width / heads, or for LTX the width of all heads.
+
+    Raise if width / heads is not whole, or if a value is missing or wrong.
+    """
     if not at.row.head:
         axes = at.read(at.row.axes)
         return Fact(sum(_list_of_length(axes, at.row.axis_counts)), f"sum of {axes.source}")
@@ -465,7 +470,11 @@ _KINDS: Mapping[str, Callable[[_Component, int, float], Recipe]] = {
 
 
 def _skipping(at: _Component) -> Coordinates:
-    """Return coordinates from 0; with `patch_size` [1, 1, 1] two frames are at 0 and ``rope_temporal_skip_len`` − 1."""
+    """
+    Return the coordinates of frames, rows and columns, from 0.
+
+    If there are two frames, and a patch has only one, the second is at ``rope_temporal_skip_len`` − 1.
+    """
     frames, rows, columns = map(range, at.shape)
     if len(frames) == 2 and _list_of_length(at.read(at.further("patch_size")), (3,), lambda _, n: same(n, 1))[0]:
         return (0, at.number(at.further("rope_temporal_skip_len")).value - 1), rows, columns

@@ -120,9 +120,10 @@ def _model(arch: str, own: Keys) -> Model:
 
 def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return ``rope_scaling`` of transformers from metadata; `names` has the key in `own` for each of our names.
+    Return ``rope_scaling`` of transformers from metadata; empty if it has neither scaling nor sections.
 
-    Raise for longrope, and for an attention factor without YaRN.
+    `names` has the key in `own` for each of our names. Raise for longrope, and for an attention factor without YaRN.
+    An unknown rope type is returned as it is: `_recipe` refuses it.
     """
     given = {ours: own[key] for ours, key in names.items() if own.get(key) is not None}
     kind = typed(f"{arch}.{names['rope_type']}", given.pop("rope_type", "linear"), str, "be a name")
@@ -151,9 +152,10 @@ def _scaling(arch: str, own: Keys, names: Mapping[str, str]) -> dict[str, Any]:
 
 def _yarn(arch: str, given: Keys, times: float, names: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return the parameters of YaRN; `times` is the attention factor in the file, `given` what `_scaling` found.
+    Return the parameters of YaRN; `given` has the values of the file by our names, `names` its keys for them.
 
-    llama.cpp reads the betas in some architectures only.
+    `times` is the attention factor in the file, 1 if it has none; any other is multiplied by the derived one. The betas
+    are returned for every architecture, although llama.cpp reads them in some only.
     """
     read = ("beta_fast", "beta_slow", "factor", ORIGINAL)
     found: dict[str, Any] = {"rope_type": "yarn", **{key: given[key] for key in read if key in given}}

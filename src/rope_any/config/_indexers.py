@@ -69,9 +69,10 @@ def _every_layer(part: Part, index: int, kind: str | None) -> bool:  # noqa: ARG
 
 def _scheduled(part: Part, index: int, kind: str | None = None) -> bool:  # noqa: ARG001  # see above
     """
-    Whether a layer is full: by ``indexer_types``, by the letters F and S, or by an offset and a period n.
+    Whether a layer is full, that is, runs an indexer of its own and does not reuse the keys of an earlier one.
 
-    All layers before the offset are full, then every n-th. Raise if the list and the letters disagree.
+    This is by ``indexer_types``, by the letters F and S of a pattern, or by an offset and a period n: all layers before
+    the offset are full, then every n-th. Raise if the list and the letters disagree.
     """
     types, pattern, modes = part.get("indexer_types"), part.get("index_topk_pattern"), _MODES
     if pattern is not None and isinstance(pattern.value, str):
@@ -84,16 +85,21 @@ def _scheduled(part: Part, index: int, kind: str | None = None) -> bool:  # noqa
 
 
 def _is_full(modes: Fact | None, index: int, known: Sequence[str]) -> Fact | None:
-    """Return whether a layer has the first of two `known` modes in the list of `modes`; None if there is no list."""
+    """
+    Return whether a layer has the first of two `known` modes in the list of `modes`; None if there is no list.
+
+    Raise if the list has no entry for the layer, or one that is not known.
+    """
     mode = modes and entry_of(modes, index)
     return mode and Fact(one_of(mode, known) == known[0], mode.source)
 
 
 def _full_layers(part: Part, index: int, kind: str | None, *, every: int, first: int, also: Sequence[int]) -> bool:  # noqa: ARG001
     """
-    Whether a layer is full: by ``indexer_types``, else every n-th from layer `first` on, and those in `also`.
+    Whether a layer is full, as in `_scheduled`: by ``indexer_types``, or else by the class.
 
-    The class does not read the keys ``index_topk_*`` and ``index_skip_topk_offset``. Raise if they disagree.
+    In the class, every n-th layer from layer `first` on is full (n is `every`), and those in `also`. It does not read
+    the keys ``index_topk_*`` and ``index_skip_topk_offset``; raise if they give another result.
     """
     by_class = Fact(index in also or (index >= first and (index - first) % every == 0), part.default)
     full = _is_full(part.get("indexer_types"), index, _MODES) or by_class
@@ -112,7 +118,8 @@ def _unless_off(part: Part, index: int, kind: str | None) -> bool:
     """
     Whether a layer has an indexer: by its type, or without types by a pattern; False if ``use_dsa`` is off.
 
-    The type is "indexed_attention"; files without ``per_layer_config`` and ``use_dsa`` call it "full_attention".
+    The type is "indexed_attention"; "full_attention" means the same if ``use_dsa`` is true, or if the file has neither
+    ``use_dsa`` nor ``per_layer_config``.
     """
     if not _switch(part, "use_dsa", default=True):
         return False
@@ -143,7 +150,7 @@ def layers_with_indexer(part: Part, /) -> list[bool]:
     Return for each layer of the text part whether it has its own indexer; raise if the config does not determine it.
 
     A layer that reuses the keys selected by an earlier layer has none. A layer without rotary embedding may have an
-    indexer, also without rotary. Without a number of layers, `ASSUMED_LAYERS` are returned.
+    indexer, also without rotary. Without a number of layers or a list of types, `ASSUMED_LAYERS` are returned.
     """
     row, types, pattern = _indexer(part), layer_types(part), part.model.pattern
     counted = first_value(part, LAYERS)

@@ -57,9 +57,11 @@ def load(config: object, /) -> dict[str, Any]:
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
     """
-    Return a value with lists for tuples; raise if an object contains itself or is nested too deeply.
+    Return an object with lists for tuples; raise if an object contains itself or is nested too deeply.
 
-    `within` are the ids of the objects around it, `done` the results so far by the id of the object.
+    Objects are copied, also inside objects; what is inside a list or a tuple stays as it is, and so does any other
+    value. `within` are the ids of the objects around it. `done` are the results so far by the id of the object; new
+    results are added to it.
     """
     if isinstance(value, tuple):
         return list(value)
@@ -148,7 +150,11 @@ def typed(name: str, value: object, kind: type | tuple[type, ...], wanted: str) 
 
 
 def checked(fact: Fact, check: Callable[[str, Any], Any]) -> Fact:
-    """Return a fact with its value checked: `check`, such as `integer`, takes the source and the value."""
+    """
+    Return a fact with the value that `check` returns; it takes the source and the value, and raises if wrong.
+
+    For example, `integer` and `positive` are such functions.
+    """
     return Fact(check(fact.source, fact.value), fact.source)
 
 

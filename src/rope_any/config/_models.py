@@ -230,13 +230,22 @@ def _sliding(part: Part, layer_type: str, index: int) -> bool:
 
 
 def _sliding_if_windowed(part: Part, layer_type: str, index: int) -> bool:
-    """Whether a layer rotates: it has a sliding window, or the model has no window at all."""
+    """
+    Whether a layer rotates: it has a sliding window, or ``sliding_window`` is null.
+
+    A missing key does not count as null: it means the window of the class.
+    """
     # A missing key means the window of the class, null means no window.
     return part.keys.get("sliding_window", "the class's") is None or layer_type == "sliding_attention"
 
 
 def _sliding_or_dense(part: Part, layer_type: str, index: int, *, key: str) -> bool:
-    """Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully."""
+    """
+    Whether a layer rotates: it has a sliding window, or no experts in models whose dense layers attend fully.
+
+    `key` is the key of a list with "dense" (no experts) or "sparse" for each layer; without it, the first layers are
+    dense, as many as `_dense_layers` returns.
+    """
     kinds = part.get(key)  # a list with "dense" or "sparse" for each layer
     is_dense = one_of(entry_of(kinds, index), ("dense", "sparse")) == "dense" if kinds else index < _dense_layers(part)
     return layer_type == "sliding_attention" or (is_dense and _dense_period(part) == 1)

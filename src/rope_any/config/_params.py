@@ -154,7 +154,11 @@ def _mistral(keys: Keys, factor: float | None) -> Translation:
 
 
 def _window(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> str | None:
-    """Add the window and the layer types to `config`, and their key in the file to `names`; return that key or None."""
+    """
+    Add the window and the layer types to `config`, and their key in the file to `names`; return that key or None.
+
+    Raise unless the window is one length, or a list of one length and nulls that repeats without rest in the layers.
+    """
     given = [key for key in ("sliding_window", "_sliding_window") if key in keys]
     if not given:
         return None
@@ -206,7 +210,8 @@ def _temperature(keys: Keys, config: dict[str, Any], names: dict[str, str]) -> d
     """
     Return the parameter that scales queries by position, empty if the file has none; it does not change the rotation.
 
-    Its trained length is added to `config`, and the keys in the file to `names`.
+    Its trained length is added to `config`, and the keys in the file to `names`. Raise if that length is not the one
+    of YaRN, or if a value is missing.
     """
     given = _object(keys, "llama_4_scaling", (ORIGINAL, "beta"))
     if "llama_4_scaling" not in keys:

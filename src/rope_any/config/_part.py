@@ -72,7 +72,11 @@ class Part(NamedTuple):
         return self.names.get(key, ".".join((*self.path, key)))
 
     def get(self, path: str) -> Fact | None:
-        """Return the value at "key" or "object.key" with its source; None if it is missing or null."""
+        """
+        Return the value at "key" or "object.key" with its source; None if it is missing or null.
+
+        Raise if the value of "object" is no object.
+        """
         outer, _, key = path.partition(".")
         value = self.keys.get(outer)
         if key and value is not None:
@@ -84,7 +88,12 @@ class Part(NamedTuple):
         return self.get(self.model.keys[name]) if name in self.model.keys else None
 
     def key_names(self, name: str) -> tuple[str, ...]:
-        """Return all keys for a common name: today's and the model's own; those of all models if it is unknown."""
+        """
+        Return all keys for a common name; for an unknown model, those of all models.
+
+        They are the name itself, if it is one that any model may have (base and share of the head), and the model's own
+        key.
+        """
         today = [name] if name in _TODAY else []
         own = model_names(name) if self.model is UNKNOWN else [self.model.keys.get(name)]
         return tuple(dict.fromkeys(key for key in (*today, *own) if key))
@@ -185,7 +194,8 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
     """
     Raise if an object has names about rotary embedding that its text part lacks or gives another value.
 
-    `path` leads to the object `keys`, and its key `inner` to the text part, whose default share is `partial`.
+    `path` leads to the object `keys`, and its key `inner` to the text part. A share of the head that equals `partial`,
+    the default of the text part, is allowed, and so are values without effect.
     """
     if keys.get("model_type") == "musicflamingo":  # its audio part has rotary embedding too
         return

@@ -56,7 +56,7 @@ def part_readers(
 
     A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
     others. `pairing` is the caller's, None if not given. `factor` is that of Llama 3's scaling, for Meta's params.json
-    only. Raise if the config has several forms.
+    only. Raise if the config has several forms. For the folder of a pipeline, return `_components`, without `factor`.
     """
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)
@@ -161,10 +161,10 @@ def is_pipeline(path: Path, /) -> bool:
 
 def _components(folder: Path, pairing: Pairing | None) -> dict[str, PartReader]:
     """
-    Return the parts of a pipeline of diffusers by the names of its folders, one for each component.
+    Return the parts of a pipeline of diffusers; their names begin with the folder of their component.
 
-    Of several parts of a component, the others are named "folder.part". A component that cannot rotate, such as a VAE,
-    is left out. A component that is wrong raises when read.
+    The only part of a component, and the main part of a transformer, have the name of the folder; any other is named
+    "folder.part". A component that cannot rotate, such as a VAE, is left out. One that is wrong raises when read.
     """
     parts: dict[str, PartReader] = {}
     for file in sorted(folder.glob("*/config.json")):
@@ -220,6 +220,7 @@ def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartRea
     Return the part with a name, or the default part if `name` is None; raise if there is none.
 
     The default is the text, the only part, the only one with rotary embedding, or the only such outside of sub-configs.
+    For the last, a further rotation ("transformer.audio") does not count beside its main one ("transformer").
     """
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
@@ -283,7 +284,12 @@ def _other_text(keys: Mapping[str, Any], path: tuple[str, ...], model_type: str,
 def _sub_configs(
     keys: Mapping[str, Any], path: tuple[str, ...], outer: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], Mapping[tuple[str, ...], str]]]:
-    """Yield (path, object, model types by path of the objects that contain it) of each object inside a config."""
+    """
+    Yield (path, object, model types by path of the objects that contain it) of each object inside a config.
+
+    `keys` is the config, or an object at `path` in it, and `outer` has the types of the objects around that. Objects in
+    lists or too deep are left out. Raise if the value of ``vision_config`` or the like is no object.
+    """
     written = keys.get("model_type")
     outer = {**outer, path: written if isinstance(written, str) else ""}
     for key, value in keys.items():

@@ -72,7 +72,8 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict
     """
     Return ``head_dim``, ``rotary_dim`` and, if the last features of the head rotate, ``start``, all checked.
 
-    `share` is the share of the head in the parameters, if given, and `kind` the rope type.
+    `share` is the share of the head in the parameters, if given, and `kind` the rope type. If the head has a separate
+    rotary slice (MLA), both sizes are the width of the slice.
     """
     own_slice = rotary_slice_width(part, sizes)
     if own_slice is not None:  # a share must agree with it
@@ -173,8 +174,8 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
     """
     Return the scheme of the rope type in `facts`, and the values of its parameters: checked, and with defaults.
 
-    `length` is the sequence length, None for the trained length. Parameters without effect are among the values; raise
-    for those that are unknown or of another scheme.
+    `length` is the sequence length, None for the trained length. Parameters without effect are among the values. Raise
+    if the rope type or a parameter is unknown, a parameter is of another scheme, or a value is missing or wrong.
     """
     kind = rope_type_of(facts)
     if kind not in SCHEMES:
@@ -220,7 +221,11 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
-    """Return a key's value, checked, or `default`, or raise if there is none; a null factor of YaRN stays None."""
+    """
+    Return a key's value, checked, or `default`, or raise if there is none; a null factor of YaRN stays None.
+
+    The value is that in `facts`, but for ``max_position_embeddings`` that of the config. An mscale of 0 counts as none.
+    """
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):
         if default is not REQUIRED:
@@ -250,9 +255,10 @@ def _positive_number(fact: Fact) -> Fact:
 
 def recipe(part: Part, layers: Layers, length: int | None = None, /) -> Recipe:
     """
-    Return the recipe of the rotation of one group of layers.
+    Return the recipe of the rotation of one group of layers; raise if a value is missing, wrong or contradicted.
 
-    `length` is the sequence length, for schemes that depend on it; None means the trained length.
+    `length` is the sequence length, for schemes that depend on it; None means the trained length. The group must have
+    rotary embedding: this is not checked.
     """
     given = layers.parameters
     scheme, values = _values(part, given, length)
@@ -351,7 +357,12 @@ def _frequencies_by_axis(part: Part, facts: Mapping[str, Fact], row: Row) -> tup
 
 
 def _arrangement(part: Part, facts: Mapping[str, Fact], sections: Fact | None) -> str:
-    """Return how pairs are divided among axes, "" for one axis; raise if the model does not support it."""
+    """
+    Return how pairs are divided among axes; "" if neither the model nor the config says so: one axis.
+
+    Without sections, there is one axis whatever is returned. Raise if the config asks for another division than that
+    of its model, or gives sections that the model does not use.
+    """
     model = part.model
     given = next((facts[key] for key in STRIDED if key in facts), None)
     asked = "" if given is None else "strided" if flag(given.source, given.value) else "chunked"

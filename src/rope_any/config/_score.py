@@ -52,7 +52,11 @@ def _by_half_a_head(layers: _Scored) -> Fact:  # 1/√(d/2)
 
 
 def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
-    """Return the scale of a head with a slice without rotary and a rotary slice (MLA), 1 / sqrt(sum of both)."""
+    """
+    Return the scale of a head with a slice without rotary and a rotary slice (MLA), 1 / sqrt(sum of both).
+
+    Raise if a width is missing or ``qk_head_dim`` is not their sum.
+    """
     plain, rotary = layers.size("qk_nope_head_dim", layers.score.plain), layers.size("qk_rope_head_dim")
     head, given = Fact(plain.value + rotary.value, f"{plain.source} + {rotary.source}"), layers.part.get("qk_head_dim")
     agreed(head, given and checked(given, integer))
@@ -60,7 +64,11 @@ def _by_slices(layers: _Scored) -> Fact:  # 1/√(plain + rotary)
 
 
 def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_dim ln factor
-    """Return the scale of MLA times mscale², which exceeds 1 if the context is extended, by any rope type."""
+    """
+    Return the scale of MLA times mscale², where mscale = 1 + 0.1 ``mscale_all_dim`` ln(factor).
+
+    Without ``mscale_all_dim`` or with rope type default, mscale is 1. Raise if the factor is needed and missing.
+    """
     scale, keys = _by_slices(layers), ("rope_type", "mscale_all_dim", "factor")
     kind, c, s = (layers.parameters.get(key) or Fact(None, layers.part.name(key)) for key in keys)
     if kind.value in (None, "default") or not c.value:
@@ -72,7 +80,11 @@ def _with_mscale(layers: _Scored) -> Fact:  # m²/√d, m = 1 + 0.1 mscale_all_d
 
 
 def _by_key(layers: _Scored) -> Fact:
-    """Return the score scale: a power of the value of a key or of its class default; 1/√d if there is neither."""
+    """
+    Return the score scale: a power of the value of a key or of its class default; 1/√d if there is neither.
+
+    Raise if the key is null although it has a class default.
+    """
     part, key, power, default = layers.part, layers.score.key, layers.score.power, layers.score.default
     fact = part.get(key)
     if fact is None and default is None:

@@ -185,7 +185,12 @@ class _Grids:
         return found
 
     def _next_sizes(self, name: str, kind: str) -> list[Any]:
-        """Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame."""
+        """
+        Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame.
+
+        The grid is not used up. `name` is its name for errors; raise unless it is a grid of this `kind`, "image" or
+        "video".
+        """
         sizes = self.grids[self.used]
         timed = kind == "video" and bool(self.row.rate)
         if len(sizes) != 3 + timed:

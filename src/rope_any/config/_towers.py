@@ -88,7 +88,11 @@ PARTS: Mapping[str, Mapping[str, str]] = {name: model.parts for name, model in A
 
 
 def canonical(part: Part, /) -> tuple[Layers, ...]:
-    """Return the layers of a tower as one group; raise if its model type or a key about rotary is not known."""
+    """
+    Return the layers of a tower as one group; raise if its model type or a key about rotary is not known.
+
+    For a model type without rotary embedding, the group has the reason in `unrotated`. Raise also if a size is wrong.
+    """
     if part.model_type in UNROTATED:
         return (Layers(unrotated=Fact(None, f"{part.model_type} has no rotary embedding")),)
     require_names(part.keys)

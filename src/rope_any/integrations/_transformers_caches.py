@@ -192,10 +192,10 @@ def _ropes(config: Any, part: Part, name: str | None, lengths: tuple[int | None,
 
 def _ropes_of_layer(ropes: list[Ropes | None], index: int) -> Ropes | None:
     """
-    Return the rotations of the keys with an index in the cache.
+    Return the rotations of the keys with an index in the cache; None if they don't rotate.
 
-    A layer of some models has several such keys. An index beyond the layers of the config has the rotations that all
-    layers share; raise if they differ.
+    A layer of some models has several such keys. An index beyond the layers of the config has the rotations that
+    all layers share; raise if they differ.
     """
     if index < len(ropes):
         return ropes[index]
@@ -230,7 +230,12 @@ def _weights(model: Any, count: int) -> dict[int, Tensor]:
 
 
 def _rotated_keys(layer: Any, name: str, ropes: Ropes, pairing: Pairing | None, weights: Tensor | None) -> Rotated:
-    """Return rotated keys of a layer, without unused slots; raise if their shape is not that of the class's keys."""
+    """
+    Return the rotated keys of a layer, without unused slots; `pairing` replaces that of `ropes` if given.
+
+    Raises for values that are no rotated slice of latent attention, and if a layer that is not static holds more
+    keys than it has seen tokens.
+    """
     keys, seen = getattr(layer, name), int(layer.get_seq_length())
     if pairing is not None:
         old, new = (changed(rope, pairing=pairing) for rope in ropes)
@@ -257,7 +262,12 @@ def _moved_keys(rotated: Rotated, old: Positions | None, new: Positions | None) 
 
 
 def _last_positions(name: str, at: Positions | None, rotated: Rotated, rope: Rope) -> Tensor:
-    """Return the positions of the keys in a layer, the last of all; raise unless they are as many as all tokens."""
+    """
+    Return the positions of the keys that a layer holds, the last ones of those of all tokens it has seen.
+
+    `at` are the positions of all tokens, or the first one. A single position that all tokens share is returned
+    alone. Raises for any other number of positions.
+    """
     keys, seen = rotated.held, rotated.seen
     lib = library(keys=keys, **({name: at} if is_array(at) else {}))
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else None

@@ -141,7 +141,7 @@ def audit(model: nn.Module, /, config: object = None) -> Report:
     Returns
     -------
     Report
-        A `Finding` for each tensor; true if there are any and all are right. ``print(report)`` shows it.
+        A `Finding` for each tensor; true if there are any and all are right or exempt. ``print(report)`` shows it.
 
     Raises
     ------
@@ -263,7 +263,12 @@ class State(NamedTuple):
 
 
 def _states(model: nn.Module, config: object) -> list[State]:
-    """Return a `State` for each tensor of a model that holds rotary state; `config` may be None or as for `audit`."""
+    """
+    Return a `State` for each tensor of a model that holds rotary state; `config` is None or as for `audit`.
+
+    Raises if `model` is no module, or if `config` can't be read; if it is None, and ``model.config`` can't be
+    read, there are no values of a config to compare with.
+    """
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "be a torch module", Text(type(model).__name__))
     own: Any = getattr(model, "config", None)
@@ -298,7 +303,11 @@ def _places(model: nn.Module) -> Iterator[Place]:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
-    """Yield (holder, key, name, tensor), see `Place`, for each real or complex tensor of a module, also in lists."""
+    """
+    Yield (holder, key, name, tensor), see `Place`, for each real or complex tensor of a module.
+
+    Tensors in lists and dicts count too, if their attribute has no leading underscore; 0-d tensors don't.
+    """
     space = vars(module)
     holders: list[tuple[Any, Any]] = [(None, each) for each in (space["_buffers"], space["_parameters"], space)]
     holders += [(name, each) for name, each in space.items() if isinstance(each, list | dict) and name[0] != "_"]
@@ -309,7 +318,11 @@ def _tensors(module: nn.Module) -> Iterator[tuple[Any, Any, str, Tensor]]:
 
 
 def _state(place: Place, truths: list[list[Truth]], why: str) -> State | None:
-    """Return the finding for one tensor, with the right values if it lost its own; None if it holds no rotary state."""
+    """
+    Return the finding for one tensor, with right values if it lost its own; None if it has no rotary state.
+
+    `truths` are the rotations of each state, as by `_by_state`; `why` says why the config gives no values for it.
+    """
     x, options = place.tensor, list(_options(place, truths))
     if not options and (place.kind is None or (place.kind == "sines first" and not ROTARY.search(place.description))):
         return None  # embed_positions are learned in other models
@@ -358,7 +371,12 @@ class Truth(NamedTuple):
 
 
 def _truths(config: object, length: int | None) -> list[Truth]:
-    """Return the rotations of all parts of a config at a sequence length; raise if no part can be read."""
+    """
+    Return the rotations of all parts of a config at a sequence length; raise if no part can be read.
+
+    Of a part that can't be read, `rope` is None. A Rope is its only rotation; a config that is None has none.
+    Without a length, it is the trained one.
+    """
     if config is None or isinstance(config, Rope):
         return [Truth("", config, {}, None)] if config else []
     found: list[Truth] = []
@@ -390,7 +408,11 @@ def _by_state(place: Place, read: Callable[[int | None], list[Truth]]) -> list[l
 
 
 def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
-    """Return the rotations of the part, and of the type of layers, that the path of a tensor names."""
+    """
+    Return the rotations of the part, and of the type of layers, that the path of a tensor names.
+
+    They are those of all layers of the part if the path names none; an empty list if no part fits.
+    """
     signs = {truth.part: _path_patterns(truth.part) for truth in truths}
     fitting = [part for part, needed in signs.items() if all(re.search(sign, place.description) for sign in needed)]
     if not fitting and len(signs) == 1:
@@ -489,7 +511,11 @@ def _pairing_of(row: Layout) -> Pairing | None:
 
 
 def _table_rows(place: Place, truth: Truth, form: Row) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Return the cosines, sines and angles of a table's rows, each with the scale of its errors."""
+    """
+    Return the cosines, sines and angles of a table's rows, each with the scale of its errors.
+
+    `form` is the row of frequencies of its pairs, one of those that `_options` tries.
+    """
     rope: Any = truth.rope
     count, rows = place.shape[0], as_rows(rope.frequencies)
     used: tuple[Row, ...] = (form,)
@@ -513,10 +539,11 @@ def _verdict(
     place: Place, options: list[Option], why: str, *, has_config: bool
 ) -> tuple[str, str, float, Tensor | None]:
     """
-    Return the verdict on a tensor, what else is known, its error, and the right values that were rounded to it.
+    Return the verdict on a tensor, what else is known, its error, and the values of the config or None.
 
-    If not `has_config`, values are right if they are those of any base without scaling. `why` says why the config gives
-    no values for the tensor; it may end the text if there are no `options`.
+    The values are there only if the tensor has them rounded. If not `has_config`, values are right if they are
+    those of any base without scaling. `why` says why the config gives no values for the tensor; it may end the
+    text if there are no `options`.
     """
     x, known = place.tensor, bool(options)
     if x.is_meta:
@@ -545,7 +572,12 @@ def _verdict(
 
 
 def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: str, wrong: int) -> tuple[str, str]:
-    """Return the verdict on values that are not right, and what they are if that is known."""
+    """
+    Return the verdict on values that are not right, and what they are if that is known.
+
+    `own` are the values in float64, `right` the right ones with their scales, and `wrong` how many are wrong.
+    `why` is empty if the config gives values; otherwise it ends the text, and the verdict is not "other".
+    """
     x = place.tensor
     name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")
     ordered = own.sort(dim=-1).values
@@ -565,7 +597,11 @@ def _is_rounded(own: Tensor, values: Tensor, scale: Tensor, dtype: torch.dtype) 
 
 
 def _frequencies_in(place: Place) -> Iterator[list[float]]:
-    """Yield what may be the frequencies of a tensor: its values, or the angles in row 1 in each layout of its kind."""
+    """
+    Yield the frequencies that a tensor may hold: its values, or the angles in the second row of a table.
+
+    Yields nothing for a tensor that is sharded or on the meta device, or whose name says nothing (no `kind`).
+    """
     shape = place.shape
     x: Any = place.tensor
     if place.kind == "cos":  # small angles are lost in cosines
@@ -586,7 +622,11 @@ def _frequencies_in(place: Place) -> Iterator[list[float]]:
 
 
 def _rope_of_values(place: Place) -> Rope | None:
-    """Return the rotation of some base, without scaling, with the frequencies of a tensor; None if there is none."""
+    """
+    Return the rotation of some base, without scaling, with the frequencies of a tensor; None if none has.
+
+    Its pairing is "half", whatever that of the model.
+    """
     for f in _frequencies_in(place):
         n = len(f)
         if n > 1 and abs(f[0] - 1) <= RIGHT and 0 < f[-1] < 0.99:
@@ -598,7 +638,11 @@ def _rope_of_values(place: Place) -> Rope | None:
 
 
 def _name_frequencies(f: Sequence[float], eps: float) -> str:
-    """Return the base and scaling of frequencies, as "base 10000", to a relative error `eps`; "" if none fits."""
+    """
+    Return the base and scaling of frequencies, as "base 10000"; "" if none fits.
+
+    They fit to a relative error of 1e-4, or of `eps` if that is larger.
+    """
     n, near = len(f), max(1e-4, eps)
     if n < 4 or not (0 < f[-1] < f[1] < f[0] < 100 and min(f) > 0):
         return ""
@@ -632,9 +676,10 @@ def _kept_dtype(place: Place, truth: Tensor) -> torch.dtype:
 
 def _write(place: Place, truth: Tensor, written: dict[int, Tensor]) -> list[Callable[[], None]]:
     """
-    Write the right values of a tensor; return functions that undo it, none if another module has it and was first.
+    Write the right values of a tensor, into it or as a new one in its module; return functions that undo it.
 
-    `written` holds the new values by the id of the old tensor; this call adds its own.
+    `written` holds the new values by the id of the old tensor; this call adds its own. There is no function if
+    modules share the tensor, and an earlier call has changed it itself.
     """
     x, is_first = place.tensor, id(place.tensor) not in written
     own_values = _shard_like(truth.to(_kept_dtype(place, truth)), x).to(x.device)

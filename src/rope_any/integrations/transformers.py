@@ -92,7 +92,11 @@ class Change(NamedTuple):
         self.namespace[self.name] = self.new
 
     def undone(self) -> bool:
-        """Undo the change, that of a ``forward`` only if it is still the new one; return whether it is undone."""
+        """
+        Undo the change, that of a ``forward`` only if it is still the new one; return whether it is undone.
+
+        A wrapped ``forward`` of a rotary embedding stays, but from now on rounds its tables as the class does.
+        """
         now = self.namespace.get(self.name)
         if self.old is not None and now is not None:
             self.namespace[self.name] = self.old.to(now)  # the model may have been moved
@@ -265,7 +269,11 @@ def _exact_tables(x: Tensor, position_ids: Tensor, layer_type: str | None = None
 
 
 def _with_axes(position_ids: Tensor, rope: Rope) -> Tensor:
-    """Return position ids of transformers, ``(axes, batch, seq)`` or without axes, with the axes of a Rope last."""
+    """
+    Return position ids of transformers, ``(axes, batch, seq)`` or without axes, with a Rope's axes last.
+
+    They are unchanged if the Rope has no axes; of more axes than it has, the first are used.
+    """
     if not isinstance(rope.frequencies[0], tuple):
         return position_ids
     rows = len(rope.frequencies)
@@ -300,7 +308,12 @@ FROM_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
-    """Return the maker of a rotary embedding's exact tables; raise unless its own tables agree with them."""
+    """
+    Return the maker of a rotary embedding's exact tables; raise unless its own tables agree with them.
+
+    Raises, too, if it is on the meta device, has a ``forward`` of its own or no config, or takes no position ids;
+    and as `_by_length`.
+    """
     _refuse_meta(embedding)
     if "forward" in vars(embedding):
         raise _unfit(embedding, "have rotary embeddings without a wrapped forward", " with one", "remove its hook")
@@ -316,13 +329,17 @@ def _table_maker(embedding: nn.Module, length: int | None) -> TableMaker:
 
 
 def _kinds(embedding: nn.Module) -> list[str] | list[None]:
-    """Return the types of layers that an embedding has frequencies for."""
+    """Return the types of layers that an embedding has frequencies for; [None] if all layers share them."""
     names = [name for name, _ in embedding.named_buffers(recurse=False) if name.endswith("_inv_freq")]
     return [name.removesuffix("_inv_freq") for name in names if not name.endswith("original_inv_freq")] or [None]
 
 
 def _by_length(model_config: Any, kind: str | None, length: int | None) -> ByLength:
-    """Return the rotation of a type of layer, or the two of LongRoPE; raise if others depend on the length."""
+    """
+    Return the rotation of a type of layer (None: of all) for sequences of a length.
+
+    Without a length, return both rotations of LongRoPE; raise if those of another scheme depend on it.
+    """
     read = partial(Rope.from_config, model_config, layer_type=kind)
     rope, longer = read(sequence_length=length), read(sequence_length=length or LONGEST)
     if rope == longer:
@@ -456,7 +473,7 @@ def _rotary_functions(forward: Callable[..., Any]) -> dict[str, Callable[..., An
 
 
 def _rotary_names(code: CodeType) -> set[str]:
-    """Return the names of rotary functions in code."""
+    """Return the names that code uses and that begin with ``apply_rotary``."""
     return {name for name in code.co_names if name.startswith("apply_rotary")}
 
 
@@ -482,7 +499,7 @@ def _is_in(path: Path, owner: Path) -> bool:
 
 
 def _nearest_embedding(path: Path, embeddings: Iterable[Path]) -> Path | None:
-    """Return the embedding whose tables reach a module: that of the nearest module above it."""
+    """Return the embedding whose tables reach a module: that of the nearest module above it; None if none."""
     owners = {embedding: embedding.rpartition(".")[0] for embedding in embeddings}
     above = [embedding for embedding, owner in owners.items() if _is_in(path, owner)]
     return max(above, key=lambda embedding: len(owners[embedding]), default=None)

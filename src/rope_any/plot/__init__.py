@@ -535,7 +535,7 @@ def _evenly(count: int, most: int) -> list[int]:
 
 
 def _rope(recipe: Recipe) -> Rope:
-    """Return a Rope, or frequencies as a Rope of any pairing, which the callers don't use."""
+    """Return a Rope, or frequencies as a Rope of any pairing, which the callers don't use; raise for others."""
     if isinstance(recipe, Rope):
         return recipe
     given = _host_numbers("frequencies", recipe).tolist() if is_array(recipe) else recipe
@@ -627,14 +627,22 @@ def _axis_names(axes: Sequence[str] | None, count: int, *, at_most: int | None =
 
 
 def _axes_of_pairs(rope: Rope, names: Sequence[str]) -> list[list[str]]:
-    """Return for each pair the names of the axes that rotate it."""
+    """
+    Return for each pair the names of the axes that rotate it; none if its frequencies are 0.
+
+    If there are more names than axes, the last ones are used.
+    """
     rows = as_rows(rope.frequencies)
     names = names[-len(rows) :]
     return [[name for name, f in zip(names, column, strict=True) if f] for column in zip(*rows, strict=True)]
 
 
 def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> list[tuple[int | None, list[str]]]:
-    """Return for each feature of a head its pair, if it has one, and its kinds: see the legend of `pairs`."""
+    """
+    Return for each feature of a head its pair or None, and its kinds; raise if `head_dim` is too small.
+
+    The kinds are the names of the axes that rotate it; or one of `STILL` and `PASSING`.
+    """
     kinds = _axes_of_pairs(rope, names)
     owners: dict[int, int] = {}
     each = len(kinds) // rope.blocks
@@ -647,14 +655,18 @@ def _feature_cells(rope: Rope, names: Sequence[str], head_dim: int | None) -> li
 
 
 def _row_labels(title: str, features: int) -> list[str]:
-    """Return the labels of the rows of cells of one recipe."""
+    """Return the labels of the rows of cells of one recipe: `title`, with the features if rows are several."""
     if features <= LINE:
         return [title]
     return [f"{title}  {first}–{min(first + LINE, features) - 1}".strip() for first in range(0, features, LINE)]
 
 
 def _distances(longest: int, pairs: int) -> tuple[Numbers, Numbers]:
-    """Return distances to draw, and for each several up to the next one, irregularly spaced against aliasing."""
+    """
+    Return distances to draw, and for each several up to the next one, irregularly spaced against aliasing.
+
+    Distances go from 0 to `longest`. For many `pairs` the several are fewer, but at least 8.
+    """
     first = np.unique([0, *np.geomspace(1, longest, 2048).round().astype(int)])
     shares = np.arange(max(8, 512 // pairs)) * ((math.sqrt(5) - 1) / 2) % 1
     return first, first[:, None] + (np.diff(first, append=longest + 1)[:, None] * shares).astype(int)

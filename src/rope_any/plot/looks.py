@@ -48,7 +48,11 @@ WIDTH = 7.6  # inches, as wide as the text of a page
 
 @contextmanager
 def axes_or_new(ax: "Axes | None", *, height: float = 4.0, projection: str = "rectilinear") -> Iterator["Axes"]:
-    """Yield `ax`, or the axes of a new figure in the style `LOOKS`; raise unless `ax` has this `projection`."""
+    """
+    Yield `ax`, or the axes of a new figure in the style `LOOKS`; raise unless `ax` has this `projection`.
+
+    `height` is that of a new figure, in inches; its style ends with the context. Raise if matplotlib is missing.
+    """
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -93,7 +97,7 @@ def shades(count: int, ax: "Axes") -> np.ndarray[Any, Any]:
 
 
 def format_number(number: float) -> str:
-    """Return a number as text for display: thousands grouped by thin spaces from 100 on, else three digits."""
+    """Return a number as text for display: thousands grouped by thin spaces from 100 to 1e10, else 3 digits."""
     return typeset(f"{number:,.0f}" if 100 <= abs(number) < 1e10 else f"{number:.3g}")
 
 
@@ -108,7 +112,7 @@ def typeset(text: str) -> str:
 
 
 def group_thousands(axis: "Axis") -> None:
-    """Format the tick labels of an axis with grouped thousands."""
+    """Format the tick labels of an axis with grouped thousands, and turn its minor ticks off."""
     axis.set_major_formatter(lambda number, _: format_number(number))
     axis.minorticks_off()
 

@@ -177,7 +177,11 @@ def check_cache(
 
 
 def _on_one_axis(name: str, rope: object) -> Rope:
-    """Return a Rope whose positions are equal on all axes as one of one axis; raise if a pair has several axes."""
+    """
+    Return a Rope of one axis that rotates as `rope` does at positions that are equal on all axes.
+
+    Raises if a pair uses several axes, or `rope`, called `name`, is no Rope.
+    """
     if not isinstance(rope, Rope):
         raise ArgumentTypeError(name, "be a Rope", rope)
     columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
@@ -212,7 +216,7 @@ class _Reading(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What a report counts: rows, or pairs if the layout has no rows."""
+        """What a report counts: "row", or "pair" if the layout has no rows."""
         return "row" if "seq" in LAYOUTS[self.layout].names else "pair"
 
     def largest(self, numbers: Data) -> Data:
@@ -221,7 +225,11 @@ class _Reading(NamedTuple):
 
 
 def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: str = "") -> _Reading | None:
-    """Return the numbers of arrays as read in a layout, by default that of the cache; None if it has another shape."""
+    """
+    Return the numbers of arrays as read in `layout`, or in that of the cache; None if their shape differs.
+
+    `note` says what was undone to get the arrays.
+    """
     try:
         parts = parts_of(arrays, layout or cache.layout, rotary_dim=2 * len(cache.rope.frequencies))
     except ArgumentValueError:
@@ -231,9 +239,11 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
 
 def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
     """
-    Yield readings in the layout of a cache after undoing one mistake.
+    Yield readings in the layout of a cache after undoing one mistake that it may have.
 
-    `given` is the cache as read in its layout, with a wrong order or reciprocals; None if the shape is wrong.
+    Whether a reading fits is left to the caller. `given` is the cache as read in its layout: the order of pairs,
+    rows that stand twice and reciprocals are undone. If it is None, the shape is wrong: numbers that stand
+    twice, the order of the axes and the shape are undone.
     """
     if given is not None:
         values = given.values
@@ -285,7 +295,11 @@ def _shape_in_layout(cache: _Cache, layout: str) -> tuple[int, ...] | None:
 
 
 def _base_of_divisors(cache: _Cache) -> float | None:
-    """Return the base B for which the last number is ``B^(-i/pairs) / f``; None if divisors can't have this range."""
+    """
+    Return the base B of divisors ``B^(-i/pairs) / f``, by the last number of a cache and its Rope's f.
+
+    None if the cache cannot hold divisors of the base; whether its other numbers fit the base is not checked.
+    """
     f, given = np.asarray(cache.rope.frequencies), cache.arrays[0].astype(np.float64)
     if len(f) < 2 or given.shape != f.shape or not f[-1] * given[-1] > 0:
         return None
@@ -462,7 +476,11 @@ def _sample(one: _Reading) -> tuple[Data, Data, Data]:
 
 
 def _scaled_by_parts(right: Rotary, x: Data, y: Data, rows: Data) -> tuple[str, ...]:
-    """Return the cause if fast pairs are right and slow ones are scaled by one number; empty if not."""
+    """
+    Return the cause if fast pairs are right and slow ones are scaled by one number; empty if not.
+
+    `right` is the rotation that should turn x into y, and `rows` are the positions of their tokens.
+    """
     places = np.asarray([p for p in POWERS if p in rows])
     before, after = (np.hypot(*np.split(z, 2, axis=1)) for z in (x, y))
     if {0, 1} - {*places.tolist()} or not np.abs(after / before / right.factor - 1).max() < 1e-2:  # nan, too

@@ -139,7 +139,7 @@ def check_rotary(
     like : array, optional
         An array with the library, the device and the dtype for x; by default NumPy, float32.
     keys : bool, optional
-        Whether the function is ``function(q, k, positions)`` and returns both, rotated; k has fewer heads than q.
+        Whether it is ``function(q, k, positions)`` and returns both, rotated; k has fewer heads than q, or both one.
     in_place : bool, optional
         Whether the function writes into x, or into q and k. What it returns is ignored.
     rows : bool, optional
@@ -319,7 +319,9 @@ class _Subject(NamedTuple):
         """
         Return x rotated by one call of the function; with the option `keys`, its last heads are k, the others q.
 
-        One head alone is given as both, and only q is returned. With `keys`, raise if q or k has an invalid result.
+        One head alone is given as both, and only q is returned. With `keys`, a result that is no pair is returned as
+        it is; raise if q or k has an invalid result. With `in_place`, the arrays given to the
+        function are the result, and what it returns is ignored.
         """
         if "keys" not in self.asked:
             y = self.function(x, where)
@@ -450,9 +452,10 @@ def _report(task: _Task, subject: _Subject) -> Report:
 
 def _causes(right: Rotary, runs: list[tuple[Data, ...]], worst: Data, bound: float, *, keys: bool) -> tuple[str, ...]:
     """
-    Return likely mistakes by the most wrong vectors, apart for q and k if `keys`, whose head is then the last.
+    Return likely mistakes by the vector with the largest error; if `keys`, by one of q and one of k.
 
-    `runs` are (x, y, positions), and `worst` has the largest error of each vector, ``(rows, heads)``.
+    `runs` are (x, y, positions), and `worst` has the largest error of each vector, ``(rows, heads)``; if `keys`,
+    the last head is that of k. Empty if no mistake is known.
     """
     positions = np.concatenate([run[2] for run in runs])
     kinds = {"queries": slice(-1), "keys": slice(-1, None)} if keys else {"": slice(None)}
@@ -481,7 +484,11 @@ def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, 
 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
-    """Return up to which position a function is correct, if it is at first: positions may wrap or be clipped."""
+    """
+    Return as text up to which position a function is correct; empty if it is wrong from the first run on.
+
+    Positions may wrap or be clipped. One error at least must be beyond the bound.
+    """
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:
         return ()
@@ -573,7 +580,11 @@ def _composition_error(task: _Task, subject: _Subject) -> float:
 
 
 def _independence_error(task: _Task, subject: _Subject) -> tuple[float, str]:
-    """Return how much results depend on the other tokens, heads and rows of a call, and a cause."""
+    """
+    Return how much results depend on the other tokens, heads and rows of a call, and the cause if known.
+
+    The only known cause is that with one token only the first row is right; else it is "".
+    """
     x, where = _inputs(task, subject), _consecutive(task, 10)
     y = subject(x, where)
     others = np.flip(subject(np.flip(x, (0, 1)), where), (0, 1)) - y

@@ -55,7 +55,11 @@ def mpmath() -> Any:
 
 @cache
 def _context(mp: Any) -> Any:
-    """Return a context of `DIGITS` digits, made once; in mpmath's own, which threads share, each may change them."""
+    """
+    Return a separate mpmath context of 60 digits, the same at each call.
+
+    All threads share mpmath's own, and each may change its digits.
+    """
     context = mp.MPContext()
     context.dps = DIGITS
     return context

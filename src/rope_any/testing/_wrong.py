@@ -97,17 +97,23 @@ POWERS = (0, *(10**n for n in range(10)))  # positions at which frequencies are 
 
 def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: float) -> tuple[str, ...]:
     """
-    Return the likely mistakes of a function that rotates x ``(n, head_dim)`` to y at positions ``(n, axes)``.
+    Return the likely mistakes of a function that rotates x ``(n, head_dim)`` to y at positions.
 
-    They are those of the wrong reference within the bound that has the fewest mistakes, and of several the closest
-    one. If none is within it, but one is close at the first positions, they are those of this one and "something else
-    at larger positions"; else empty. Infinite or NaN values in y are the only cause.
+    Positions are ``(n, axes)``. The mistakes are those of the wrong reference within the bound that has the
+    fewest, and of several the closest one. If none is within it, but one is close at the first positions, they
+    are those of this one and "something else at larger positions"; else empty. Infinite or NaN values in y are
+    the only cause. The right rotation is not tried: if y is right, a harmless mistake may be returned, such as
+    frequencies in float32.
     """
     reach = np.abs(positions).max(axis=1)
     near = reach <= reach.min() + 7
 
     def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
-        """Return the error of each pair in `r`, the largest of most tokens, less `slack` for each radian."""
+        """
+        Return the errors of pairs in `r`, less `slack` per radian, then of features that only `right` rotates.
+
+        Each is the largest of most tokens of `rows`; NaN is returned as infinite.
+        """
         want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
         off = off - slack * reach[rows, None] * np.abs(r.frequencies).sum(axis=0) if slack else off
@@ -203,7 +209,7 @@ def _change(fault: str, **fields: Any) -> Change:
 
 
 def _change_frequencies(fault: str, of: Callable[[Data], Data]) -> Change:
-    """Return a function that applies `of` to the frequencies of a rotation."""
+    """Return a function that applies `of` to the frequencies of a rotation and adds the description `fault`."""
     return lambda r: _change(fault, frequencies=of(r.frequencies))(r)
 
 
@@ -265,7 +271,7 @@ def _head_exponents(right: Rotary, head_dim: int, pairs: int) -> Change:
 
 
 def _has_base(r: Rotary) -> bool:
-    """Whether the frequencies are powers of a base."""
+    """Whether the frequencies are powers of a base; False for several axes or a single pair."""
     rows, pairs = r.frequencies.shape
     return rows == 1 and pairs > 1 and np.allclose(r.frequencies[0], r.frequencies[0, 1] ** np.arange(pairs))
 
@@ -288,7 +294,7 @@ def _other_width(r: Rotary, moved: range) -> Rotary | None:
 
 
 def _other_factor(r: Rotary, x: Data, y: Data) -> Rotary | None:
-    """Return `r` with the attention factor that the lengths in y show; None if they show none."""
+    """Return `r` with the attention factor that the lengths in y show; None if it is that of `r` or unlikely."""
     pairs = r.pairs
     orders = ((x, r.pairing), (y, r.out or r.pairing))
     before, after = (np.hypot(*split(part, order, r.start, pairs)) for part, order in orders)
@@ -311,7 +317,11 @@ def measure_frequencies(r: Rotary, x: Data, y: Data, places: Data) -> Data:
 
 
 def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Return `r` with the frequencies of the measured base, rounded to `digits` digits; None if no base fits."""
+    """
+    Return `r` with frequencies of the base that `measured` ones show; None if no base but its own fits.
+
+    The base is rounded to `digits` significant digits.
+    """
     pairs = len(measured)
     # fᵢ = base^(−i/n)  ⇒  base = fᵢ^(−n/i)
     i = np.flatnonzero(measured[1:] > 1e-3) + 1
@@ -332,7 +342,11 @@ def _other_base(r: Rotary, measured: Data, digits: int) -> Rotary | None:
 
 
 def _scaled_frequencies(r: Rotary, measured: Data, digits: int) -> Rotary | None:
-    """Return `r` with all frequencies times the measured number, rounded to `digits` digits; None if none fits."""
+    """
+    Return `r` with all frequencies times the number that `measured` ones show; None if it is 1 or unlikely.
+
+    The number is rounded to `digits` significant digits.
+    """
     f = r.frequencies[0]
     fast = f > 1e-3
     scale = float(f"{np.median(measured[fast] / f[fast]):.{digits}g}") if fast.any() else 1.0
