@@ -147,6 +147,16 @@ def test_what_the_parameters_to_try_do_is_told_beside_the_scaling_of_the_config(
     assert "to try" not in plain.schemes  # it is "yarn"
 
 
+def test_a_model_that_rotates_backwards_has_the_outlook_of_one_that_does_not():
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
+    one, other = (
+        advise({"model_type": name, "head_dim": 64, "rope_parameters": yarn}, 65_536)[0]
+        for name in ("llama", "nanochat")
+    )
+    assert one.schemes == other.schemes
+    assert one.schemes["config"].slowed > 0
+
+
 def test_another_trained_length_is_refused_only_if_the_config_scales_from_it():
     llama31 = PUBLISHED["meta-llama/Llama-3.1-8B"]
     with pytest.raises(

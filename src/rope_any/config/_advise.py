@@ -168,7 +168,11 @@ def together(rope: Rope, /) -> Row:
 
 
 def _schemes(row: Row, base: float, original: float, length: int) -> dict[str, tuple[Row, float]]:
-    """Return the frequencies and the attention factor of each scheme that has a formula."""
+    """
+    Return the frequencies and the attention factor, unscaled and by linear, NTK and YaRN scaling.
+
+    The factor of these is the length divided by the original one.
+    """
     s = length / original
     return {
         "none": (row, 1.0),
@@ -184,6 +188,7 @@ def outlook(row: Row, scaled: Row, attention_factor: float, original: float, len
 
     `row` has the frequencies without scaling, `scaled` those of the scheme. `attention_factor` is only passed on.
     """
+    scaled = tuple(map(abs, scaled))  # NanoChat rotates backwards
     periods = [2 * math.pi / f for f in scaled if f]
     both = [(f, g) for f, g in zip(row, scaled, strict=True) if f]
     # a pair that completed a turn has shown all angles
