@@ -65,7 +65,7 @@ def frequencies(rotary_dim: int, /, *, base: float = 10_000.0) -> Row:
     Returns
     -------
     tuple of float
-        ``rotary_dim // 2`` frequencies in radians per position, from fast (1) to slow.
+        ``rotary_dim // 2`` frequencies in radians per position, from fast (1) to slow if the base is above 1.
 
     Raises
     ------

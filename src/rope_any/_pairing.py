@@ -19,7 +19,7 @@ _OTHER_NAMES = {
 
 
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
-    """Return `value` if it is a pairing; otherwise raise an error that names both."""
+    """Return `value` if it is a pairing; otherwise raise an error that names the two pairings."""
     wanted = 'be "half" or "interleaved"'
     return choice(name, value, _MEMBER_AXIS, wanted, _pairing_hint)  # type: ignore[return-value]  # a key is a Pairing
 

@@ -42,10 +42,9 @@ def reference_array(positions: Positions | SplitPositions, *arrays: Array | None
 
 def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -> list[Array]:
     """
-    Return a list of arrays ``(...)``, one for each axis of positions ``(..., axes)``.
+    Return positions ``(..., axes)`` as one array ``(...)`` for each axis; raise for another last axis.
 
-    If `axes` is None, positions have no such axis, and are the only array. Otherwise raises unless their last
-    axis has length `axes`.
+    If `axes` is None, return a list of the positions as they are.
     """
     if axes is None:
         return [positions]
@@ -126,7 +125,11 @@ def stack_axes(lib: Library, *columns: SplitPositions) -> SplitPositions:
 
 
 def _stacked(xp: Any, columns: Sequence[Array], *, like: Sequence[Array]) -> Array:
-    """Stack columns along a new last axis, after broadcasting; all get as many axes as the most in `like`."""
+    """
+    Broadcast columns, and stack them along a new last axis; missing axes come before a column's last one.
+
+    A column misses axes if it has fewer than the most in `like`.
+    """
     most = max(column.ndim for column in like)
     full = list(columns)
     while any(column.ndim < most for column in full):

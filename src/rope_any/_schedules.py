@@ -566,9 +566,9 @@ def _fits_one_tile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs
 
 def _is_complex_exact(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
     """
-    Whether pairs are interleaved and complex products on this CPU give each pair the same bits at any place.
+    Whether pairs are interleaved, and complex products give a pair the same bits at any place in an array.
 
-    False, too, if `_supports_out` is.
+    False also unless `_supports_out`.
     """
     if rotation.pairing != "interleaved" or not _supports_out(rotation, xs, table, outs):
         return False

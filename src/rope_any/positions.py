@@ -979,7 +979,8 @@ def mrope_end(
     Returns
     -------
     int or float
-        The position, on all three axes: the start to give a `Rope` for generated tokens; a float if `mrope` has floats.
+        The position, on all three axes: the start to give a `Rope` for generated tokens. It is a float if `mrope` has
+        floats; a start must be an int, so give a `Rope` positions then.
 
     Raises
     ------
@@ -1004,11 +1005,10 @@ def _place_spans(
     spans: Spans, /, *, start: int, time_advances: bool, diagonal: float, chunk: float
 ) -> tuple[list[Coordinates], float]:
     """
-    Return the positions of runs of tokens along their axes, and one more than the largest; raise if wrong.
+    Return the coordinates of each run of tokens by axis, and the end, one more than the largest of them.
 
-    A run of text or audio has one axis, others have three. Positions are floats if any is real. With
-    `diagonal` rows and columns are offsets from the time, and the largest time counts. Arguments are as for
-    `mrope`.
+    Without `diagonal`, all are floats if one is. With it, times and the end are floats, rows and columns are
+    offsets from the time, and the largest time counts.
     """
     if not isinstance(spans, tuple | list):
         raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)

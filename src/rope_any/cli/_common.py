@@ -236,8 +236,9 @@ def table(*heads: str, rows: Iterable[Iterable[str]], gap: int = 2) -> Any:
     """
     Return rows under their heads, for `show`.
 
-    If the table is wider than the terminal, columns are folded. The words of the first column stay whole. Long names
-    in the first and last column break after dots, as in ``rope_scaling.factor``.
+    If the table is wider than the terminal, columns are folded, and long names in the first and last column
+    break after dots, as in ``rope_scaling.factor``. A first column wider than half of the terminal is folded
+    too, between words if the longest takes at most three quarters of the terminal.
     """
     from rich.table import Column, Table
 

@@ -70,7 +70,11 @@ def heads(file: Path, *, pairing: Pairing | None, factor: float | None) -> dict[
 
 
 def _heads_of(reader: PartReader) -> str:
-    """Return the numbers of query and key heads of all layers of a part as text; "" unless they are clear."""
+    """
+    Return the numbers of query and key heads of a part, such as "32 / 8"; "" unless they are clear.
+
+    The number of query heads stands alone if the config gives none of key heads.
+    """
     keys: Mapping[str, Any] = reader.part.keys
     if any(keys[key] is not None and key not in HEAD_KEYS and OTHER_HEADS.fullmatch(key) for key in keys):
         return ""

@@ -241,7 +241,12 @@ def _is_by_layer(content: Mapping[str, Any]) -> bool:
 
 
 def _parameters(part: Part, label: str | None, written: Written) -> dict[str, Fact] | Fact:
-    """Return a label's parameters by today's names, or a `Fact` why they are null; raise if missing or wrong."""
+    """
+    Return the parameters of a kind of layer by today's names, or a `Fact` why it has no rotary embedding.
+
+    It has none if its parameters, or the base of some models, are null. Raise if parameters are wrong, or
+    missing in a model that needs them.
+    """
     (name, content, by_layer), model = written, part.model
     if by_layer:
         entry = content[label or ""]

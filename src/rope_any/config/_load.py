@@ -57,11 +57,10 @@ def load(config: object, /) -> dict[str, Any]:
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
     """
-    Return an object with lists for tuples; raise if an object contains itself or is nested too deeply.
+    Return a value with dicts for mappings, lists for tuples; raise if a mapping is in itself or too deep.
 
-    Objects are copied, also inside objects; what is inside a list or a tuple stays as it is, and so does any other
-    value. `within` are the ids of the objects around it. `done` are the results so far by the id of the object; new
-    results are added to it.
+    What is inside of lists and tuples stays as it is. `within` are the ids of the mappings around the value,
+    `done` the results so far by the id of the mapping.
     """
     if isinstance(value, tuple):
         return list(value)

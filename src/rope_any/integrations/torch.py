@@ -430,7 +430,11 @@ def _by_path(place: Place, truths: list[Truth]) -> list[Truth]:
 
 
 def _path_patterns(part: str) -> list[str]:
-    """Return patterns that are all in the path of a tensor if it belongs to a part."""
+    """
+    Return patterns that all occur in the path and class of a place if it belongs to a part.
+
+    There are none for the text.
+    """
     names = [name.removesuffix("_config") for name in part.split(".") if name not in UNNAMED]
     return [SIGNS.get(name, name) for name in names if part not in ("", "text")]
 
@@ -496,7 +500,11 @@ def _layouts(place: Place, pairs: int) -> list[tuple[str, Layout]]:
 
 
 def _in_layout(kind: str, row: Layout, cos: Tensor, sin: Tensor, angles: Tensor) -> Tensor:
-    """Return cosines, sines or angles, each (rows, pairs), as a table in a layout; axes of length 1 are dropped."""
+    """
+    Return the table of a kind in a layout, from arrays (rows, pairs).
+
+    Axes of length 1 are dropped, but not that of the rows.
+    """
     alone = {"cos": cos, "sin": sin, "angles": angles}.get(kind)
     parts = [cos, sin] if row.parts == ("cos", "sin") else [sin, cos]
     parts = [torch.complex(cos, sin)] if row.is_complex else parts if alone is None else [alone]

@@ -78,7 +78,7 @@ def line_styles(count: int) -> list[dict[str, Any]]:
 
 
 def text_color(ax: "Axes") -> Any:
-    """Return the text colour of axes of any style; it contrasts with their background."""
+    """Return the colour of the x axis label, for other text and lines on axes of any style."""
     return ax.xaxis.label.get_color()
 
 

@@ -124,7 +124,11 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
         return np.where(np.isnan(most), np.inf, most)  # float16 overflows
 
     def closest(r: Rotary) -> float:
-        """Return the error of `r` with the ulps that fit best; more than the bound if none can fit."""
+        """
+        Return the largest error of pairs in `r`, each with the ulps of its frequency that fit it best.
+
+        If no ulps can bring it within the bound, return some number above the bound.
+        """
         ulps = _ulps(r)
         if len(ulps) > 1 and (least := np.max(miss(r, slack=_RADIANS_OF_ULPS))) > bound:
             return float(least)
