@@ -88,7 +88,7 @@ def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str
 
 
 def own_positions(tokens: Tokens, positions: Positions | None, axes: int | None, /) -> Positions:
-    """Return positions, a start (None is 0) expanded to all tokens; if x is sharded, a DTensor sharded like it."""
+    """Return positions; a start (None is 0) as consecutive ones, the same on all axes; sharded like x if x is."""
     at = expand_positions(tokens, positions, axes)
     if not tokens.lib.is_sharded(tokens.x):
         return at

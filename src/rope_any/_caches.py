@@ -40,10 +40,11 @@ def cached(prepared: PreparedFrequencies, key: Hashable, make: Callable[[], X]) 
 
 def constants(lib: Library, prepared: PreparedFrequencies, field: str, /, *, dtype: Any, like: Array) -> list[Array]:
     """
-    Return the rows of a field as cached arrays on the device of `like`; raise if a capture would have to make them.
+    Return the rows of a field as arrays on the device of `like`, cached if the library can keep them now.
 
-    They live as long as the frequencies, because a captured CUDA graph continues to read their memory. Under a tracer
-    or a transform the cache is neither read nor written.
+    Cached arrays live as long as the frequencies, because a captured CUDA graph continues to read their memory;
+    raise if a capture would have to make them. If ``lib.keeps_constants()`` is false (under a tracer, a
+    transform or a torch mode, and always on CuPy, for example), the cache is neither read nor written.
     """
 
     def make() -> list[Array]:

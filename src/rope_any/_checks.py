@@ -185,7 +185,11 @@ def shown(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """Return a value, or its type if the value would be long, for an error message."""
+    """
+    Return a value as text for an error message, or the name of its type if the text would be long.
+
+    Nested values that are not empty, and texts of several lines, count as long; a `Text` is never long.
+    """
     kind = type(value).__name__
     if isinstance(value, Text):
         return str(value)

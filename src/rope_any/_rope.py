@@ -175,8 +175,8 @@ class Rope:
             A ``config.json`` of transformers, current or older; the config of a diffusers transformer; a
             ``params.json`` of Mistral or Meta; or the metadata of a GGUF file as a dict.
         part : str, optional
-            Part of the model, a name in `rope_any.config.parts`. By default the text, or the only part, or the only one
-            that is not in a sub-config.
+            Part of the model, a name in `rope_any.config.parts`. By default the text, or the only part that rotates,
+            or the only such part that is not in a sub-config.
         layer_type : str, optional
             Type of layer, if the config has several (``"full_attention"``, ...).
         sequence_length : int, optional
@@ -611,9 +611,10 @@ def _as_pair(tables: Table | tuple[Table, Table]) -> tuple[Table, Table]:
 
 def _key_parts(arrays: tuple[Array | None, ...], positions: object) -> tuple[tuple[Array | None, ...], object]:
     """
-    Return the arrays whose signature goes into the key of a plan, and the facts of the positions that do.
+    Return the arrays whose signature goes into the key of a plan, and what else of the positions does.
 
-    These are their type; for a range its length and step; for a pair of tables whether it is one table twice.
+    That is their type; for a range also stop − start and the step; for a pair of tables only whether it is one
+    table twice.
     """
     kind: object = type(positions)
     if kind is BentTable:

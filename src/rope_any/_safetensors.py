@@ -158,7 +158,7 @@ def copy(
 
 
 def _bytes_per_feature(name: str, entry: Entry, axis: int) -> int:
-    """Return how many consecutive bytes belong to one feature of a tensor; raise if that is no whole number."""
+    """Return how many consecutive bytes one index of `axis` takes in a tensor's data; raise if no whole number."""
     count = math.prod(entry.shape[: axis + 1])
     if (entry.end - entry.begin) % max(count, 1):
         got = Text(f"shape {entry.shape}")

@@ -552,7 +552,12 @@ def _can_compile(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: 
 
 
 def _supports_out(rotation: Rotation, xs: tuple[Array, ...], table: Table, outs: tuple[Array | None, ...]) -> bool:
-    """Whether all arrays are in CPU memory, and not traced, transformed or recorded, so that ``out=`` can be used."""
+    """
+    Whether all arrays are NumPy's, or plain torch tensors in CPU memory, so that ``out=`` can be used.
+
+    False for tensors that are traced, transformed or recorded, and for other libraries; raise if the storage of
+    one was freed.
+    """
     return bool(rotation.lib.supports_out(*xs, *table, *outs))
 
 

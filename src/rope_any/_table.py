@@ -531,9 +531,10 @@ def _table_dtype(lib: Library, wide: bool, dtype: Any, *, deciding: tuple[Array 
 
 def _from_phases(lib: Library, p: Array, *, words: list[Array], axes: int | None) -> Table:
     """
-    Return the float32 table of int64 positions p by wrapping products.
+    Return the float32 table of int64 positions p; `words` are the frequencies, one row per axis.
 
-    `words` are the rows of frequencies in units of 2⁻⁶⁴ turns per position, one for each of the `axes`.
+    They are integers in units of 2⁻⁶⁴ turns, so that overflow of their products with p drops
+    whole turns.
     """
     xp, columns = lib.xp, _columns(p, axes)
     phase = _sum(n * row for n, row in zip(columns, words, strict=True))  # turns times 2⁶⁴

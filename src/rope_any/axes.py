@@ -33,7 +33,7 @@ def axial(*frequencies: Sequence[float]) -> tuple[Row, ...]:
     Raises
     ------
     TypeError
-        If frequencies are no tuple of numbers.
+        If frequencies are no tuple or list of numbers.
     ValueError
         If there are none, or one is not finite or too large.
 

@@ -343,9 +343,11 @@ def _is_reordered_with(  # noqa: PLR0917  # two tensors, and the axis and group 
     name: str, shape: tuple[int, ...], owner: str, whole: tuple[int, ...], axis: int, run: int
 ) -> bool:
     """
-    Whether `owner` reorders a tensor: True if a number per feature, False if per block or input, else raise.
+    Whether a tensor beside the weight `owner` is reordered with it; raise if its name or shape can't tell.
 
-    `whole` is the shape of `owner`, `axis` its axis of features, `run` how many features are reordered as one group.
+    True for scales or zero points per feature, False for those per block of features, or for tensors of the
+    input. `whole` is the shape of `owner`, `axis` its axis of features, `run` how many features are reordered
+    as one group.
     """
     local_name = name.removeprefix(f"{_enclosing_modules(owner)[0]}.")
     if _OF_INPUT.fullmatch(local_name):

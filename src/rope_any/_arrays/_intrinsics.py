@@ -62,7 +62,7 @@ def reader(memory: str, other: str) -> Any:
     """
 
     def read(_: Any, kind: Any, address: Any, index: Any) -> Any:
-        """Return the Numba signature of the load, and the function that generates its LLVM code."""
+        """Return the Numba signature, float32 for 16-bit kinds, and the function that generates the LLVM load."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Generate the LLVM load: read the value at ``address[index]``, widened to float32 if it has 16 bits."""
@@ -151,7 +151,7 @@ def _stack_memory(_: Any) -> Any:
 
 
 def _copy_past_caches(_: Any, to: Any, source: Any) -> Any:
-    """Define the intrinsic that copies 32 bytes, aligned to 32, by a nontemporal store, which bypasses the caches."""
+    """Define the intrinsic that copies 32 bytes from address `source` to `to`, both aligned to 32, past the caches."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the LLVM load and the nontemporal store."""

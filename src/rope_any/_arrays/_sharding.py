@@ -142,6 +142,6 @@ def _from_shards(local: Array, shape: Sequence[int], *, like: Array) -> Array:
 
 
 def last_tokens(name: str, a: Array, count: int, /, *, axis: int) -> Array:
-    """Return the last `count` elements of `a` along a negative axis; raise if `a` is sharded along it."""
+    """Return the last `count` elements of `a` along a negative axis; raise if sharded along it or of partial sums."""
     require_whole(name, a, axis=a.ndim + axis, of="the tokens if q is shorter than k")
     return a[(..., slice(a.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]

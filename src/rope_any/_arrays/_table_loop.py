@@ -78,10 +78,10 @@ _read_scratch, _write_cos, _write_sin = reader("phases", "cos"), writer("cos", "
 @njit(forceinline=True)
 def _write_pairs(memory: int, pairs: int, cosine: Any, sine: Any, cos: int, sin: int) -> None:
     """
-    Write cosines and sines of the phases at address `memory` to the addresses `cos` and `sin`, as float32.
+    Write float32 cosines and sines of the phases at address `memory` to those `cos` and `sin`.
 
-    A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the coefficients of their
-    polynomials, times the attention factor.
+    A phase is an angle as an int64, in units of 2⁻⁶⁴ turns. `cosine` and `sine` are the
+    coefficients of their polynomials, times the attention factor.
     """
     (c0, c1, c2, c3, c4), (s0, s1, s2, s3, s4) = cosine, sine
     for i in range(pairs):

@@ -83,7 +83,11 @@ def _is_transformed(*tensors: Array | None) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether a tracer, a functorch transform or a torch mode sees operations on plain tensors."""
+    """
+    Whether a tracer, functorch, forward-mode autograd or a torch mode sees operations on plain tensors.
+
+    The mode of ``with torch.device(...)`` does not count.
+    """
     return bool(
         _transforms()
         or _is_tracing()

@@ -244,7 +244,7 @@ def _unfinished(one: Explanation) -> dict[str, int]:
 
 
 def _record(one: Explanation | str, part: str) -> dict[str, Any]:
-    """Return the explanation of a part as a dict for JSON; `one` may be the reason why the part cannot be read."""
+    """Return the explanation of a part as a dict for JSON; a text, why it can't be read, becomes its "refused"."""
     refused = one if isinstance(one, str) else None
     one = _NOTHING if isinstance(one, str) else one
     rope = one.rope

@@ -103,7 +103,7 @@ def _table_error(lib: Library, device: Any, rope: Rope, sample: Sample) -> float
 
 def _rotation_error(x: np.ndarray[Any, Any], rotated: np.ndarray[Any, Any], sample: Sample) -> float:
     """
-    Return the largest error of a pair in `rotated`, which is x after rotation, relative to its length.
+    Return the largest distance of a pair in `rotated` from x rotated exactly, relative to that pair's length.
 
     Both have the tokens of the job; those at the positions of the sample count.
     """

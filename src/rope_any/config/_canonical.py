@@ -141,7 +141,11 @@ def by_label(groups: Iterable[Layers], /) -> dict[str | None, list[Layers]]:
 
 
 def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, ...]:
-    """Return the groups with this layer type or label, or all if it is None; raise if there is none."""
+    """
+    Return the groups with this layer type or label, or all if it is None; raise if there is none.
+
+    A type may be given by its older name, from `RENAMED_TYPES`.
+    """
     if layer_type is None:
         return groups
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)

@@ -86,7 +86,7 @@ def translated(keys: Keys, form: str, /, *, factor: float | None = None) -> Tran
 
 
 def _require_known_names(keys: Keys, known: Collection[str], path: str = "") -> None:
-    """Raise if `keys` has unknown names about rotary or windows, at any depth but not in known top-level objects."""
+    """Raise for names about rotary or windows at any depth, except `known` ones at the top, which are not searched."""
     for key, value in keys.items():
         if key in known and not path:
             continue
@@ -113,7 +113,11 @@ def _needed(keys: Keys, key: str, path: str = "") -> Any:
 
 
 def _sizes(keys: Keys, table: Mapping[str, str]) -> dict[str, Any]:
-    """Return the sizes in a file by our names; `table` has its key for each. Raise if one is not positive."""
+    """
+    Return the sizes in a file by our names; `table` has the file's key for each of our names.
+
+    Raise if one is not a positive integer, or there are too many layers. Keys that the file lacks are left out.
+    """
     found = {ours: integer(theirs, keys[theirs]) for ours, theirs in table.items() if theirs in keys}
     for ours, size in found.items():
         most = _MOST_LAYERS if ours == "num_hidden_layers" else size

@@ -216,7 +216,7 @@ def _refuse_outside(keys: Mapping[str, Any], path: tuple[str, ...], inner: str, 
 
 
 def _agree(a: object, b: object) -> bool:
-    """Whether two values of a key are equal; objects agree if `b` has every parameter of `a` with its value."""
+    """Whether values are equal; of objects, if `b` has all of `a`: rope types by either key and by alias."""
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return same(a, b)
     types = [{ALIASES.get(str(one.get(key)), one.get(key)) for key in ("rope_type", "type")} - {None} for one in (a, b)]

@@ -217,10 +217,10 @@ def rotates(one: PartReader, /) -> bool:
 
 def choose_part(parts: Mapping[str, PartReader], name: str | None, /) -> PartReader:
     """
-    Return the part with a name, or the default part if `name` is None; raise if there is none.
+    Return the part with a name, or the default if `name` is None; raise if there is none, or several.
 
-    The default is the text, the only part, the only one with rotary embedding, or the only such outside of sub-configs.
-    For the last, a further rotation ("transformer.audio") does not count beside its main one ("transformer").
+    The default is the text, the only part, the only one with rotary embedding, or the only such outside of
+    sub-configs that is not a further rotation of another such part ("transformer.audio").
     """
     if name is not None:
         return parts[choice("part", name, parts, f"be one that the config has ({', '.join(parts)})")]
@@ -240,7 +240,7 @@ def read_part(one: PartReader, /, *, layer_type: str | None, sequence_length: in
     """
     Return the rotation of a part or of one kind of its layers, or a `Fact`, the reason why there is none.
 
-    Raise if the layers differ, or if none has this `layer_type`.
+    Raise if rotations differ, even within `layer_type`, if only some kinds rotate, or if none is of that type.
     """
     length, layers = require_length(sequence_length), of_type(one.layers(), layer_type)
     return common_value(one.part, layers, lambda group: one.recipe(group, length), key=make_rope)
@@ -377,7 +377,11 @@ def _indexer_layers(text: Part) -> tuple[Layers, ...]:
 
 
 def _read_indexer(text: Part, layers: Layers, length: int | None) -> Recipe:
-    """Return the recipe of the indexers of a text part, the same for all layers; raise if they have no rotation."""
+    """
+    Return the recipe of the indexers of a text part, the same for all layers; `layers` is not used.
+
+    Raise if they have no rotation, or if the layers of the text whose rotation they share differ.
+    """
     del layers
     main = common_value(text, _main_groups(text), lambda group: recipe(text, group, length), key=make_rope)
     return _require_rotation(_indexers.recipe(text, main))

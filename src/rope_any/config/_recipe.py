@@ -390,7 +390,11 @@ def _chunked_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ..
 
 
 def _strided_rows(row: Row, sections: Any, *, is_default: bool) -> tuple[Row, ...]:
-    """Return rows by `axes.strided`: pairs alternate between the axes until the sections are used up."""
+    """
+    Return rows by `axes.strided`, which raises if given sections do not fit; default ones need not fit.
+
+    Pairs alternate between the axes; those left over belong to the first axis.
+    """
     # The default sections of a class need not sum to the number of pairs: the first axis gets those left over.
     return axes.assigned(row, axes.strided_axes(len(row), sections)) if is_default else axes.strided(row, sections)
 

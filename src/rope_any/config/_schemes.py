@@ -33,7 +33,7 @@ class Scheme(NamedTuple):
 
 
 def _ramp(v: Values) -> dict[str, Any]:
-    """Return the keyword arguments that `scaling.yarn` and `scaling.dynamic_yarn` share."""
+    """Return the arguments that `yarn` and `dynamic_yarn` share: base, original length, ramp bounds and truncation."""
     return {
         "base": v["rope_theta"],
         "original_length": v[ORIGINAL],

@@ -452,7 +452,7 @@ def _rotate_both(
 
 
 def _rotate_gptj(x: Tensor, sin: Tensor, cos: Tensor, *, options: ForeignRotation) -> Tensor:
-    """Rotate an array as GPT-J's function does, which this replaces: sines first, tokens before heads."""
+    """Rotate as GPT-J's function, which this replaces: x is (batch, tokens, heads, features), sines come first."""
     return _rotate_one(x, cos, sin, unsqueeze_dim=2, options=options)
 
 

@@ -535,7 +535,7 @@ def _evenly(count: int, most: int) -> list[int]:
 
 
 def _rope(recipe: Recipe) -> Rope:
-    """Return a Rope, or frequencies as a Rope of any pairing, which the callers don't use; raise for others."""
+    """Return a Rope; of a tuple, list or array of frequencies one of any pairing, unused by callers; else raise."""
     if isinstance(recipe, Rope):
         return recipe
     given = _host_numbers("frequencies", recipe).tolist() if is_array(recipe) else recipe

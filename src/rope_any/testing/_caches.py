@@ -239,11 +239,10 @@ def _read_in_layout(cache: _Cache, arrays: list[Data], note: str = "", layout: s
 
 def _undone(cache: _Cache, given: _Reading | None) -> Iterator[_Reading]:
     """
-    Yield readings in the layout of a cache after undoing one mistake that it may have.
+    Yield readings of a cache in its layout, each after undoing one mistake that the cache may have.
 
-    Whether a reading fits is left to the caller. `given` is the cache as read in its layout: the order of pairs,
-    rows that stand twice and reciprocals are undone. If it is None, the shape is wrong: numbers that stand
-    twice, the order of the axes and the shape are undone.
+    `given` is the cache as read in its layout, for wrong orders, reciprocals and rows that stand twice; it is
+    None if the shape is wrong.
     """
     if given is not None:
         values = given.values

@@ -485,9 +485,9 @@ def _other_axis(task: _Task, run: tuple[Data, ...], bound: float) -> tuple[str, 
 
 def _correct_range(runs: dict[Any, Sample], errors: dict[Any, float], bound: float) -> tuple[str, ...]:
     """
-    Return as text up to which position a function is correct; empty if it is wrong from the first run on.
+    Return, as text, up to which position a function is correct; empty if it is wrong from the start.
 
-    Positions may wrap or be clipped. One error at least must be beyond the bound.
+    Some error must be above the bound. Positions may wrap or be clipped beyond this range.
     """
     right = [*takewhile(lambda name: errors[name] <= bound, errors)]
     if not right:

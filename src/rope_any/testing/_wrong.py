@@ -110,9 +110,10 @@ def find_causes(right: Rotary, x: Data, positions: Data, y: Data, *, bound: floa
 
     def miss(r: Rotary, rows: Any = slice(None), slack: float = 0.0) -> Data:
         """
-        Return the errors of pairs in `r`, less `slack` per radian, then of features that only `right` rotates.
+        Return the error of each pair in `r`, the largest of most tokens, less `slack` for each radian.
 
-        Each is the largest of most tokens of `rows`; NaN is returned as infinite.
+        After the pairs come the errors of the features of the right rotary slice that `r` does not rotate, one by
+        one, without `slack`.
         """
         want, pairs = rotate_wrongly(r, x[rows], positions[rows]), r.pairs
         off = pair_errors(y[rows], want, r.out or r.pairing, start=r.start, pairs=pairs)
@@ -157,7 +158,7 @@ def _rotary_features(r: Rotary) -> range:
 
 
 def _ulps(r: Rotary) -> range:
-    """Return the possible errors of frequencies in ulps: float32 powers are rounded differently by each method."""
+    """Return the errors of frequencies to try, in ulps: -8 to 8 for float32, whose powers differ by method, else 0."""
     return range(-8, 9) if r.frequency_dtype == "float32" else range(1)
 
 
@@ -229,7 +230,7 @@ def _first_of_call(positions: Data) -> Data:
 
 
 def _as_int32(positions: Data) -> Data:
-    """Return what a function sees of int64 positions that it reads as int32: each is followed by its high half, 0."""
+    """Return int64 positions as a function reads them in int32: in each call p0, 0, p1, 0, ... up to its length."""
     index, first = _index_in_call(positions), _first_of_call(positions)
     return np.where(index % 2, 0, first + index // 2)
 
