@@ -48,7 +48,7 @@ def expand_positions(
     tokens: Tokens, positions: Positions | None, axes: int | None, /, *, name: str = "positions"
 ) -> Positions:
     """
-    Return a start (None is 0) as consecutive positions on all axes; return other positions unchanged.
+    Return a start (an int, a 0-d array, or None: 0) as consecutive positions on all axes; others unchanged.
 
     `axes` is the length of the last axis of positions, None if they have one number for each token. The result
     for a start is a range or an array. Raises for a start if the number of tokens is unknown.
@@ -81,7 +81,7 @@ def positions_by_axis(
 
 
 def shard_positions(tokens: Tokens, at: Array, axes: int | None, /, *, name: str = "positions") -> Array:
-    """Return positions, sharded as the tokens if these are sharded; raise if they don't fit the tokens."""
+    """Return positions, sharded as x if x is; raise if their shape or sharding doesn't fit, as nothing is sent."""
     shape = tuple(by_axis(at, axes, name=name)[0].shape)
     along = (*_axes_along(tokens, shape, name), tokens.x.ndim - 1)
     return _sharding.shard_like(name, at, along[: at.ndim], like=tokens.x)

@@ -660,7 +660,7 @@ def _is_pair(positions: object) -> TypeGuard[tuple[Table, Table]]:
 
 
 def _named_arrays(positions: object) -> dict[str, Array]:
-    """Return the arrays in positions or tables, by name."""
+    """Return the arrays in positions, a table or a pair of tables by their names in errors; {} for anything else."""
     if isinstance(positions, Table):
         return {"cos": positions.cos, "sin": positions.sin}
     if _is_pair(positions):

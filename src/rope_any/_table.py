@@ -547,7 +547,8 @@ def _from_pieces(
     """
     Return the table of float64 positions, by products with both pieces of a frequency.
 
-    `pieces` are the rows of first pieces and those of second pieces, in turns per position.
+    `pieces` are (first pieces, second pieces), each with a row per axis, in units of 2π radians
+    per position.
     """
     terms = []
     for p, high, low in zip(_columns(positions, axes), *pieces, strict=True):

@@ -320,7 +320,7 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
 
 
 def _layer_stack(name: str) -> str:
-    """Return the name of a tensor's stack of layers: all before the layer number, or its first module."""
+    """Return a tensor's stack of layers: its name up to the first number, or without one its first module."""
     stack, *layer = _NUMBER.split(name, maxsplit=1)
     return stack if layer else name.partition(".")[0]
 

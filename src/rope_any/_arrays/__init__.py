@@ -44,7 +44,7 @@ def register(record: Library) -> None:
 
 
 def find(x: object) -> Library | None:
-    """Return the record of the array library of `x`, or None if `x` is not an array."""
+    """Return the record of an array's library (defaults if it has no file here), or None if `x` is not an array."""
     kind = type(x)
     if is_compiling():  # Dynamo would guard a dict lookup and recompile as the dict grows; it can follow this import
         from rope_any._arrays.torch import LIBRARY

@@ -404,7 +404,7 @@ def layer_count(part: Part, /) -> int:
 
 
 def all_layers(counts: Iterable[Fact], /) -> tuple[int, ...] | None:
-    """Return the indices of all layers, as many as `counts` sum to; None if a count or the sum is missing or wrong."""
+    """Return the indices of as many layers as `counts` sum to; None if one is wrong, or the sum 0 or too large."""
     numbers = [n if type(n) is int and 0 <= n <= MOST_LAYERS else MOST_LAYERS + 1 for n, _ in counts]
     return tuple(range(sum(numbers))) if 0 < sum(numbers) <= MOST_LAYERS else None
 

@@ -76,7 +76,7 @@ def translated(keys: Keys, /) -> tuple[dict[str, Any], dict[str, str], Model]:
 
 
 def _architecture(keys: Keys) -> str:
-    """Return the value of ``general.architecture``; raise if its pairing is not known."""
+    """Return ``general.architecture``; raise if missing (a KeyError), no str, or of unknown pairing."""
     arch: str = typed(_ARCHITECTURE, keys[_ARCHITECTURE], str, "be a name")
     wanted = "be one whose pairing is known"
     if arch == "clip":

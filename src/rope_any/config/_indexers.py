@@ -110,7 +110,7 @@ def _full_layers(part: Part, index: int, kind: str | None, *, every: int, first:
 
 
 def _by_type(part: Part, index: int, kind: str | None, *, types: Sequence[str], scheduled: bool = False) -> bool:
-    """Whether a layer's type is one of `types`; if `scheduled`, the layer must be full too (`_scheduled`)."""
+    """Whether a layer's type `kind` is in `types`; if `scheduled`, it must also run its own indexer (`_scheduled`)."""
     return kind in types and (not scheduled or _scheduled(part, index))
 
 

@@ -162,7 +162,7 @@ def _count(part: Part, key: str, default: int, least: int = 1) -> int:
 
 
 def indices(part: Part, key: str, default: tuple[int, ...] = ()) -> Sequence[int]:
-    """Return the list of layers under a key, or `default` if it is missing or null; raise if it is no such list."""
+    """Return the list of ints (of any size) under a key, or `default` if missing or null; raise for anything else."""
     fact = part.get(key)
     if fact is not None and not (isinstance(fact.value, list) and all(type(item) is int for item in fact.value)):
         raise ArgumentTypeError(fact.source, "be a list of integers", fact.value)

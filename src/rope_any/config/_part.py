@@ -230,7 +230,7 @@ def parameter_objects(keys: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
-    """Return the `model_type` in `keys`, or None; raise if it is not a name (`path` is for the message)."""
+    """Return the `model_type` in `keys`, None if empty or missing; raise if it is no name (`path` is for the error)."""
     found = keys.get("model_type")
     if found is not None and not is_name(found):
         raise ArgumentTypeError(".".join((*path, "model_type")), "be a name", found)

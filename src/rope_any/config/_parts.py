@@ -208,7 +208,7 @@ def _with_pairing_check(part: Part, read: Callable[[Part, Layers, int | None], R
 
 
 def rotates(one: PartReader, /) -> bool:
-    """Whether a part has rotary embedding in some layer; True too if reading it raises an error."""
+    """Whether a part has rotary embedding in some layer; True too if reading it raises a TypeError or ValueError."""
     try:
         return any(group.unrotated is None for group in one.layers())
     except (TypeError, ValueError):

@@ -222,9 +222,9 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
     """
-    Return a key's value, checked, or `default`, or raise if there is none; a null factor of YaRN stays None.
+    Return a key's value, checked by its key; without one `default`, or raise. `kind` is the rope type.
 
-    The value is that in `facts`, but for ``max_position_embeddings`` that of the config. An mscale of 0 counts as none.
+    A null factor of YaRN stays None.
     """
     fact = first_value(part, LENGTHS) if key == LENGTHS[0] else facts.get(key)
     if fact is None or fact.value is None or (key.startswith("mscale") and fact.value == 0):

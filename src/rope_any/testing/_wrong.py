@@ -230,7 +230,7 @@ def _first_of_call(positions: Data) -> Data:
 
 
 def _as_int32(positions: Data) -> Data:
-    """Return int64 positions as a function reads them in int32: in each call p0, 0, p1, 0, ... up to its length."""
+    """Return positions (tokens, axes) read in int32: p0, 0, p1, 0, ... in each call (run of consecutive ones)."""
     index, first = _index_in_call(positions), _first_of_call(positions)
     return np.where(index % 2, 0, first + index // 2)
 
@@ -288,7 +288,7 @@ def _changed_features(x: Data, y: Data) -> range:
 
 
 def _other_width(r: Rotary, moved: range) -> Rotary | None:
-    """Return `r` rotating the features that changed, by frequencies of the same base; None if that is impossible."""
+    """Return `r` rotating the range `moved`, by powers of its base; None if it has none or this width, or it is odd."""
     width, pairs = len(moved), r.pairs
     if not width or width % 2 or width == 2 * pairs or not _has_base(r):
         return None
