@@ -547,7 +547,7 @@ class Rope:
         self, tokens: list[Tokens], positions: Positions | None, /, *, like: Array, fused: bool
     ) -> Table | tuple[Table, Table]:
         """
-        Return the table of this process's tokens; a pair if q and k differ in shards.
+        Return the table of this process's tokens; a pair if q and k are sharded and differ in length or placements.
 
         It is float64 if `like` is, else float32.
         """

@@ -355,7 +355,7 @@ def _plan_small(rotation: Rotation, xs: tuple[Array, ...], table: Table, _: tupl
     are_ready = all(x.shape[-1] == features and x.dtype == dtype for x in xs)
 
     def run(xs: tuple[X, ...], table: Table, outs: tuple[X | None, ...]) -> tuple[X, ...]:
-        """Rotate all arrays of a call by the factors of one table, into `outs` or new arrays."""
+        """Rotate all arrays of a call by the factors of one table, into `outs`, or new arrays if all are None."""
         rotated = make_rotator(*(table if is_ready else rotation.factors(xs[0], table)))
         if are_ready and outs[0] is None:
             return tuple(map(rotated, xs))

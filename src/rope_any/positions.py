@@ -1049,7 +1049,7 @@ def _runs(axes: Coordinates, step: float, chunk: float) -> list[Coordinates]:
 
 
 def _shifted(axis: Sequence[float], first: float) -> Sequence[float]:
-    """Return coordinates counted from `first`, those of a range as a range if they stay integers."""
+    """Add `first` to each coordinate; a range (it starts at 0, step 1) stays a range if `first` is an int."""
     if isinstance(axis, range) and isinstance(first, int):
         return range(first, first + len(axis))
     return [first + point for point in axis]
@@ -1327,7 +1327,7 @@ def _integer_positions(positions: Positions, like: Array | None) -> Array:
 
 
 def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 - 2**31) -> Array:
-    """Return integers as an array; raise for other dtypes, and for host numbers below `least` or beyond 32 bits."""
+    """Return an array of integers, or a sequence of ints as an array; raise for ints below `least` or over 32 bits."""
     if is_array(values):
         require_array(name, values).require_integer(name, values)
         return as_position_array(values, like=like, name=name)

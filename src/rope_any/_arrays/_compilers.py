@@ -57,7 +57,7 @@ def compiled_or_eager(lib: Library, function: Callable[..., Array]) -> Callable[
 
 def write_pairs(lib: Library, out: Array, x: Array, /, *, table: tuple[Array, Array], layout: PairLayout) -> bool:
     """
-    Write the rotated pairs of x into `out` by the library's compiled kernel.
+    Write the rotated pairs of x into `out` by the library's own fused kernel, which only CuPy has.
 
     Return whether it succeeded. If the compiler fails, warn and write nothing.
     """

@@ -33,7 +33,8 @@ def map_shards(function: Callable[..., Array], x: Array, *tables: Array, out: Ar
 
     The function keeps the shape and the dtype of x; the tables broadcast against all axes of x but its last. The
     result is sharded as x is, or written into the shards of `out`. Raises if x is sharded along its features or holds
-    partial sums, if shards are not cut as by `distribute_tensor`, or if a table would have to be sent.
+    partial sums, if shards are not those of `distribute_tensor` (which may be uneven), or if a table would have to be
+    sent.
     """
     from torch.distributed.tensor import Partial
 

@@ -69,7 +69,7 @@ def advise(
 
 
 def _row(name: str, one: Outlook) -> tuple[str, ...]:
-    """Return the cells of one scheme."""
+    """Return a scheme's cells: name, factor, wavelengths, slowed and unseen pairs, attention factor, score."""
     numbers = one.factor, *one.wavelengths, one.slowed, one.unseen, one.attention_factor
     return (name, *(f"{number:.4g}" for number in numbers), f"{one.score:.2f}")
 

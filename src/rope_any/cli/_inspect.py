@@ -83,7 +83,7 @@ OVERVIEW = ("part", "layers", "rotates", "heads q / k", "pairing", "axes", "base
 
 
 def _summary(one: Explanation | str, part: str, heads_of: str) -> dict[str, str]:
-    """Return a rotation as a row of the overview: the texts by column."""
+    """Return a rotation as a row of the overview, texts by column; if `one` is a text, the row says "refused"."""
     if isinstance(one, str):
         return {"part": part, "rotates": "refused"}
     layers = f"{'all' if one.layers is None else len(one.layers)} {one.layer_type or ''}".strip()
@@ -238,7 +238,7 @@ def _format_tokens(n: float) -> str:
 
 
 def _unfinished(one: Explanation) -> dict[str, int]:
-    """Return how many pairs never complete a turn within each length that a rotation is for."""
+    """Return how many pairs never complete a turn (unrotated ones too) within each length of `reach`, by its name."""
     tokens = wavelengths(one.rope) if one.rope is not None else ()
     return {name: sum(n > length for n in tokens) for name, length in reach(one).items()}
 

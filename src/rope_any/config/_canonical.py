@@ -289,9 +289,9 @@ def _is_scaled(part: Part, label: str | None) -> bool:
 
 def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[str, Fact]:
     """
-    Return the values of a parameter object with sources (`path` is its path), and the rope type by today's name.
+    Return a parameter object's values with sources (at `path`); the rope type has today's key and name.
 
-    Raise if ``rope_type`` and ``type`` differ, or if one is no string.
+    Raise if ``rope_type`` and ``type`` differ under today's names, or if one is no string.
     """
     require_names(entry)
     facts = {key: Fact(value, part.name(*path, key)) for key, value in entry.items()}

@@ -397,7 +397,7 @@ def _strided(at: _Component, dim: int, base: float) -> Recipe:
 
 
 def _over_all_heads(at: _Component, dim: int, base: float) -> Recipe:
-    """Return the recipe of LTX: rising frequencies over the features of all heads; pairs alternate between the axes."""
+    """Return LTX's recipe: rising frequencies over all heads' pairs, axes in turn; leftover first pairs don't turn."""
     (axes,), (heads, each) = at.row.axis_counts, at.row.head
     n, kind = dim // (2 * axes), at.read(at.further("rope_type", "interleaved"))
     if dim % 2 or not n:

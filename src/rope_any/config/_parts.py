@@ -55,8 +55,9 @@ def part_readers(
     Return the parts of a config that may have rotary embedding, by name, text first.
 
     A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
-    others. `pairing` is the caller's, None if not given. `factor` is that of Llama 3's scaling, for Meta's params.json
-    only. Raise if the config has several forms. For the folder of a pipeline, return `_components`, without `factor`.
+    others. `pairing`, the caller's, is for a model that is not known; reading any other raises if its pairing differs.
+    `factor` is that of Llama 3's scaling, for Meta's params.json only. Raise if the config has several forms. For the
+    folder of a pipeline, return `_components`, without `factor`.
     """
     if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
         return _components(Path(config), pairing)

@@ -141,7 +141,7 @@ def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
 
 
 def _required_size(part: Part, key: str) -> int:
-    """Return the number of features that a key of the config gives; raise if it is missing."""
+    """Return the features that a key gives; raise if it is missing, or no integer from 2 to `LARGEST_HEAD`."""
     fact = part.get(key)
     if fact is None:
         raise ArgumentValueError(part.name(key), "be given")

@@ -584,8 +584,8 @@ def _scheme(place: Place, own: Tensor, right: list[tuple[Tensor, Tensor]], why: 
     Return the verdict on values that are not right, and what they are if that is known.
 
     `own` are the values in float64, `right` the right ones with their scales, and `wrong` how many are wrong.
-    `why` is empty if the config gives values; otherwise it ends the text, and the verdict is "rounded", "unknown" or
-    "garbage".
+    `why` is empty if the config gives values: then the verdict is "other" if it is known what they are, else "garbage".
+    Otherwise `why` ends the text, and the verdict is "rounded", "unknown" or "garbage".
     """
     x = place.tensor
     name = next(filter(None, (_name_frequencies(f, torch.finfo(x.dtype).eps) for f in _frequencies_in(place))), "")

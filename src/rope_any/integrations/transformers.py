@@ -479,7 +479,7 @@ def _rotary_names(code: CodeType) -> set[str]:
 
 def _may_rotate(kind: type[nn.Module], *, replaced: bool, around: set[type[nn.Module]]) -> bool:
     """
-    Whether modules of a class may rotate by their own function: a method names one, or takes tables.
+    Whether a class may rotate by itself: a method uses an ``apply_rotary*`` name or has one of `TABLE_ARGUMENTS`.
 
     If `replaced`, their ``forward`` does not count. Classes in `around`, of modules that hold replaced ones, may take
     tables to pass them on.

@@ -336,7 +336,7 @@ def _reading_errors(cache: _Cache, one: _Reading) -> tuple[Data, Data]:
 
 
 def _fits(cache: _Cache, one: _Reading) -> bool:
-    """Whether all numbers are within their bounds; the first rows are compared first, because they tell most."""
+    """Whether all numbers of a reading are within the bounds of `check_cache`; its first rows are compared first."""
     parts = (one._replace(values=one.values[..., :count, :]) for count in (RUN, None))
     return all(_reading_errors(cache, part)[1].max() <= 1 for part in parts)
 

@@ -40,7 +40,7 @@ def unit_rotations(positions: Any, frequencies: Any, /) -> list[list[Any]]:
 
 
 def _dot(mp: Any, place: Sequence[int], column: Sequence[float]) -> Any:
-    """Return the angle of one position and one pair, in 60 digits."""
+    """Return the angle: the sum of position · frequency over the axes, in the digits of the mpmath context `mp`."""
     return mp.fsum(mp.mpf(p) * mp.mpf(f) for p, f in zip(place, column, strict=True))
 
 
@@ -77,7 +77,7 @@ def rotate_exactly(x: Data, sample: Sample, pairing: Pairing, /, *, start: int =
 
 
 def pair_errors(y: Data, want: Data, pairing: Pairing, /, *, start: int, pairs: int) -> Data:
-    """Return the distance of each pair from the wanted one, relative to its length: ``(..., pairs)``."""
+    """Return |y − want| / |want| of each of the `pairs` pairs from feature `start` on: ``(..., pairs)``."""
     (a, b), (c, d) = (split(part, pairing, start, pairs) for part in (y, want))
     return np.asarray(np.hypot(a - c, b - d) / np.hypot(c, d))
 
