@@ -148,8 +148,8 @@ def for_heads(tokens: Tokens, table: Table, heads: int, /) -> Table:
     """
     Return a table ``(..., heads, seq, pairs)`` with all axes of x but its last.
 
-    If x has n times as many heads, each is repeated n times in succession. A table without an axis of heads is returned
-    unchanged, and one whose axis has length 1 serves all heads. Raises if x has no multiple of `heads`.
+    If x has n times as many heads, each is repeated n times in succession. A table of fewer than three axes is
+    returned unchanged; of others axis -3 is the heads, and length 1 serves all. Raises if x has no multiple of `heads`.
     """
     (lib, name, x, seq, _), ndim = tokens, table.cos.ndim
     if ndim < 3:

@@ -512,7 +512,7 @@ def _tile_shape(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
 def _tiles(
     shape: tuple[int, ...], table: tuple[int, ...], tile_shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Yield (index of a part of the table, index of a tile of x) for all tiles, grouped by the part that they need."""
+    """Yield (table index, tile index) of all tiles, grouped by the first; shapes have equal rank and no features."""
     everything = [slice(None)]  # faster than a slice with ends
     cuts = [
         everything if 0 < n <= step else [slice(i, min(i + step, n)) for i in range(0, n, step)]

@@ -1336,7 +1336,7 @@ def _integers(name: str, values: Any, /, *, like: Array | None, least: int = 1 -
 
 
 def _host_integers(name: str, values: Any, /, *, least: int) -> list[int]:
-    """Return a host sequence as a list of ints; raise unless it has only integers from `least` on, of 32 bits."""
+    """Return a list, tuple or range (no array) as ints; raise unless all are integers from `least` to 2³¹ − 1."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         hint = f"write [{brief(values)}]" if isinstance(values, int) and not isinstance(values, bool) else ""
         hint = f"write {name}.tolist()" if is_array(values) else hint

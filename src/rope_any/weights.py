@@ -326,7 +326,7 @@ def _layer_stack(name: str) -> str:
 
 
 def _enclosing_modules(name: str) -> list[str]:
-    """Return the modules that contain a tensor, innermost first."""
+    """Return the modules that contain a tensor, innermost first, without the root: [] for a name without a dot."""
     parts = name.split(".")[:-1]
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 

@@ -88,7 +88,9 @@ def view_at(
 
 def _identical(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:
     """Whether two arrays have each element at the same address."""
-    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides and a.itemsize == b.itemsize
+    if a.ctypes.data != b.ctypes.data or a.shape != b.shape or a.itemsize != b.itemsize:
+        return False
+    return a.strides == b.strides or a.squeeze().strides == b.squeeze().strides  # but for length 1
 
 
 def _overlap(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> bool:

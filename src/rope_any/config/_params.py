@@ -40,7 +40,7 @@ def _name_lists(*lists: str) -> set[str]:
 
 
 def form_of(keys: Keys, /) -> str | None:
-    """Return `MISTRAL`, `META` or `ONNX` if a config has keys of that form, else None; raise if it has keys of two."""
+    """Return `ONNX`, or whose params.json it is; None if a key is of another form; raise if it is of both owners."""
     model, kind = keys.get("model"), keys.get("model_type")
     decoder = model.get("decoder") if isinstance(model, Mapping) else None
     if isinstance(decoder, Mapping) and {"filename", "session_options", "inputs"} & decoder.keys():

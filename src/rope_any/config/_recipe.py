@@ -93,7 +93,7 @@ def _head_sizes(part: Part, sizes: Sizes, share: Fact | None, kind: str) -> dict
 
 
 def rotary_slice_width(part: Part, sizes: Sizes, /) -> Fact | None:
-    """Return the width of the separate rotary slice of a head (MLA); None if the head has none."""
+    """Return the width of the separate rotary slice of a head (MLA); None without one, or if it ends the head."""
     return None if part.model.trailing else sizes.get("qk_rope_head_dim")
 
 

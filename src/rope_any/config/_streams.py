@@ -96,7 +96,7 @@ def stream(
 
 
 def _kept(value: object) -> int:
-    """Return a value of the mask as 1, for a token, or 0, for padding."""
+    """Return a value of the mask as 1 if it is True or a nonzero integer (a token), else 0; raise for a float."""
     return int(value if isinstance(value, bool) else integer("mask", value) != 0)
 
 

@@ -180,7 +180,7 @@ def _on_one_axis(name: str, rope: object) -> Rope:
     """
     Return a Rope of one axis that rotates as `rope` does at positions that are equal on all axes.
 
-    Raises if a pair uses several axes, or `rope`, called `name`, is no Rope.
+    Raises if a pair uses several axes, heads have their own frequencies, or `rope`, called `name`, is no Rope.
     """
     if not isinstance(rope, Rope):
         raise ArgumentTypeError(name, "be a Rope", rope)
