@@ -686,3 +686,17 @@ def test_default_device_and_dtype_of_torch_do_not_matter():
 def test_a_length_must_be_a_number_of_tokens(length):
     with pytest.raises((TypeError, ValueError), match=r"^sequence_length must .*; got "):
         replace(model_of("llama"), sequence_length=length)
+
+
+def test_wrappers_are_copied_unless_they_keep_their_function_elsewhere():
+    def inner():
+        return FAR
+
+    def by_closure(function):
+        return wraps(function)(lambda *args: function(*args[1:]))
+
+    kept = {"function": inner}
+    elsewhere = wraps(inner)(lambda *args: kept["function"](*args[1:]))
+    copy_of = ours._with_globals(by_closure(by_closure(inner)), {"FAR": "replaced"})
+    assert (copy_of(), inner()) == ("replaced", FAR)
+    assert ours._with_globals(elsewhere, {"FAR": "replaced"}) is None
