@@ -1,21 +1,20 @@
-"""The test matrix: every test that takes `lib` runs on each library and device, or says why not."""
+"""The test matrix: every test that takes `lib` runs on each library and device, or is skipped."""
 
 import gc
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-# Set before the libraries are imported: workers that share the cores gain nothing from a second thread of NumPy or
-# torch, which waits for the first.
+# Set before the libraries are imported: workers share the cores, so a second thread of NumPy or torch would only wait.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-# torch's compiler tries the vectors that the processor says it has, for eight seconds; here it takes its word.
+# Skip the test of the processor's vector instructions by torch's compiler, which takes eight seconds.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 import hypothesis
@@ -24,66 +23,64 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-# Nothing is left in the tree, and a slow machine is no failure. What is drawn is the same in each run, so that a change
-# fails by itself alone; others are drawn with --hypothesis-profile=random.
+# No files in the tree, no deadline, and the same examples in each run, so that only a change of the code can break a
+# test. --hypothesis-profile=random draws other examples.
 hypothesis.configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "rope-any-hypothesis")
 hypothesis.settings.register_profile("random", database=None, deadline=None)
 hypothesis.settings.register_profile("rope_any", database=None, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("rope_any")
 
-# The libraries are a million objects, at which Python's collector of cycles looks again and again, for up to a fifth of
-# the time of a file: here it looks more rarely, and not at what was there before the file, which `_frozen` leaves out.
+# The garbage collector scans the million objects of the libraries again and again, for up to a fifth of the time of a
+# file. Here it runs less often, and `_frozen` excludes the objects that are older than the file.
 gc.set_threshold(50_000, 10, 50)
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
 
 @dataclass
 class Library:
-    """One array library on one device, with its data going in and out through NumPy."""
+    """One array library on one device, and its conversions from and to NumPy."""
 
     name: str
     xp: Any
     put: Callable[[np.ndarray], Any]
     get: Callable[[Any], np.ndarray]
     dtypes: tuple[str, ...] = DTYPES
-    writes: bool = True
+    mutable: bool = True
     compile: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-    integers: tuple[str, ...] = field(default=("int8", "int16", "int32", "int64", "uint8"))
+    integers: tuple[str, ...] = _INTEGERS
 
     def __call__(self, data: Any, dtype: str | None = None) -> Any:
-        """Return data as an array of this library, in the dtype named."""
+        """Return data as an array of this library, in a dtype given by name."""
         host = np.asarray(data)
         if dtype == "bfloat16":
             return self.put(host.astype(ml_dtypes.bfloat16))
         return self.put(host if dtype is None else host.astype(dtype))
 
     def dtype(self, name: str) -> Any:
-        """Return the library's own dtype of that name."""
+        """Return the library's dtype of that name."""
         numpy = ml_dtypes.bfloat16 if name == "bfloat16" else getattr(np, name)
         return getattr(self.xp, name, numpy)
 
     def trace(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function compiled; for torch and MLX into a graph that is run as it is, without code made for it."""
+        """Return a function compiled; torch and MLX only trace a graph and run it, without code generation."""
         if self.name == "mlx":
             return partial(_run_graph, function)
         return self.compile(function, **({"backend": "aot_eager"} if self.name.startswith("torch") else {}))
 
     def quick(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function as it is; for JAX compiled whole, as each operation takes as long to compile by itself."""
+        """Return a function, compiled if it is for JAX, which would otherwise compile each operation by itself."""
         return self.compile(function) if self.compile and self.name.startswith("jax") else function
 
     @property
     def has_float64(self) -> bool:
-        """Whether tables are made with float64 here."""
+        """Whether tables are computed in float64."""
         return "float64" in self.dtypes
 
 
 def _numpy() -> Iterator[Library]:
     yield Library("numpy", np, put=np.array, get=np.asarray, integers=(*_INTEGERS, "uint16", "uint32", "uint64"))
-
-
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
 
 def _torch(device: str) -> Iterator[Library]:
@@ -100,7 +97,7 @@ def _torch(device: str) -> Iterator[Library]:
         x = x.detach().cpu()
         return x.float().numpy().astype(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
-    # Each thread that runs a test compiles once more; newer versions take a limit.
+    # Each thread that runs a test compiles again. Older versions of torch do not have this option.
     limit = {"recompile_limit": 64} if "recompile_limit" in signature(torch.compile).parameters else {}
     compiled = partial(torch.compile, fullgraph=True, **limit)
     yield Library(f"torch-{device}", torch, put, get, compile=compiled)
@@ -115,22 +112,22 @@ def _jax(*, x64: bool) -> Iterator[Library]:
     put = jax.numpy.asarray if x64 else lambda a: jax.numpy.asarray(_narrow(a))
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", x64)  # for all threads, as the context manager is not
-    yield Library(name, jax.numpy, put, np.asarray, dtypes, writes=False, compile=jax.jit, integers=integers)
+    yield Library(name, jax.numpy, put, np.asarray, dtypes, mutable=False, compile=jax.jit, integers=integers)
     jax.config.update("jax_enable_x64", before)
 
 
 def _narrow(a: np.ndarray) -> np.ndarray:
-    """Return data in the 32-bit type that a library without 64-bit types would take it in."""
+    """Cast float64 and int64 data to 32 bits, for a library without 64-bit types."""
     return a.astype({"float64": "float32", "int64": "int32"}.get(a.dtype.name, a.dtype))
 
 
 def _dask() -> Iterator[Library]:
     da = pytest.importorskip("dask.array", reason="dask is not installed")
 
-    def put(a: np.ndarray) -> Any:  # in chunks, so that they are met everywhere
+    def put(a: np.ndarray) -> Any:  # two chunks along each axis
         return da.from_array(a, chunks=tuple(max(1, -(-n // 2)) for n in a.shape))
 
-    yield Library("dask", da, put, lambda x: x.compute(scheduler="sync"), writes=False)
+    yield Library("dask", da, put, lambda x: x.compute(scheduler="sync"), mutable=False)
 
 
 def _strict(device: str) -> Iterator[Library]:
@@ -168,7 +165,7 @@ def _mlx() -> Iterator[Library]:
 
 
 def _run_graph(function: Callable[..., Any], *arrays: Any) -> Any:
-    """Trace a function of MLX as its compiler does, and return what the graph gives, in lists."""
+    """Run a function of MLX from an exported graph, traced as its compiler does; tuples become lists."""
     import mlx.core as mx
     from mlx.utils import tree_flatten, tree_unflatten
 
@@ -215,8 +212,8 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     yield from LIBRARIES[request.param]()
 
 
-# For tests of what both modes of JAX have in common, such as token and pair layouts: JAX compiles each operation for
-# each shape, so it runs them in its own mode, of 32 bits, alone. Dtypes, tables and positions are tested in both.
+# For tests that are the same in both modes of JAX, such as those of layouts. They run in the mode of 32 bits alone, since
+# JAX compiles each operation for each shape. Tests of dtypes, tables and positions run in both modes.
 one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
 
 

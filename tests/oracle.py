@@ -1,4 +1,4 @@
-"""An independent oracle: the paper's formula with scalar numbers in 60 digits. Imports nothing of rope_any."""
+"""An independent oracle: the paper's formula with scalar numbers in 60 digits. It does not import rope_any."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,15 @@ import mpmath
 import numpy as np
 
 DIGITS = 60
-mp = mpmath.MPContext()  # of its own: that of mpmath itself is one for all threads, each of which may set its digits
+mp = mpmath.MPContext()  # not the global one of mpmath, whose digits another thread may set
 mp.dps = DIGITS
 
 
 def cos_sin(positions: Any, frequencies: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of position x frequency, (*positions.shape, pairs), rounded once to float64."""
     positions = np.asarray(positions)
-    rotated = [_turn(p, f) for p in positions.ravel().tolist() for f in frequencies]
-    flat = np.asarray([[float(z.real), float(z.imag)] for z in rotated]).reshape(*positions.shape, -1, 2)
+    points = [_rotation(p, f) for p in positions.ravel().tolist() for f in frequencies]
+    flat = np.asarray([[float(z.real), float(z.imag)] for z in points]).reshape(*positions.shape, -1, 2)
     return flat[..., 0], flat[..., 1]
 
 
@@ -37,12 +37,12 @@ def rotate(
             first, second = {"half": (i, i + n), "interleaved": (2 * i, 2 * i + 1)}[pairing]
             first, second = (*row, start + first), (*row, start + second)
             z = mp.mpc(float(out[first]), float(out[second]))
-            w = attention_factor * z * _turn(positions[row].item(), f)
+            w = attention_factor * z * _rotation(positions[row].item(), f)
             out[first], out[second] = float(w.real), float(w.imag)
     return out
 
 
-def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
+def rotate_by_table(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, start: int = 0) -> np.ndarray:
     """Return x (..., features) rotated by a table (..., pairs), pair by pair, in complex128."""
     out = np.array(x, dtype=np.float64)
     n = cos.shape[-1]
@@ -54,32 +54,32 @@ def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, pairing: str, st
     return out
 
 
-def _turn(position: float, frequency: float) -> Any:
-    """Return e^(i m θ)."""
+def _rotation(position: float, frequency: float) -> Any:
+    """Return e^(i m θ) for position m and frequency θ."""
     return mp.expj(mp.mpf(position) * mp.mpf(frequency))
 
 
 _BITS = 320
 _PI = np.longdouble("3.14159265358979323846264338327950288")
 with mpmath.workdps(2 * DIGITS):
-    _TURNS = int(mpmath.floor(mpmath.mpf(2) ** _BITS / (2 * mpmath.pi)))
+    _RADIAN = int(mpmath.floor(mpmath.mpf(2) ** _BITS / (2 * mpmath.pi)))  # 2^_BITS is one turn
 
 
 def table(positions: np.ndarray, rows: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     Return cosine and sine of positions (..., axes) x rows of frequencies, each (..., pairs), and the sums of |angles|.
 
-    The angle is taken modulo one turn in Python's integers of 320 bits; cosine and sine are those of long doubles.
+    Angles are reduced modulo one turn in Python's integers, with 320 bits; cosine and sine are taken in long doubles.
     """
-    words = [
-        [numerator * _TURNS // denominator for numerator, denominator in map(float.as_integer_ratio, row)]
+    fixed_point = [
+        [numerator * _RADIAN // denominator for numerator, denominator in map(float.as_integer_ratio, row)]
         for row in rows
     ]
-    pairs, half = len(words[0]), 1 << _BITS - 1
+    pairs, half = len(fixed_point[0]), 1 << _BITS - 1
     phases = []
-    for point in positions.reshape(-1, len(words)).tolist():
+    for point in positions.reshape(-1, len(fixed_point)).tolist():
         parts = [p.as_integer_ratio() for p in point]
-        sums = (sum(n * row[i] // d for (n, d), row in zip(parts, words, strict=True)) for i in range(pairs))
+        sums = (sum(n * row[i] // d for (n, d), row in zip(parts, fixed_point, strict=True)) for i in range(pairs))
         phases += [((s + half) % (2 * half) - half) >> _BITS - 64 for s in sums]
     angle = np.asarray(phases, dtype=np.int64).astype(np.longdouble) * (_PI / 2**63)
     shape = (*positions.shape[:-1], pairs)

@@ -57,8 +57,8 @@ def test_sliding_cache_detects_keys_that_do_not_move(monkeypatch):
 
 def test_sharded_torch_runs():
     pytest.importorskip("torch.distributed.tensor", reason="torch is not installed")
-    # Those of context_parallel are spawned, as a user's are; these are forked, for to import DTensors takes seconds.
-    start = "lambda *given, nprocs: mp.start_processes(*given, nprocs, start_method='fork')"
+    # forked, because importing DTensor takes seconds; test_context_parallel_runs spawns its processes, as users do
+    start = "lambda *args, nprocs: mp.start_processes(*args, nprocs, start_method='fork')"
     forked = f"import torch.multiprocessing as mp\nmp.spawn = {start}"
     found = result_of("sharded_torch", "ranks=2", forked if hasattr(os, "fork") else "")
     assert set(found) == {"batch", "heads", "seq"}
@@ -81,7 +81,7 @@ def test_sharded_jax_runs():
         assert sent == []
 
 
-def sharded_dask(tokens):
+def run_sharded_dask(tokens):
     pytest.importorskip("distributed", reason="dask.distributed is not installed")
     found = result_of("sharded_dask", f"tokens={tokens}")
     assert found["tasks"] < 8
@@ -91,12 +91,12 @@ def sharded_dask(tokens):
 
 
 def test_sharded_dask_runs():
-    sharded_dask(tokens=2**14)
+    run_sharded_dask(tokens=2**14)
 
 
 @pytest.mark.slow
 def test_sharded_dask_data_have_2_gib():
-    assert sharded_dask(tokens=2**19)["GiB"] == 2
+    assert run_sharded_dask(tokens=2**19)["GiB"] == 2
 
 
 def test_attention_numpy_runs():
@@ -184,13 +184,13 @@ def test_cupy_rotate_runs_with_numpy_as_cupy(monkeypatch):
     assert example.main(heads=2, tokens=64)["error"] > 1
 
 
-def test_cupy_rotate_reports_what_it_needs():
+def test_cupy_rotate_reports_a_missing_gpu():
     if has_gpu():
         pytest.skip("cupy finds a CUDA GPU")
-    ended = subprocess.run([sys.executable, EXAMPLES / "cupy_rotate.py"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert len(ended.stderr.splitlines()) == 1
-    assert ended.stderr.startswith("this example needs a CUDA GPU")
+    run = subprocess.run([sys.executable, EXAMPLES / "cupy_rotate.py"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert len(run.stderr.splitlines()) == 1
+    assert run.stderr.startswith("this example needs a CUDA GPU")
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def test_cupy_rotate_reports_what_it_needs():
 def test_an_example_reports_a_missing_library(name, library):
     before = {"rich": "torch", "transformers": "torch", "distributed": "dask"}.get(library)
     if before and find_spec(before) is None:
-        pytest.skip(f"{before} is not installed either, and asked for first")
+        pytest.skip(f"{before} is not installed either, and the example imports it first")
     code = f"import runpy, sys; sys.modules[{library!r}] = None; runpy.run_path({name + '.py'!r}, run_name='__main__')"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=EXAMPLES)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert re.fullmatch(rf"(?i)this example needs .*{library}.*, which is not installed\n", ended.stderr)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=EXAMPLES)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert re.fullmatch(rf"(?i)this example needs .*{library}.*, which is not installed\n", run.stderr)
 
 
 def test_perplexity_reports_a_missing_matplotlib_at_once(perplexity, monkeypatch, capsys):
@@ -228,7 +228,7 @@ def test_perplexity_reports_a_missing_matplotlib_at_once(perplexity, monkeypatch
     assert capsys.readouterr().err.endswith("--chart needs matplotlib, which is not installed\n")
 
 
-# --- perplexity: a tiny budget, and what was committed ----------------------------------------------------------------
+# --- perplexity: tiny runs, and the committed results -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -243,11 +243,13 @@ def test_perplexity_runs(perplexity, tmp_path, monkeypatch):
     monkeypatch.setattr(perplexity, "BATCH", 2)
     monkeypatch.setattr(perplexity, "LENGTHS", (128, 256))
     files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "markdown", "svg")}
-    words = ["--seeds", "2", "--steps", "8", "--windows", "2", "--threads", "1", "--json", files["json"]]
-    perplexity.main([*map(str, words), "--markdown", str(files["markdown"]), "--chart", str(files["svg"])])
+    options = ["--seeds", "2", "--steps", "8", "--windows", "2", "--threads", "1", "--json", files["json"]]
+    perplexity.main([*map(str, options), "--markdown", str(files["markdown"]), "--chart", str(files["svg"])])
     results = json.loads(files["json"].read_text())
     for run in results["runs"]:
-        assert all(loss < math.log(256) for loss in run["last_losses"].values())  # from 8, and chance is log 256
+        assert all(
+            loss < math.log(256) for loss in run["last_losses"].values()
+        )  # 8 before training; log 256 for uniform predictions
         rope = [nats["128"] for method, nats in run["nats"].items() if method.startswith("RoPE")]
         assert max(rope) - min(rope) < 1e-6  # at the trained length nothing is scaled
     first, second = (run["nats"]["RoPE"]["128"] for run in results["runs"])
@@ -290,27 +292,27 @@ def test_perplexity_of_rope_depends_on_distances(perplexity):
     torch = pytest.importorskip("torch")
     text = torch.randint(256, (2, 64), generator=torch.Generator().manual_seed(1))
     for rope in perplexity.ropes(512).values():
-        here, there = (logits_of(perplexity, "RoPE", text, rope=rope, first=first) for first in (0, 100_000))
-        assert (here - there).abs().max() < 1e-4
-        assert (here - logits_of(perplexity, "RoPE", text)).abs().max() > 1e-2
+        near, far = (logits_of(perplexity, "RoPE", text, rope=rope, first=first) for first in (0, 100_000))
+        assert (near - far).abs().max() < 1e-4
+        assert (near - logits_of(perplexity, "RoPE", text)).abs().max() > 1e-2
     for method in ("sinusoidal", "learned"):
-        here, there = (logits_of(perplexity, method, text, first=first) for first in (0, 50))
-        assert (here - there).abs().max() > 1e-2
+        near, far = (logits_of(perplexity, method, text, first=first) for first in (0, 50))
+        assert (near - far).abs().max() > 1e-2
 
 
 def test_perplexity_without_positions_sees_no_order_in_one_layer(perplexity):
     torch = pytest.importorskip("torch")
     text = torch.randperm(256, generator=torch.Generator().manual_seed(1))[None, :64]
-    mixed = torch.cat([text[:, :-1].flip(-1), text[:, -1:]], dim=-1)
+    reordered = torch.cat([text[:, :-1].flip(-1), text[:, -1:]], dim=-1)
 
-    def moved(method, **options):
-        one, other = (logits_of(perplexity, method, x, **options)[:, -1] for x in (text, mixed))
+    def change(method, **options):
+        one, other = (logits_of(perplexity, method, x, **options)[:, -1] for x in (text, reordered))
         return (one - other).abs().max()
 
-    assert moved("no positions", layers=1) < 1e-5
-    assert moved("no positions", layers=2) > 1e-3  # the second layer sees how many each of the first had before it
-    assert moved("RoPE", layers=1, rope=perplexity.ropes(128)["RoPE"]) > 1e-3
-    assert moved("sinusoidal", layers=1) > 1e-3
+    assert change("no positions", layers=1) < 1e-5
+    assert change("no positions", layers=2) > 1e-3  # the first layer counts the tokens before each
+    assert change("RoPE", layers=1, rope=perplexity.ropes(128)["RoPE"]) > 1e-3
+    assert change("sinusoidal", layers=1) > 1e-3
 
 
 def test_perplexity_is_measured_on_the_same_bytes(perplexity):
@@ -318,11 +320,11 @@ def test_perplexity_is_measured_on_the_same_bytes(perplexity):
     windows = (torch.arange(max(perplexity.LENGTHS) + 1) + torch.arange(40)[:, None]) % 256
     seen = []
 
-    def successor(text, **_):  # knows that each byte is one more than the last, but only at the end
+    def successor(text, **_):  # predicts the next byte, but only for the targets
         seen.append(text)
-        knows = 100.0 * torch.nn.functional.one_hot((text + 1) % 256, 256)
-        knows[:, : -perplexity.TARGETS] = 0
-        return knows
+        logits = 100.0 * torch.nn.functional.one_hot((text + 1) % 256, 256)
+        logits[:, : -perplexity.TARGETS] = 0
+        return logits
 
     for length in perplexity.LENGTHS:
         seen.clear()
@@ -335,7 +337,7 @@ DOCS = EXAMPLES.parent / "docs"
 
 @pytest.fixture
 def committed():
-    """Return the figures of the page."""
+    """Return the committed results."""
     return json.loads((DOCS / "perplexity.json").read_text(encoding="utf-8"))
 
 
@@ -344,10 +346,10 @@ def test_the_perplexity_page_agrees_with_the_committed_results(perplexity, commi
     found, longer = perplexity.perplexities(committed), perplexity.LENGTHS[1:]
 
     def below(one, other, length):
-        return all(a < b for a, b in zip(found[one][length], found[other][length], strict=True))  # in each seed
+        return all(a < b for a, b in zip(found[one][length], found[other][length], strict=True))  # for each seed
 
-    for added in ("sinusoidal", "learned"):
-        assert below("RoPE", added, 128) and below(added, "no positions", 128)
+    for absolute in ("sinusoidal", "learned"):
+        assert below("RoPE", absolute, 128) and below(absolute, "no positions", 128)
     assert below("RoPE", "no positions", 256) and below("no positions", "RoPE", 512)
     for length in longer:
         assert all(below("RoPE, YaRN", other, length) for other in found if other not in {"RoPE, YaRN", "learned"})
@@ -370,7 +372,7 @@ def test_committed_perplexity_results_match_the_page_and_the_program(perplexity,
 
 
 def markers(svg):
-    """Return x and y of the ticks, the data and the ends of the bars in a chart of ours."""
+    """Return x and y of the ticks, the data and the ends of the error bars of a chart."""
     axes = svg[svg.index('<g id="axes_1">') : svg.index('<g id="legend_1">')]
     return np.asarray(re.findall(r'<use \S+ x="([\d.]+)" y="([\d.]+)"', axes), dtype=float).T
 
@@ -387,9 +389,9 @@ def test_the_perplexity_chart_shows_the_committed_results(perplexity, committed,
     now, before = (file.read_text(encoding="utf-8") for file in (tmp_path / "chart.svg", DOCS / "perplexity.svg"))
     labels, written = (re.findall("<!-- (.*?) -->", svg) for svg in (now, before))
     assert labels == written and {*found} < {*labels}
-    # Processors round the coordinates otherwise, and versions of matplotlib leave other margins.
-    for ours, theirs in zip(markers(now), markers(before), strict=True):
-        np.testing.assert_allclose(np.polyval(np.polyfit(ours, theirs, 1), ours), theirs, rtol=0, atol=0.01)
+    # Processors round the coordinates differently; the margins depend on the version of matplotlib.
+    for new, old in zip(markers(now), markers(before), strict=True):
+        np.testing.assert_allclose(np.polyval(np.polyfit(new, old, 1), new), old, rtol=0, atol=0.01)
 
 
 def test_wrong_angles_runs(perplexity, monkeypatch, capsys):

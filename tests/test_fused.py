@@ -89,7 +89,7 @@ def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng
     undone, again = result_and_warnings(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
     close(lib, undone, q, dtype)
     assert not again  # once is enough
-    if lib.writes:
+    if lib.mutable:
         (a, b), again = result_and_warnings(lambda: rope(q, k, 1000, out=(q, k), fused=True))
         assert a is q and b is k and not again
         for x, y in zip((q, k), want, strict=True):

@@ -1,4 +1,4 @@
-"""GPU behaviour that can be tested without one: chosen devices, and CuPy arrays at addresses that are never read."""
+"""GPU behaviour that can be tested without a GPU: devices, and CuPy arrays at addresses that are never read."""
 
 import math
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ def array():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_cupy_arrays_have_a_record(array, dtype):
+def test_cupy_arrays_are_recognised(array, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     x = array(3, 8, dtype=dtype)
@@ -51,29 +51,29 @@ def test_the_device_of_cupy_arrays_is_checked(array, monkeypatch):
     ]
 
 
-def writable(out, onto, **apart):
-    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=apart)
+def require_writable(out, onto, **others):
+    _memory.require_writable(find(out), "out", out, onto=onto, onto_name="x", others=others)
 
 
 def test_cupy_out_can_be_x_or_disjoint_from_it(array):
     x, table = array(4, 3, 8), array(3, 4, address=2**41)
     for out in (x, x[:], array(4, 3, 8, address=2**40 + x.nbytes)):
-        writable(out, x, cos=table)
-    views = x[::-1, :, ::2], x[::-1, :, 1::2]  # in one piece of memory, with no address in common
-    writable(*views, cos=table)
+        require_writable(out, x, cos=table)
+    views = x[::-1, :, ::2], x[::-1, :, 1::2]  # of one buffer, with no address in common
+    require_writable(*views, cos=table)
 
 
 def test_overlapping_cupy_arrays_are_refused(array):
     x = array(4, 3, 8)
     with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
-        writable(x[1:], x[:-1])
+        require_writable(x[1:], x[:-1])
     with pytest.raises(ValueError, match="out must be x itself or not overlap it"):
-        writable(x[::-1], x)
+        require_writable(x[::-1], x)
     with pytest.raises(ValueError, match="out must not overlap cos"):
-        writable(x, x, cos=x[0, :, :4])
+        require_writable(x, x, cos=x[0, :, :4])
     cupy = pytest.importorskip("cupy")
     with pytest.raises(ValueError, match="out must have an address for each element"):
-        writable(cupy.broadcast_to(x[:1], (4, 3, 8)), array(4, 3, 8, address=2**41))
+        require_writable(cupy.broadcast_to(x[:1], (4, 3, 8)), array(4, 3, 8, address=2**41))
 
 
 class Device:
@@ -98,14 +98,14 @@ class Device:
 
 @pytest.fixture
 def cupy_on_two_devices(monkeypatch):
-    """Return the file of CuPy with two devices, of which the first is the current one."""
+    """Return the module of CuPy's adapter; CuPy has two devices, and the first is current."""
     cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
-    from rope_any._arrays import cupy as file
+    from rope_any._arrays import cupy as adapter
 
     monkeypatch.setattr(Device, "current", 0)
     monkeypatch.setattr(cupy.cuda, "Device", Device)
     monkeypatch.setattr(cupy, "asarray", lambda data: (data, Device.current))
-    return file
+    return adapter
 
 
 def test_cupy_arrays_must_be_on_the_current_device(cupy_on_two_devices):

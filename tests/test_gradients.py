@@ -8,8 +8,7 @@ import rope_any as ra
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 F = ra.frequencies(8)
-TABLES = {"for all": (), "tokens": (3,), "batches": (2, 1, 3), "rows": (2, 2, 3), "ones": (1, 1, 1)}
-
+TABLES = {"one row": (), "tokens": (3,), "batches": (2, 1, 3), "heads": (2, 2, 3), "ones": (1, 1, 1)}
 
 jit_script = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's, in jvp
 
@@ -26,17 +25,17 @@ def pairing(request):
     return request.param
 
 
-def check_gradients(arrays, how, **options):
+def check_gradients(arrays, options, **gradcheck):
     """Compare the first and second derivatives by x, cos and sin with finite differences."""
     x, cos, sin = arrays
 
     def rotation(x, cos, sin):
-        return ra.rotate(x, cos, sin, **how)
+        return ra.rotate(x, cos, sin, **options)
 
     for given in ((x, cos, sin), (x, cos.detach(), sin.detach()), (x.detach(), cos, sin), (x, cos, sin.detach())):
-        assert torch.autograd.gradcheck(rotation, given, check_forward_ad=True, check_batched_grad=True, **options)
+        assert torch.autograd.gradcheck(rotation, given, check_forward_ad=True, check_batched_grad=True, **gradcheck)
         assert torch.autograd.gradgradcheck(
-            rotation, given, check_batched_grad=True, check_fwd_over_rev=True, **options
+            rotation, given, check_batched_grad=True, check_fwd_over_rev=True, **gradcheck
         )
 
 
@@ -45,21 +44,21 @@ def check_gradients(arrays, how, **options):
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("table", TABLES)
 def test_first_and_second_derivatives_equal_finite_differences(table, inverse, pairing):
-    # along a direction at random: each entry of each Jacobian takes fifty times as long
-    how = {"pairing": pairing, "start": 2, "inverse": inverse}
-    check_gradients(arrays(TABLES[table]), how, fast_mode=True)
+    # along a random direction: all entries of the Jacobians take fifty times as long
+    options = {"pairing": pairing, "start": 2, "inverse": inverse}
+    check_gradients(arrays(TABLES[table]), options, fast_mode=True)
 
 
 @jit_script
 @pytest.mark.thread_unsafe(reason="torch has one stack of forward-mode levels for all threads")
 @pytest.mark.parametrize("table", [(2,), (2, 2)])
 def test_every_entry_of_the_jacobians_equals_finite_differences(table, pairing):
-    # two pairs between features that pass; a table that is summed over the batch, and one that is not
+    # two pairs between pass-through features; a table whose gradient is summed over the batch, and one whose isn't
     check_gradients(arrays(table, x=(2, 2, 6)), {"pairing": pairing, "start": 1, "inverse": len(table) == 1})
 
 
-def kept(function):
-    """Return the tensors that backward keeps, and the result."""
+def saved_for_backward(function):
+    """Return the result and the tensors that are saved for backward."""
     tensors = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
         return function(), tensors
@@ -70,10 +69,10 @@ def test_backward_keeps_only_the_table(pairing, dtype):
     rope = ra.Rope(F, pairing=pairing)
     q, k = (torch.randn(2, heads, 700, 8, dtype=dtype, requires_grad=True) for heads in (4, 2))
     table = rope.table(torch.arange(700), like=q)
-    (a, b), tensors = kept(lambda: rope(q, k, table))
+    (a, b), tensors = saved_for_backward(lambda: rope(q, k, table))
     assert {id(x) for x in tensors} == {id(x) for x in table}
     assert {x.data_ptr() for x in tensors} == {x.data_ptr() for x in table}
-    # and the gradient is right: Rᵀ g
+    # the gradient is Rᵀ g
     g = torch.randn(a.shape).to(dtype)
     assert torch.equal(torch.autograd.grad(a, q, g)[0], rope.apply(g, table, inverse=True))
     assert b.requires_grad
@@ -82,7 +81,7 @@ def test_backward_keeps_only_the_table(pairing, dtype):
 def test_backward_keeps_x_if_the_table_needs_gradients(pairing):
     x = torch.randn(2, 5, 8, requires_grad=True)
     f = torch.tensor(F, requires_grad=True)
-    result, tensors = kept(lambda: ra.rotate(x, *ra.cos_sin(torch.arange(5), f), pairing=pairing))
+    result, tensors = saved_for_backward(lambda: ra.rotate(x, *ra.cos_sin(torch.arange(5), f), pairing=pairing))
     assert any(t.data_ptr() == x.data_ptr() for t in tensors)
     result.sum().backward()
     assert f.grad.abs().sum() > 0 and x.grad is not None
@@ -102,26 +101,26 @@ def test_half_precision_gradients_have_the_dtypes_of_the_inputs(pairing):
 def test_torch_compile_with_gradients_makes_one_graph(learned, pairing):
     x, cos, sin = arrays()
     given = (x, cos, sin) if learned else (x, cos.detach(), sin.detach())
-    wanted = given if learned else (x,)
+    leaves = given if learned else (x,)
 
     def rotation(x, cos, sin):
         return ra.rotate(x, cos, sin, pairing=pairing, start=2)
 
     torch._dynamo.reset()
     g = torch.randn(x.shape, dtype=x.dtype)
-    # inductor's code for each pairing once and for each kind of table once; the other two have the same graphs
+    # inductor once for each pairing and once for each kind of table; the other two cases have the same graphs
     backend = "inductor" if learned == (pairing == "half") else "aot_eager"
-    got = torch.autograd.grad(torch.compile(rotation, fullgraph=True, backend=backend)(*given), wanted, g)
-    for a, b in zip(got, torch.autograd.grad(rotation(*given), wanted, g), strict=True):
+    got = torch.autograd.grad(torch.compile(rotation, fullgraph=True, backend=backend)(*given), leaves, g)
+    for a, b in zip(got, torch.autograd.grad(rotation(*given), leaves, g), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 
 
 def test_expanded_gradients_and_checkpoints_give_the_same_gradient(pairing):
     rope = ra.Rope(F, pairing=pairing)
     x = torch.randn(3, 4, 9, 8, requires_grad=True)
-    rope.apply(x).sum().backward()  # its gradient is one number, seen everywhere
-    want = rope.apply(torch.ones_like(x), inverse=True).detach()
-    torch.testing.assert_close(x.grad, want, rtol=0, atol=1e-6)
+    rope.apply(x).sum().backward()  # the gradient is one number, expanded
+    expected = rope.apply(torch.ones_like(x), inverse=True).detach()
+    torch.testing.assert_close(x.grad, expected, rtol=0, atol=1e-6)
     y = x.detach().requires_grad_()
     torch.utils.checkpoint.checkpoint(rope.apply, y, use_reentrant=False).sum().backward()
     assert torch.equal(x.grad, y.grad)

@@ -36,26 +36,26 @@ def rotated(x, positions, rows):
 def test_each_query_head_takes_the_row_of_its_key_head(lib, rng, rows, batched, fused):
     rope, positions = ra.Rope(rows, pairing="half"), rng.integers(0, 10**6, (2, SEQ, AXES) if batched else (SEQ, AXES))
     q, k = (rng.uniform(-1, 1, (2, n * HEADS, SEQ, 2 * PAIRS)).astype(np.float32) for n in (3, 1))
-    want = [rotated(x, positions, rows) for x in (q, k)]
+    expected = [rotated(x, positions, rows) for x in (q, k)]
     at, both = lib(positions, "int32"), (lib(q), lib(k))
     for given in (at, rope.table(at, like=both[0])):
         got = rope(*both, given, fused=fused)
-        assert [np.abs(lib.get(x) - y).max() < 2e-6 for x, y in zip(got, want, strict=True)] == [True, True]
+        assert [np.abs(lib.get(x) - y).max() < 2e-6 for x, y in zip(got, expected, strict=True)] == [True, True]
     shorter = rope(lib(q[:, :, -2:].copy()), lib(k), at)
-    np.testing.assert_allclose(lib.get(shorter[0]), want[0][:, :, -2:], atol=2e-6)
+    np.testing.assert_allclose(lib.get(shorter[0]), expected[0][:, :, -2:], atol=2e-6)
 
 
 @one_jax
-def test_tokens_before_heads_the_inverse_and_moves(lib, rng, rows):
+def test_tokens_before_heads_inverse_and_reposition(lib, rng, rows):
     rope, positions = ra.Rope(rows, pairing="half", attention_factor=1.5), rng.integers(0, 10**6, (SEQ, AXES))
     x, at = rng.uniform(-1, 1, (2, HEADS, SEQ, 2 * PAIRS)).astype(np.float32), lib(positions, "int32")
-    want = 1.5 * rotated(x, positions, rows)
+    expected = 1.5 * rotated(x, positions, rows)
     rotated_x = rope.apply(lib(np.swapaxes(x, 1, 2).copy()), at, seq_axis=-3)
-    np.testing.assert_allclose(np.swapaxes(lib.get(rotated_x), 1, 2), want, atol=3e-6)
-    np.testing.assert_allclose(lib.get(rope.apply(lib(want.astype(np.float32)), at, inverse=True)), x, atol=2e-6)
-    moved = rope.reposition(lib(want.astype(np.float32)), at, 5)
-    there = 1.5 * rotated(x, np.stack([np.arange(5, 5 + SEQ)] * AXES, -1), rows)
-    np.testing.assert_allclose(lib.get(moved), there, atol=3e-6)
+    np.testing.assert_allclose(np.swapaxes(lib.get(rotated_x), 1, 2), expected, atol=3e-6)
+    np.testing.assert_allclose(lib.get(rope.apply(lib(expected.astype(np.float32)), at, inverse=True)), x, atol=2e-6)
+    moved = rope.reposition(lib(expected.astype(np.float32)), at, 5)
+    expected_moved = 1.5 * rotated(x, np.stack([np.arange(5, 5 + SEQ)] * AXES, -1), rows)
+    np.testing.assert_allclose(lib.get(moved), expected_moved, atol=3e-6)
 
 
 @one_jax

@@ -17,12 +17,12 @@ import re, sys, threading, time
 import numpy as np
 import rope_any as ra
 
-def own():
+def process_memory():
     with open("/proc/self/status") as status:
         return int(re.search(r"RssAnon:\\s+(\\d+)", status.read())[1]) / 1024
 
-(path, tokens, library, how), pairings = sys.argv[1:5], sys.argv[5:]
-tokens, fused = int(tokens), how == "fused"
+(path, tokens, library, schedule), pairings = sys.argv[1:5], sys.argv[5:]
+tokens, fused = int(tokens), schedule == "fused"
 x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(1, 32, tokens, 128))
 row = np.random.default_rng(0).standard_normal((1, 32, 1, 128), dtype=np.float32)
 put = np.asarray
@@ -39,13 +39,13 @@ for pairing in pairings:
     rope.apply(array, table, out=array, fused=fused)  # compiles, starts threads
     last = rope.apply(put(row), [tokens - 1])
     error = float(abs(np.asarray(last) - x[:, :, -1:]).max())
-    before = highest = own()
+    before = highest = process_memory()
     done = []
 
     def watch():
         global highest
         while not done:
-            highest = max(highest, own())
+            highest = max(highest, process_memory())
             time.sleep(0.001)
 
     watcher = threading.Thread(target=watch)
@@ -57,8 +57,8 @@ for pairing in pairings:
 """
 
 
-def grown(path, tokens, *arguments):
-    """Return the largest growth of the process's own memory in MiB; check the result of each pairing."""
+def peak_growth(path, tokens, *arguments):
+    """Return the largest growth of the memory of a process in MiB; check the result of each pairing."""
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _ROTATE, str(path), str(tokens), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     path.unlink()
@@ -72,10 +72,10 @@ def grown(path, tokens, *arguments):
 def test_a_mapped_file_is_rotated_in_place(tmp_path, library, fused):
     needed = {"torch": "torch", "numpy": "numba"}[library] if fused == "fused" or library == "torch" else "numpy"
     pytest.importorskip(needed, reason=f"{needed} is not installed")
-    # 128 MiB; what torch's compiler makes on the way has a mebibyte or two for each core
-    assert grown(tmp_path / "x.npy", 8192, library, fused, "half", "interleaved") < 24
+    # 128 MiB; temporary arrays of torch's compiler take a MiB or two for each core
+    assert peak_growth(tmp_path / "x.npy", 8192, library, fused, "half", "interleaved") < 24
 
 
 @pytest.mark.slow
 def test_four_gibibytes_are_rotated_in_place(tmp_path):
-    assert grown(tmp_path / "x.npy", 2**18, "numpy", "eager", "half") < 8
+    assert peak_growth(tmp_path / "x.npy", 2**18, "numpy", "eager", "half") < 8

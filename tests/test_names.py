@@ -1,4 +1,4 @@
-"""The near name that an error proposes, and that it proposes no far one."""
+"""Errors propose near names, and no far ones."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_prefix_of_several_names_proposes_none():
     assert nearest("sliding_x_attention_and_more", ["sliding", "sliding_x", "slide"]) == "sliding_x"
 
 
-def test_nothing_known_proposes_nothing():
+def test_no_known_names_propose_none():
     assert nearest("rope_theta", ()) is None
 
 

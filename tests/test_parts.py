@@ -322,8 +322,10 @@ def test_mistral_and_meta_files_have_parts(tmp_path):
     assert config.layers(META, factor=8.0) == [Rope.from_config(META, factor=8.0)] * 2
     with pytest.raises(ValueError, match="factor must be given, since use_scaled_rope is true"):
         Rope.from_config(META)
-    with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json"):
-        Rope.from_config({"model_type": "llama", "head_dim": 64}, factor=8.0)
+    (tmp_path / "model_index.json").write_text("{}", encoding="utf-8")
+    for other in ({"model_type": "llama", "head_dim": 64}, {"model_type": "siglip_vision_model"}, GGUF, tmp_path):
+        with pytest.raises(ValueError, match=r"factor must be left out, except for Meta's params\.json"):
+            Rope.from_config(other, factor=8.0)
     for keys in (MISTRAL, META):
         with pytest.raises(ValueError, match=r"config must be that of transformers; got m\w+ params\.json"):
             config.modernize(keys)

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @st.composite
 def ropes(draw):
-    """Any recipe without attention factor: pairs, base, pairing, start."""
+    """Any Rope without attention factor."""
     f = ra.frequencies(2 * draw(st.integers(1, 9)), base=draw(st.floats(1.5, 1e7)))
     return ra.Rope(f, pairing=draw(PAIRINGS), start=draw(st.integers(0, 3)))
 
@@ -50,7 +50,7 @@ def test_rotations_add_up(rope, seed, m, n):
 
 
 @given(ropes(), SEEDS, POSITIONS)
-def test_the_inverse_undoes_and_equals_the_rotation_by_minus_m(rope, seed, m):
+def test_the_inverse_undoes_a_rotation_and_is_the_rotation_by_minus_m(rope, seed, m):
     x = vectors(seed, rope, 2)
     y = at(rope, x, m)
     np.testing.assert_allclose(rope.apply(y, np.asarray([m]), inverse=True), x, atol=1e-14)
@@ -99,9 +99,9 @@ def test_rotation_is_linear(rope, seed, m):
 @given(ropes(), SEEDS, SMALL)
 def test_in_place_equals_a_new_array(rope, seed, m):
     x = vectors(seed, rope, 3)
-    want = at(rope, x, m)
+    expected = at(rope, x, m)
     assert rope.apply(x, np.asarray([m]), out=x) is x
-    assert (x == want).all()
+    assert (x == expected).all()
 
 
 @settings(max_examples=30)
@@ -112,7 +112,7 @@ def test_cosine_and_sine_are_on_the_unit_circle(pairs, base, m):
 
 
 def test_a_pair_returns_after_its_wavelength():
-    # after 2π / f positions a pair is back where it was; here that is 8 positions
+    # after 2π / f positions, here 8, a pair has its first direction again
     cos, sin = ra.cos_sin(np.arange(9), (2 * np.pi / 8,), dtype=np.float64)
     np.testing.assert_allclose(cos[8], cos[0], atol=1e-14)
     np.testing.assert_allclose(sin[:, 0], np.sin(np.arange(9) * np.pi / 4), atol=1e-14)

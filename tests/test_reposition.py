@@ -134,7 +134,7 @@ def test_a_chain_of_moves_equals_one_move(stops, data):
 
 
 def test_moves_in_place_and_into_out_are_exact(lib, keys):
-    if not lib.writes:
+    if not lib.mutable:
         pytest.skip(f"{lib.name} cannot write")
     k = lib(ROPE.apply(keys, 5), "float32")
     want = lib.get(ROPE.reposition(k, 5, 2))

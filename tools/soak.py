@@ -251,11 +251,11 @@ def wrong(lib: Library, got: Any, like: View, want: np.ndarray, error: np.ndarra
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairing: str, start: int, blocks: int) -> np.ndarray:
     if blocks == 1:
-        return oracle.rotated(x, cos, sin, pairing=pairing, start=start)
+        return oracle.rotate_by_table(x, cos, sin, pairing=pairing, start=start)
     out, part, pairs = np.array(x), 2 * cos.shape[-1] // blocks, cos.shape[-1] // blocks
     for block in range(blocks):
         mine, here = slice(block * pairs, (block + 1) * pairs), slice(start + block * part, start + (block + 1) * part)
-        out[..., here] = oracle.rotated(x[..., here], cos[..., mine], sin[..., mine], pairing=pairing)
+        out[..., here] = oracle.rotate_by_table(x[..., here], cos[..., mine], sin[..., mine], pairing=pairing)
     return out
 
 
@@ -284,7 +284,7 @@ def _by_row(each: np.ndarray) -> np.ndarray:
 
 def out_like(case: Case, x: View, dtype: str) -> View | None:
     """Return a value for `out`: None, x itself, or an array of another layout."""
-    if not case.lib.writes or case.rarely(0.5):
+    if not case.lib.mutable or case.rarely(0.5):
         return None
     if x.writes and case.rarely(0.5):
         return x

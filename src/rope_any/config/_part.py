@@ -118,17 +118,15 @@ def part_of(config: object, /, *, pairing: Pairing | None = None, factor: float 
     Return the text part of a config; raise if it has unknown names about rotary embedding.
 
     `pairing` is required if the model type is unknown. `factor` is the factor of Llama 3's scaling, which Meta's
-    params.json does not contain; for other configs it is refused.
+    params.json does not contain; it is read for a params.json only.
     """
     keys: Mapping[str, Any] = load(config)
     require_names(keys)
     given = None if pairing is None else as_pairing(pairing)
-    form = None if is_gguf(keys) else _params.form_of(keys)
+    form = _params.form_of(keys)
     if form is not None:
         keys, names, model = _params.translated(keys, form, factor=factor)
         return Part(keys, (), keys["model_type"], model, given, names)
-    if factor is not None:
-        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     if is_gguf(keys):
         keys, names, model = translated(keys)
         return Part(keys, (), keys["model_type"], model, given, names)

@@ -56,19 +56,22 @@ def part_readers(
 
     A part that is unknown or wrong raises when it is read; a wrong text part may raise here, above all if there are no
     others. `pairing`, the caller's, is for a model that is not known; reading any other raises if its pairing differs.
-    `factor` is that of Llama 3's scaling, for Meta's params.json only. Raise if the config has several forms. For the
-    folder of a pipeline, return `_components`, without `factor`.
+    `factor` is that of Llama 3's scaling, which Meta's params.json does not contain; raise if it is given for another
+    config, or if the config has several forms. For the folder of a pipeline, return `_components`.
     """
-    if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)):
-        return _components(Path(config), pairing)
-    keys, given = load(config), None if pairing is None else as_pairing(pairing)
+    folder = Path(config) if isinstance(config, str | os.PathLike) and is_pipeline(Path(config)) else None
+    keys, given = load(config) if folder is None else {}, None if pairing is None else as_pairing(pairing)
+    if factor is not None and _params.form_of(keys) is None:
+        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
+    if folder is not None:
+        return _components(folder, pairing)
     forms = [key for key in (_GGUF, "_class_name", "model_type") if key in keys]
     if "model_type" in keys and _params.form_of(keys) is None:
         forms += filter(None, [_params.form_of({**keys, "model_type": None})])
     if len(forms) > 1:
         raise ArgumentValueError("config", "be of one form", Text(f"keys of several: {' and '.join(forms)}"))
     if _diffusers.is_diffusers(keys):
-        return _transformers(keys, given, factor)
+        return _transformers(keys, given)
     model_type = keys.get("model_type")
     if not isinstance(model_type, str):
         model_type = ""  # `part_of` raises if it is not a name
@@ -104,14 +107,12 @@ def _by_name(
     return {name: parts[name] for name in dict.fromkeys([*first, *parts])}
 
 
-def _transformers(keys: Mapping[str, Any], pairing: Pairing | None, factor: object) -> dict[str, PartReader]:
+def _transformers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str, PartReader]:
     """
     Return the rotations of a transformer of diffusers by name: "transformer", then "transformer.audio" and so on.
 
-    Raise if `factor` is given, or for an unknown class that is no transformer, such as a VAE.
+    Raise for an unknown class that is no transformer, such as a VAE.
     """
-    if factor is not None:
-        raise ArgumentValueError("factor", "be left out, except for Meta's params.json, which does not have it", factor)
     name = keys["_class_name"]
     part = Part(keys, (), shown(name), UNKNOWN, pairing)
     if not _diffusers.may_rotate(name):
