@@ -225,3 +225,10 @@ def test_the_command_prints_what_advise_returns(file, length, tokens):
 def test_wrong_lengths_are_refused_by_their_option(file):
     assert "--length must be a number of tokens" in run(file, "--length", "1G").output
     assert run(file, "--length", "1G").exit_code == 2
+
+
+def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
+    model = {"model_type": "gpt_neox", "hidden_size": 92, "num_attention_heads": 1, "max_position_embeddings": 2048}
+    (one,) = advise(model, 8192)
+    assert one.pairs == len(ra.Rope.from_config(model).frequencies) == 12  # of 23 features
+    assert one.schemes["linear"].wavelengths[0] == pytest.approx(4 * 2 * math.pi)

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from rope_any import scaling
 from rope_any._checks import ArgumentTypeError
-from rope_any._frequencies import Row, as_rows, frequencies
+from rope_any._frequencies import Row, as_rows
 from rope_any._rope import Rope
 from rope_any.config._load import Fact
+from rope_any.config._recipe import without_scaling
 from rope_any.config._schemes import ORIGINAL
 
 
@@ -156,7 +157,7 @@ def _code(recipe: dict[str, Any], layer_type: str | None, length: int, path: tup
 
 def unscaled(rope: Rope, facts: Mapping[str, Fact], /) -> Row:
     """Return the base's frequency of each pair, or 0 for a pair that the config's rotation does not rotate."""
-    row = frequencies(facts["rotary_dim"].value, base=float(facts["rope_theta"].value))
+    row = without_scaling(facts["rotary_dim"].value, float(facts["rope_theta"].value))
     return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
 
 

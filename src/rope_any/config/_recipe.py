@@ -302,15 +302,19 @@ def require_length(sequence_length: object, /) -> int | None:
 
 def _frequencies_by_scheme(scheme: Scheme, rotary_dim: Fact, values: Mapping[str, Fact]) -> tuple[Row, Fact]:
     """Return the frequencies and the attention factor by a scheme."""
-    d, base = rotary_dim.value, values["rope_theta"]
-    even = d + d % 2  # with an odd d, the last pair takes one more feature: b^(−2i/d) = (b^(even/d))^(−2i/even)
-    unscaled = frequencies(even, base=base.value ** (even / d))
+    row = without_scaling(rotary_dim.value, values["rope_theta"].value)
     try:
-        row, factor = scheme.scale(unscaled, {key: fact.value for key, fact in values.items()})
+        row, factor = scheme.scale(row, {key: fact.value for key, fact in values.items()})
     except ArgumentError as error:  # it names an argument of a function of `scaling`
         key = ARGUMENTS.get(error.argument, error.argument)
         raise type(error)(values[key].source if key in values else error.argument, *error.args[1:]) from None
     return row, values[factor] if isinstance(factor, str) else Fact(factor, "derived from these")
+
+
+def without_scaling(rotary_dim: int, base: float, /) -> Row:
+    """Return the frequencies of a base; with an odd `rotary_dim`, the last pair takes one more feature."""
+    even = rotary_dim + rotary_dim % 2  # b^(−2i/d) = (b^(even/d))^(−2i/even)
+    return frequencies(even, base=base ** (even / rotary_dim))
 
 
 def _pairing(part: Part) -> Fact:
