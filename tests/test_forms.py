@@ -21,7 +21,7 @@ PUBLISHED = {
 }
 MISTRAL, META, ONNX = "mistral params.json", "meta params.json", "onnx genai"
 
-# --- files as they are published, without what never speaks of attention --------------------------------------
+# --- published files, without keys that are unrelated to attention ---------------------------------------------
 
 MISTRAL_7B = {
     "dim": 4096,
@@ -202,7 +202,7 @@ MAVERICK_HF = {**SCOUT_HF, "text_config": {**SCOUT_HF["text_config"], "rope_scal
 
 
 def part(keys, **options):
-    """Return the part of a file of one of the forms."""
+    """Return the translation of a file in one of the forms."""
     form = _params.form_of(keys)
     assert form in (MISTRAL, META), form
     config, names, model = _params.translated(keys, form, **options)
@@ -210,7 +210,7 @@ def part(keys, **options):
 
 
 def rope(keys, layer_type=None, **options):
-    """Return the Rope of a file of one of the forms."""
+    """Return the Rope of a file in one of the forms."""
     return Rope.from_config(keys, layer_type=layer_type, **options)
 
 
@@ -239,17 +239,17 @@ FILES = {
     "Llama 3.1 8B": (LLAMA_3_1, PUBLISHED["meta-llama/Llama-3.1-8B"], {"factor": 8}),
     "Llama 3.2 1B": (LLAMA_3_2, PUBLISHED["meta-llama/Llama-3.2-1B-Instruct"], {"factor": 32.0}),
     "Llama 4 Scout": (SCOUT, SCOUT_HF, {}),
-    "Llama 4 Scout, told": (SCOUT | {"rope_scaling_factor": 16.0, "rope_high_freq_factor": 1.0}, SCOUT_HF, {}),
+    "Llama 4 Scout, scaled": (SCOUT | {"rope_scaling_factor": 16.0, "rope_high_freq_factor": 1.0}, SCOUT_HF, {}),
     "Llama 4 Maverick": (MAVERICK, MAVERICK_HF, {}),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_give_the_rotation_of_the_transformers_config(name):
-    keys, theirs, options = FILES[name]
+    keys, hf_config, options = FILES[name]
     before = copy.deepcopy(keys)
     kind = "chunked_attention" if "Llama 4" in name else None
-    ours, expected = rope(keys, kind, **options), Rope.from_config(theirs, layer_type=kind)
+    ours, expected = rope(keys, kind, **options), Rope.from_config(hf_config, layer_type=kind)
     assert keys == before
     assert ours.pairing == "interleaved"
     assert (ours.frequencies, ours.attention_factor, ours.start) == (expected.frequencies, expected.attention_factor, 0)
@@ -264,9 +264,9 @@ def test_sources_name_keys_of_the_file(name):
     nested = {f"{key}.{inner}" for key, value in keys.items() if isinstance(value, dict) for inner in value}
     assert facts.pop("score_scale").value == score_scale(keys, layer_type=kind, **options)
     for fact in facts.values():
-        told = re.split(r" // |;", fact.source)[0].split(" by ")[0]
-        said = told in {*keys, *nested} or told.startswith(("default of ", "constant of ", "no scaling", "derived"))
-        assert said or told.startswith((MISTRAL, META, "factor=")), fact
+        source = re.split(r" // |;", fact.source)[0].split(" by ")[0]
+        others = ("default of ", "constant of ", "no scaling", "derived", MISTRAL, META, "factor=")
+        assert source in {*keys, *nested} or source.startswith(others), fact
 
 
 # --- the weights of these files, against the attention of transformers ----------------------------------------
@@ -283,7 +283,7 @@ def _small(keys):
     return keys | {"dim": 128, "n_heads": 2, "n_kv_heads": 2, "n_layers": 4, "head_dim": 64}
 
 
-_YARN_OF_HF = {
+_HF_YARN = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
     "factor": 16.0,
@@ -291,7 +291,7 @@ _YARN_OF_HF = {
     "beta_fast": 32.0,
     "beta_slow": 1.0,
 }
-_LLAMA3_OF_HF = PUBLISHED["meta-llama/Llama-3.1-8B"]["rope_scaling"] | {"rope_theta": 500000.0}
+_HF_LLAMA3 = PUBLISHED["meta-llama/Llama-3.1-8B"]["rope_scaling"] | {"rope_theta": 500000.0}
 _SCALED = MINISTRAL_3 | {"yarn": {key: value for key, value in MINISTRAL_3["yarn"].items() if key != "apply_scale"}}
 
 
@@ -299,9 +299,9 @@ _SCALED = MINISTRAL_3 | {"yarn": {key: value for key, value in MINISTRAL_3["yarn
     ("keys", "options", "model_type", "parameters"),
     [
         (_small(MISTRAL_7B), {}, "mistral", {"rope_type": "default", "rope_theta": 1e6}),
-        (_small(MINISTRAL_3), {}, "ministral3", {**_YARN_OF_HF, "mscale": 1.0, "mscale_all_dim": 1.0}),
-        (_small(_SCALED), {}, "ministral3", _YARN_OF_HF),  # of which vLLM and llama.cpp say that the scale is applied
-        (_small(LLAMA_3_1) | {"head_dim": None}, {"factor": 8.0}, "llama", _LLAMA3_OF_HF),
+        (_small(MINISTRAL_3), {}, "ministral3", {**_HF_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}),
+        (_small(_SCALED), {}, "ministral3", _HF_YARN),  # vLLM and llama.cpp apply the scale by default
+        (_small(LLAMA_3_1) | {"head_dim": None}, {"factor": 8.0}, "llama", _HF_LLAMA3),
         (_small(LLAMA_2) | {"head_dim": None}, {}, "llama", {"rope_type": "default", "rope_theta": 1e4}),
     ],
     ids=["mistral", "ministral3", "ministral3 scaled", "llama 3.1", "llama 2"],
@@ -313,7 +313,7 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
     if model_type not in transformers.models.auto.configuration_auto.CONFIG_MAPPING:
         pytest.skip(f"this transformers has no {model_type}")
     settings = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 64}
-    theirs = transformers.AutoConfig.for_model(model_type, **settings, rope_parameters=parameters)
+    hf_config = transformers.AutoConfig.for_model(model_type, **settings, rope_parameters=parameters)
     module = __import__(f"transformers.models.{model_type}.modeling_{model_type}", fromlist=["x"])
     title = {"mistral": "Mistral", "ministral3": "Ministral3", "llama": "Llama"}[model_type]
     rng = np.random.default_rng(0)
@@ -324,7 +324,7 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
         return (x @ weight.T).reshape(1, 9, 2, 64).swapaxes(1, 2)
 
     q, k = rope(keys, **options)(heads(wq), heads(wk), at)
-    cos, sin = getattr(module, f"{title}RotaryEmbedding")(theirs)(torch.zeros(1), torch.as_tensor(at[None]))
+    cos, sin = getattr(module, f"{title}RotaryEmbedding")(hf_config)(torch.zeros(1), torch.as_tensor(at[None]))
     pair = (torch.as_tensor(heads(_permuted(weight, 2))) for weight in (wq, wk))
     hf_q, hf_k = module.apply_rotary_pos_emb(*pair, cos, sin)
     expected = (hf_q @ hf_k.transpose(-1, -2)).numpy()
@@ -332,16 +332,16 @@ def test_unpermuted_weights_give_the_scores_of_transformers(keys, options, model
     assert not np.allclose(q @ k.swapaxes(-1, -2), heads(wq) @ heads(wk).swapaxes(-1, -2), rtol=1e-2)
 
 
-# --- layers, and what else is translated ----------------------------------------------------------------------
+# --- layers and other translations ----------------------------------------------------------------------------
 
 
 def test_sliding_window_layers_are_translated():
     config = part(MINISTRAL_8B).keys
     assert config["layer_types"] == (["full_attention"] + ["sliding_attention"] * 3) * 9
     assert (config["sliding_window"], config["model_type"]) == (32768, "ministral")
-    whole = part(MISTRAL_7B | {"rope_theta": 1e4, "_sliding_window": 4096})
-    assert whole.keys["layer_types"] == ["sliding_attention"] * 32
-    assert whole.name("sliding_window") == "_sliding_window"
+    sliding = part(MISTRAL_7B | {"rope_theta": 1e4, "_sliding_window": 4096})
+    assert sliding.keys["layer_types"] == ["sliding_attention"] * 32
+    assert sliding.name("sliding_window") == "_sliding_window"
     for kind in ("full_attention", "sliding_attention"):
         assert rope(MINISTRAL_8B, kind) == rope(MINISTRAL_8B)
     assert part(MINISTRAL_8B | {"sliding_window": [None]}).keys["sliding_window"] is None
@@ -355,15 +355,15 @@ def test_llama4_layers_without_rotary_are_translated():
     assert rotates == [True, True, True, False] * 12
     with pytest.raises(ValueError, match="layers of type full_attention have no rotary embedding"):
         rope(SCOUT, "full_attention")
-    assert scout.keys["attn_temperature_tuning"] is False  # of the file's code; transformers' class assumes True
+    assert scout.keys["attn_temperature_tuning"] is False  # the default of Meta's code; that of transformers is True
     assert part(MAVERICK | {"floor_scale": 4096}).keys["floor_scale"] == 4096
-    every = part(
+    full = part(
         {key: value for key, value in SCOUT.items() if key not in ("nope_layer_interval", "attention_chunk_size")}
     )
-    assert every.keys["layer_types"] == ["full_attention"] * 48
-    assert all(every.model.has_rotary(every, "full_attention", i) for i in range(48))
-    odd = part(SCOUT | {"nope_layer_interval": 3})
-    assert [odd.model.has_rotary(odd, "", i) for i in range(6)] == [True, True, False] * 2
+    assert full.keys["layer_types"] == ["full_attention"] * 48
+    assert all(full.model.has_rotary(full, "full_attention", i) for i in range(48))
+    third = part(SCOUT | {"nope_layer_interval": 3})
+    assert [third.model.has_rotary(third, "", i) for i in range(6)] == [True, True, False] * 2
 
 
 def test_vision_and_audio_parts_are_translated():
@@ -395,7 +395,7 @@ def test_the_score_scale_equals_that_of_transformers():
     assert rope(_SCALED).attention_factor == pytest.approx(0.1 * np.log(16) + 1)
 
 
-def test_missing_bases_have_their_default():
+def test_a_missing_base_has_its_default():
     bare = without(MISTRAL_7B, "rope_theta")
     assert rope(bare) == rope(MISTRAL_7B) == rope(bare | {"rope_theta": None})
     assert rope(without(LLAMA_3, "rope_theta")) == rope(LLAMA_3)
@@ -408,21 +408,21 @@ def test_mamba_has_no_rotary():
         rope(CODESTRAL_MAMBA)
 
 
-# --- which form it is -----------------------------------------------------------------------------------------
+# --- detection of the form ------------------------------------------------------------------------------------
 
 GENAI = {"model": {"decoder": {"filename": "model.onnx", "head_size": 64}, "type": "llama"}, "search": {"top_k": 1}}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_has_its_form(name):
-    keys, theirs, _ = FILES[name]
+def test_the_form_of_each_file_is_detected(name):
+    keys, hf_config, _ = FILES[name]
     assert _params.form_of(keys) == (META if "lama" in name else MISTRAL)
-    assert _params.form_of(theirs) is None
-    assert _params.form_of(theirs.get("text_config", theirs)) is None
+    assert _params.form_of(hf_config) is None
+    assert _params.form_of(hf_config.get("text_config", hf_config)) is None
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_no_published_config_has_another_form(model):
+def test_published_configs_of_transformers_have_no_form(model):
     assert _params.form_of(PUBLISHED[model]) is None
 
 
@@ -440,7 +440,7 @@ def test_no_published_config_has_another_form(model):
         {"model": "decoder"},
     ],
 )
-def test_dicts_of_no_form_are_refused(keys):
+def test_other_dicts_have_no_form(keys):
     assert _params.form_of(keys) is None
 
 
@@ -460,7 +460,7 @@ def test_an_unknown_form_is_refused():
 
 
 def yarn(**changes):
-    """Return Ministral 3's file with changes in its object ``yarn``; one to null takes the key away."""
+    """Return Ministral 3's file with changes in its object ``yarn``; None removes a key."""
     changed = MINISTRAL_3["yarn"] | changes
     return MINISTRAL_3 | {"yarn": {key: value for key, value in changed.items() if value is not None}}
 
@@ -552,7 +552,7 @@ REFUSED = {
     ),
     "no windows": (MINISTRAL_8B | {"sliding_window": []}, {}, ValueError, "sliding_window must be one"),
     "window of zero": (MISTRAL_7B | {"sliding_window": 0}, {}, ValueError, "sliding_window must be one positive"),
-    "odd list": (MINISTRAL_8B | {"n_layers": 35}, {}, ValueError, "n_layers must be a multiple of the 4 entries"),
+    "uneven list": (MINISTRAL_8B | {"n_layers": 35}, {}, ValueError, "n_layers must be a multiple of the 4 entries"),
     "head of MLA": (LARGE_3 | {"head_dim": 128}, {}, ValueError, "head_dim must be qk_nope_head_dim"),
     "two lengths": (
         MINISTRAL_3 | {"llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192}},
@@ -569,7 +569,7 @@ REFUSED = {
     "head of Llama 4": (SCOUT | {"head_dim": 64}, {}, ValueError, "head_dim must be dim / n_heads"),
     "uneven heads": (LLAMA_3 | {"n_heads": 31}, {}, ValueError, "head_dim must be dim / n_heads"),
     "mamba with a base": (CODESTRAL_MAMBA | {"rope_theta": 1e4}, {}, ValueError, "rope_theta must not be given"),
-    # unknown names that speak of rotary
+    # unknown names of rotary keys
     "rope_scaling": (MISTRAL_7B | {"rope_scaling": {"factor": 2}}, {}, ValueError, "rope_scaling must be a known name"),
     "misspelt base": (MISTRAL_7B | {"rope_thetta": 1e6}, {}, ValueError, "did you mean rope_theta"),
     "misspelt scaling": (MISTRAL_7B | {"llama4_scaling": {}}, {}, ValueError, "did you mean llama_4_scaling"),
@@ -585,7 +585,7 @@ REFUSED = {
     "in multimodal": (MISTRAL_7B | {"multimodal": {"rope_dim": 1}}, {}, ValueError, "multimodal.rope_dim must be"),
     "Meta's": (LLAMA_3_1 | {"rope_scale_factor": 32}, {"factor": 32}, ValueError, "did you mean rope_scaling_factor"),
     "interval": (SCOUT | {"nope_layers_interval": 4}, {}, ValueError, "did you mean nope_layer_interval"),
-    # huge
+    # huge, negative and zero
     "huge head": (MISTRAL_7B | {"head_dim": 10**9}, {}, ValueError, "head_dim must be from 2"),
     "huge layers": (MINISTRAL_8B | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
     "huge layers of Llama 4": (SCOUT | {"n_layers": 10**12}, {}, ValueError, "n_layers at most"),
@@ -603,7 +603,7 @@ def test_wrong_files_are_refused(name):
     keys, options, error, message = REFUSED[name]
     with pytest.raises(error, match=message) as caught:
         rope(keys, **options)
-    assert type(caught.value) in {error, ArgumentTypeError, ArgumentValueError}  # and none of Python's own
+    assert type(caught.value) in {error, ArgumentTypeError, ArgumentValueError}  # no other subclass
     assert len(str(caught.value)) < 250
 
 
@@ -622,9 +622,9 @@ def test_deeply_nested_files_are_refused():
 
 
 def test_any_key_of_a_wrong_type_is_refused_by_name():
-    """With any value replaced, the file is read as before or refused in one line."""
-    odd = [None, True, -1, 0, 1.5, 1e400, 10**30, "x", [], [1], {}, {"a": 1}, [[]]]
-    for (keys, _, options), value in itertools.product(FILES.values(), odd):
+    """With any value replaced, a file is read or refused in one line."""
+    values = [None, True, -1, 0, 1.5, 1e400, 10**30, "x", [], [1], {}, {"a": 1}, [[]]]
+    for (keys, _, options), value in itertools.product(FILES.values(), values):
         for key in keys:
             changed, kind = keys | {key: value}, "chunked_attention" if "moe_args" in keys else None
             with contextlib.suppress(TypeError, ValueError):
@@ -648,9 +648,9 @@ def test_any_key_of_a_wrong_type_is_refused_by_name():
     ],
 )
 def test_mmproj_is_refused(keys, message):
-    for reads in (config.parts, config.explain, Rope.from_config):
+    for read in (config.parts, config.explain, Rope.from_config):
         with pytest.raises(ValueError, match=f"general.architecture must .*; got 'clip'; .*{re.escape(message)}"):
-            reads({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
+            read({"general.architecture": "clip", "clip.vision.block_count": 24, **keys})
 
 
 def test_indexer_keys_of_gguf_are_kept():

@@ -57,15 +57,15 @@ def documented():
 
 
 def result_and_warnings(function):
-    """Return a result and the warnings."""
+    """Return the result of a function and the messages of its RuntimeWarnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         return function(), [str(w.message) for w in caught if w.category is RuntimeWarning]
 
 
-def close(lib, got, want, dtype):
+def assert_close(lib, got, expected, dtype):
     np.testing.assert_allclose(
-        lib.get(got).astype(np.float64), lib.get(want).astype(np.float64), rtol=0, atol=TOLERANCE[dtype]
+        lib.get(got).astype(np.float64), lib.get(expected).astype(np.float64), rtol=0, atol=TOLERANCE[dtype]
     )
 
 
@@ -79,29 +79,28 @@ def test_each_library_and_dtype_is_compiled_or_falls_back_as_documented(lib, rng
     name = next(name for name in documented() if lib.name.startswith(name))
     rope = ra.Rope(F, pairing=pairing, start=2)
     q, k = (lib(rng.uniform(-1, 1, (2, heads, 5, 16)), dtype) for heads in (4, 2))
-    want = rope(q, k, 1000)
+    expected = rope(q, k, 1000)
     (got, found), warned = result_and_warnings(lambda: (got := rope(q, k, 1000, fused=True), [lib.get(x) for x in got]))
     assert [x.dtype for x in got] == [q.dtype, k.dtype] and len(found) == 2
-    for x, y in zip(got, want, strict=True):
-        close(lib, x, y, dtype)
+    for x, y in zip(got, expected, strict=True):
+        assert_close(lib, x, y, dtype)
     assert bool(warned) == (documented()[name][dtype] == "eager"), warned
     assert len(warned) <= 1 and all("falls back to the eager schedule" in message for message in warned)
-    undone, again = result_and_warnings(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
-    close(lib, undone, q, dtype)
-    assert not again  # once is enough
+    undone, later = result_and_warnings(lambda: rope.apply(got[0], 1000, inverse=True, fused=True))
+    assert_close(lib, undone, q, dtype)
+    assert not later  # each reason warns once
     if lib.mutable:
-        (a, b), again = result_and_warnings(lambda: rope(q, k, 1000, out=(q, k), fused=True))
-        assert a is q and b is k and not again
-        for x, y in zip((q, k), want, strict=True):
-            close(lib, x, y, dtype)
+        (a, b), later = result_and_warnings(lambda: rope(q, k, 1000, out=(q, k), fused=True))
+        assert a is q and b is k and not later
+        for x, y in zip((q, k), expected, strict=True):
+            assert_close(lib, x, y, dtype)
 
 
 def test_float32_is_compiled_by_every_library_with_a_compiler():
-    said = documented()
-    assert {name for name, row in said.items() if row["float32"] != "compiled"} == {"array-api-strict"}
+    assert {name for name, row in documented().items() if row["float32"] != "compiled"} == {"array-api-strict"}
 
 
-# Arrays of more axes than Numba's loop has, tables for all, for batches and for rows, tokens before heads.
+# The leading axes of x and of the table.
 SHAPES = {
     "one row": ((), ()),
     "rows": ((7,), (7,)),
@@ -110,10 +109,10 @@ SHAPES = {
     "a table for each row": ((2, 3, 7), (2, 3, 7)),
     "five axes": ((2, 1, 3, 2, 7), (2, 1, 1, 1, 7)),
     "tokens before heads": ((2, 7, 3), (7, 1)),
-    "nothing": ((2, 0, 7), (7,)),
+    "no rows": ((2, 0, 7), (7,)),
 }
 VIEWS = {
-    "as it comes": lambda x: x,
+    "contiguous": lambda x: x,
     "last axes swapped": lambda x: np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 0, -2)), 0, -2) if x.ndim > 1 else x,
     "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "part of a wider row": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
@@ -188,10 +187,10 @@ def test_a_compilation_error_warns_and_leaves_out_unchanged(monkeypatch, rng):
 
     monkeypatch.setattr(_rotation_loop, "rotation_loop", failing)
     rope, x = ra.Rope(F, pairing="half", start=1), rng.uniform(-1, 1, (4, 16))
-    want = rope.apply(x)
+    expected = rope.apply(x)
     with pytest.warns(RuntimeWarning, match="Numba failed .NotImplementedError"):
         rope.apply(x, out=x, fused=True)
-    np.testing.assert_array_equal(x, want)
+    np.testing.assert_array_equal(x, expected)
 
 
 def test_tensors_with_a_negative_bit_fall_back(rng):
@@ -242,10 +241,10 @@ def test_a_failing_compiler_warns_once_and_leaves_out_unchanged(monkeypatch):
     monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=failing))
     rope = ra.Rope(F, pairing="half")
     x = torch.ones(3, 400, 12)
-    want = rope.apply(x)
+    expected = rope.apply(x)
     with pytest.warns(RuntimeWarning, match="compiler of torch failed .NotImplementedError"):
         rope.apply(x, out=x, fused=True)
-    assert torch.equal(x, want)
+    assert torch.equal(x, expected)
     rope.apply(x, out=x, fused=True)
     assert len(calls) == 1
 
@@ -265,7 +264,7 @@ def test_fused_calls_work_under_torch_transforms(rng):
     with pytest.warns(RuntimeWarning, match="under a transform"):
         got = torch.func.vmap(lambda row: rope.apply(row, fused=True))(x)
     assert torch.equal(got, rope.apply(x))
-    # what is being compiled anyhow is compiled once
+    # torch.compile traces through a fused call
     torch.testing.assert_close(torch.compile(lambda x: rope.apply(x, fused=True), fullgraph=True)(x), rope.apply(x))
 
 
@@ -280,12 +279,12 @@ def test_gradients_flow_through_fused_calls(rng):
 
 def test_numba_can_be_called_from_many_threads(rng):
     pytest.importorskip("numba", reason="numba is not installed")
-    rope = ra.Rope(ra.frequencies(512), pairing="half")  # wide rows, so that memory that is not their own would show
+    rope = ra.Rope(ra.frequencies(512), pairing="half")  # wide rows, to detect scratch memory that threads share
     x = rng.uniform(-1, 1, (2, 40, 512))
-    want, results = rope.apply(x), []
+    expected, results = rope.apply(x), []
 
     def call():
-        results.extend(np.array_equal(rope.apply(x, fused=True), want) for _ in range(40))
+        results.extend(np.array_equal(rope.apply(x, fused=True), expected) for _ in range(40))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -295,7 +294,7 @@ def test_numba_can_be_called_from_many_threads(rng):
     assert results == [True] * 320
 
 
-# --- the loop for the memory of a CPU ---------------------------------------------------------------------------------
+# --- the loop for CPU arrays ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["numpy", "torch"])
@@ -311,45 +310,45 @@ def put(request):
 def test_threads_share_large_arrays(put, rng, monkeypatch, layout):
     shape = {"heads": (2, 8, 700, 24), "tokens first": (2, 700, 8, 24), "one head": (12000, 24)}.get(layout)
     x = put(rng.standard_normal(shape or (2, 1, 3, 2, 2, 500, 24), dtype=np.float32))
-    rope, seq_axis, shares = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
+    rope, seq_axis, counts = ra.Rope(F, pairing="half", start=8), -3 if layout == "tokens first" else -2, []
     monkeypatch.setattr(_numba, "THREADED_FROM", 2**17)
-    share = _numba.run_in_threads
-    monkeypatch.setattr(_numba, "run_in_threads", lambda *of: shares.append(len(of[1])) or share(*of))
+    run = _numba.run_in_threads
+    monkeypatch.setattr(_numba, "run_in_threads", lambda *args: counts.append(len(args[1])) or run(*args))
     lib, got = find(x), []
     for threads in (1, 2, 5):
         monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
         ra.clear_caches()
         got.append(rope.apply(x, 7, fused=True, seq_axis=seq_axis))
-    assert len(shares) == 2 and all(calls > 5 for calls in shares)
+    assert len(counts) == 2 and all(calls > 5 for calls in counts)
     for other in got[1:]:
         np.testing.assert_array_equal(other, got[0])
     np.testing.assert_allclose(got[0], rope.apply(x, 7, seq_axis=seq_axis), rtol=0, atol=1e-6)
 
 
-class Used:
+class Buffer:
     """An array that threads read and write."""
 
 
 def test_an_interrupted_call_keeps_arrays_alive_for_its_threads():
-    begun, go_on, calls, used = threading.Event(), threading.Event(), [], Used()
-    caller, alive = threading.get_ident(), weakref.ref(used)
+    started, released, calls, buffer = threading.Event(), threading.Event(), [], Buffer()
+    caller, alive = threading.get_ident(), weakref.ref(buffer)
 
     def loop(i):
         calls.append(i)
         if threading.get_ident() == caller:
-            assert begun.wait(60)
+            assert started.wait(60)
             raise KeyboardInterrupt
-        begun.set()
-        assert go_on.wait(60)
+        started.set()
+        assert released.wait(60)
         return 1
 
     with contextlib.suppress(KeyboardInterrupt):
-        _threads.run_in_threads(loop, [(i,) for i in range(100)], 2, used)
-    del used
+        _threads.run_in_threads(loop, [(i,) for i in range(100)], 2, buffer)
+    del buffer
     gc.collect()
     assert alive() is not None
-    go_on.set()
-    assert _threads._pool(2).submit(lambda: len(calls)).result(60) == 2  # no other call was begun
+    released.set()
+    assert _threads._pool(2).submit(lambda: len(calls)).result(60) == 2  # no other call was started
     for _ in range(600):
         if alive() is None:
             break
@@ -363,22 +362,22 @@ def test_an_empty_q_does_not_prevent_a_fused_k(put, rng, dtype, pairing):
     rope, k = ra.Rope(ra.frequencies(64), pairing=pairing), put(rng.standard_normal((1, 4, 33, 64)).astype(dtype))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        q, alone = rope(k[:, :0], k, 7, fused=True)
-        np.testing.assert_array_equal(alone, rope(k[:, :1], k, 7, fused=True)[1])
+        q, rotated = rope(k[:, :0], k, 7, fused=True)
+        np.testing.assert_array_equal(rotated, rope(k[:, :1], k, 7, fused=True)[1])
         assert q.shape == (1, 0, 33, 64)
         assert rope.apply(k[:, :, :0], fused=True).shape == (1, 4, 0, 64)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("layout", ["aligned", "a number further", "tokens first", "odd rows", "a slice", "in place"])
+@pytest.mark.parametrize("layout", ["aligned", "unaligned", "tokens first", "20 features", "rotary slice", "in place"])
 def test_streaming_stores_give_the_same_bits(put, monkeypatch, layout, dtype, pairing):
     rng = np.random.default_rng(0)
-    features = 20 if layout == "odd rows" else 64
+    features = 20 if layout == "20 features" else 64
     memory = rng.uniform(-1, 1, 2 * 3 * 50 * features + 64).astype(dtype)
-    first = -memory.ctypes.data % 64 // memory.itemsize + (layout == "a number further")
+    first = -memory.ctypes.data % 64 // memory.itemsize + (layout == "unaligned")
     x = put(memory[first : first + 2 * 3 * 50 * features].reshape(2, 3, 50, features))
-    table = put(rng.uniform(-1, 1, (2, 50, 16 if layout == "a slice" else features // 2)).astype("float32"))
+    table = put(rng.uniform(-1, 1, (2, 50, 16 if layout == "rotary slice" else features // 2)).astype("float32"))
     if layout == "tokens first":
         x, table = x.swapaxes(1, 2), table[:, :, None]
     got = []
@@ -395,50 +394,50 @@ def test_streaming_stores_give_the_same_bits(put, monkeypatch, layout, dtype, pa
 
 def test_large_new_tensors_request_huge_pages(monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    asked = []
+    requests = []
     monkeypatch.setattr(
-        _memory, "ask_for_huge_pages", lambda *of, ask=_memory.ask_for_huge_pages: asked.append(of) or ask(*of)
+        _memory, "ask_for_huge_pages", lambda *args, ask=_memory.ask_for_huge_pages: requests.append(args) or ask(*args)
     )
     rope, x = ra.Rope(ra.frequencies(128), pairing="half"), torch.ones(2, 5000, 128)
     for fused in (False, True):
-        rope.apply(x, fused=fused)  # its plan looks at an array like the result
-        asked.clear()
+        rope.apply(x, fused=fused)  # a new plan allocates an array like the result
+        requests.clear()
         rotated = rope.apply(x, fused=fused)
-        assert asked == [(rotated.data_ptr(), x.nbytes)]
+        assert requests == [(rotated.data_ptr(), x.nbytes)]
         rope.apply(x[:, :9], fused=fused)
         rope.apply(x, out=x.clone(), fused=fused)
-        assert len(asked) == 1
+        assert len(requests) == 1
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize("where", ["x", "table", "out"])
-def test_unaligned_arrays_use_the_same_loop(where, pairing, rng):
+@pytest.mark.parametrize("which", ["x", "table", "out"])
+def test_unaligned_arrays_use_the_same_loop(which, pairing, rng):
     pytest.importorskip("numba", reason="numba is not installed")
 
-    def odd(x):
+    def unaligned(x):
         memory = np.zeros(x.nbytes + 1, dtype="u1")[1:]
-        there = memory.view(x.dtype).reshape(x.shape)
-        there[...] = x
-        assert not there.flags.aligned
-        return there
+        view = memory.view(x.dtype).reshape(x.shape)
+        view[...] = x
+        assert not view.flags.aligned
+        return view
 
     x = rng.uniform(-1, 1, (2, 30, 64)).astype("float32")
     table = ra.Rope(ra.frequencies(64), pairing=pairing).table(range(30), like=x)
-    want = ra.rotate(x, *table, pairing=pairing, fused=True)
-    given = (odd(x) if where == "x" else x), *(map(odd, table) if where == "table" else table)
-    out = odd(x) if where == "out" else None
+    expected = ra.rotate(x, *table, pairing=pairing, fused=True)
+    given = (unaligned(x) if which == "x" else x), *(map(unaligned, table) if which == "table" else table)
+    out = unaligned(x) if which == "out" else None
     for _ in range(2):
         got, warned = result_and_warnings(lambda: ra.rotate(*given, pairing=pairing, fused=True, out=out))
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, expected)
         assert not warned and (out is None or got is out)
 
 
 def test_a_range_of_one_position_can_have_any_step():
     pytest.importorskip("numba", reason="numba is not installed")
     rope, like = ra.Rope(F, pairing="half"), np.ones(1, dtype="float32")
-    for positions, same in ((range(3, 4, 2**70), [3]), (range(3, 2, -(2**70)), [3]), (range(2**70, 0, 5), [])):
-        got, want = (rope.table(at, like=like, fused=True) for at in (positions, np.asarray(same, dtype="int64")))
-        for part, other in zip(got, want, strict=True):
+    for positions, equal in ((range(3, 4, 2**70), [3]), (range(3, 2, -(2**70)), [3]), (range(2**70, 0, 5), [])):
+        got, expected = (rope.table(at, like=like, fused=True) for at in (positions, np.asarray(equal, dtype="int64")))
+        for part, other in zip(got, expected, strict=True):
             np.testing.assert_array_equal(part, other)
 
 
@@ -467,17 +466,17 @@ def test_all_half_precision_numbers_are_converted_like_torch(dtype, pairing, rng
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
     x = bits[torch.tensor(rng.permutation(2**16))].view(getattr(torch, dtype)).reshape(512, 128)
     table = ra.Rope(ra.frequencies(128), pairing=pairing).table(torch.arange(512))
-    got, want = (ra.rotate(x, *table, pairing=pairing, fused=fused) for fused in (True, False))
-    assert torch.equal(got.isnan(), want.isnan())
-    assert torch.equal(got.nan_to_num(), want.nan_to_num())
+    got, expected = (ra.rotate(x, *table, pairing=pairing, fused=fused) for fused in (True, False))
+    assert torch.equal(got.isnan(), expected.isnan())
+    assert torch.equal(got.nan_to_num(), expected.nan_to_num())
 
 
-def test_no_width_or_shape_compiles_another_loop(put, rng):
+def test_one_loop_rotates_any_width_and_shape(put, rng):
     from rope_any._arrays import _rotation_loop
 
     for pairs, shape in ((1, (3,)), (5, (2, 3)), (32, (2, 3, 4)), (64, ()), (300, (2, 1, 2)), (16, (1, 2, 3, 1, 4))):
-        x, table = put(rng.standard_normal((*shape, 2 * pairs))), ra.Rope(ra.frequencies(2 * pairs), pairing="half")
-        cos, sin = table.table(0, like=x)
+        x, rope = put(rng.standard_normal((*shape, 2 * pairs))), ra.Rope(ra.frequencies(2 * pairs), pairing="half")
+        cos, sin = rope.table(0, like=x)
         np.testing.assert_allclose(
             ra.rotate(x, cos, sin, pairing="half", fused=True), ra.rotate(x, cos, sin, pairing="half"), atol=1e-15
         )
@@ -522,56 +521,56 @@ def test_make_fx_traces_a_fused_call(rng):
     torch.testing.assert_close(graph(y), rope.apply(y, 5), rtol=0, atol=1e-15)
 
 
-_AT_THE_END = """
+_LATE_THREAD = """
 import threading
 import numpy as np
 import rope_any as ra
 rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.ones((8, 600, 128))
-want = rope.apply(x, 5)
+expected = rope.apply(x, 5)
 
 def late():
     threading.main_thread().join()
-    print(np.array_equal(rope.apply(x, 5, fused=True), want))
+    print(np.array_equal(rope.apply(x, 5, fused=True), expected))
 
 threading.Thread(target=late).start()
 """
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_a_thread_that_outlives_the_main_thread_rotates_alone():
+def test_a_thread_that_outlives_the_main_thread_rotates_without_other_threads():
     pytest.importorskip("numba", reason="numba is not installed")
-    command = [sys.executable, "-c", _AT_THE_END]
+    command = [sys.executable, "-c", _LATE_THREAD]
     run = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=300
     )
     assert run.stdout == "True\n"
 
 
-_PROCESS = """
+_FUSED_CALLS = """
 import os, sys
 import numpy as np
 import rope_any as ra
-if "nowhere" in sys.argv:  # there is no place for what is compiled
+if "no-cache" in sys.argv:  # Numba finds no folder for its cache
     from numba.core import caching
     for kind in vars(caching).values():
         if hasattr(kind, "_locator_classes"):
             kind._locator_classes = []
 rope, x = ra.Rope(ra.frequencies(128), pairing="half"), np.random.default_rng(0).standard_normal((8, 600, 128))
-want = rope.apply(x, 5)
+expected = rope.apply(x, 5)
 far = rope.table([2**31 - 1], like=x, fused=True, dtype="float32")
 assert np.allclose(far, rope.table([2**31 - 1], like=x), rtol=0, atol=1.2e-7)
-assert np.array_equal(rope.apply(x, 5, fused=True), want)
+assert np.array_equal(rope.apply(x, 5, fused=True), expected)
 if "fork" in sys.argv:
     child = os.fork()
     if child == 0:
-        os._exit(0 if np.array_equal(rope.apply(x, 5, fused=True), want) else 1)
+        os._exit(0 if np.array_equal(rope.apply(x, 5, fused=True), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-def run_alone(*words, **environment):
+def run_process(*options, **environment):
     """Run a process that calls the loop; return its output."""
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _PROCESS, *words]
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _FUSED_CALLS, *options]
     variables = {**os.environ, "OMP_NUM_THREADS": "3", **environment}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=300)
     assert run.returncode == 0, run.stderr
@@ -581,35 +580,35 @@ def run_alone(*words, **environment):
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_a_second_process_loads_the_compiled_loop_from_disk(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed")
-    first, second = (run_alone(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
-    kept = re.findall(r"data saved to '(.*_rotate_half_\w+-\d+.*)'", first)
-    assert len(kept) == 1 and "data loaded" not in first and "_make_rows_" in first
+    first, second = (run_process(NUMBA_CACHE_DIR=str(tmp_path), NUMBA_DEBUG_CACHE="1") for _ in range(2))
+    saved = re.findall(r"data saved to '(.*_rotate_half_\w+-\d+.*)'", first)
+    assert len(saved) == 1 and "data loaded" not in first and "_make_rows_" in first
     assert "data loaded" in second and "data saved" not in second
     from rope_any._arrays import _intrinsics, _layout
 
     assert (
-        _intrinsics.source_hash(rotate_component, _intrinsics, _layout) in kept[0]
+        _intrinsics.source_hash(rotate_component, _intrinsics, _layout) in saved[0]
     )  # a changed formula has another name
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_without_a_writable_cache_the_loop_is_compiled():
     pytest.importorskip("numba", reason="numba is not installed")
-    run_alone("nowhere")
+    run_process("no-cache")
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_starts_its_own_threads():
     pytest.importorskip("numba", reason="numba is not installed")
-    run_alone("fork")
+    run_process("fork")
 
 
 def test_the_size_of_an_encoded_layout_does_not_depend_on_axis_lengths(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     layouts, encode = [], _numba.encode
     monkeypatch.setattr(
-        _numba, "encode", lambda *given, **options: layouts.append(encode(*given, **options)) or layouts[-1]
+        _numba, "encode", lambda *args, **options: layouts.append(encode(*args, **options)) or layouts[-1]
     )
     rope = ra.Rope(ra.frequencies(8), pairing="half")
     for n in (2, 50):
@@ -621,15 +620,15 @@ def test_the_size_of_an_encoded_layout_does_not_depend_on_axis_lengths(monkeypat
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 FAR = 2**31 - 1
-ROUNDING = 3.1e-8  # of a cosine to float32, and a hundredth of that
+ROUNDING = 3.1e-8  # a cosine is rounded to float32 by at most 2**-25; 4 percent more
 
 
 def error(table, exact):
-    return max(np.abs(np.asarray(got).astype(np.float64) - want).max() for got, want in zip(table, exact, strict=True))
+    return max(np.abs(np.asarray(a).astype(np.float64) - b).max() for a, b in zip(table, exact, strict=True))
 
 
-def spread(rng, count=40):
-    """Return positions of all magnitudes and both signs in no order, the ends among them."""
+def shuffled_positions(rng, count=40):
+    """Return shuffled positions of all magnitudes and both signs, with the largest."""
     random = rng.integers(-FAR, FAR, count) >> rng.integers(0, 31, count)
     return rng.permutation(np.concatenate([[0, 1, -1, 131_072, 2**24 + 1, FAR, -FAR], random]))
 
@@ -637,12 +636,12 @@ def spread(rng, count=40):
 def test_fused_tables_are_exact_on_every_library(lib, rng):
     if lib.name in {"numpy", "torch-cpu"}:
         pytest.importorskip("numba", reason="numba is not installed")
-    said = next(row["tables"] for name, row in documented().items() if lib.name.startswith(name))
-    f, p = ra.frequencies(64, base=500_000.0), spread(rng)
+    schedule = next(row["tables"] for name, row in documented().items() if lib.name.startswith(name))
+    f, p = ra.frequencies(64, base=500_000.0), shuffled_positions(rng)
     table, warned = result_and_warnings(lambda: ra.cos_sin(lib(p, "int32"), f, fused=True))
     assert table.cos.dtype == table.sin.dtype == lib.dtype("float32")
     assert error(map(lib.get, table), oracle.cos_sin(p, f)) <= 1.2e-7
-    assert bool(warned) == (said == "eager"), warned
+    assert bool(warned) == (schedule == "eager"), warned
     like = lib([1.0], "float32")
     for given in (7, [0.5, -3.25], range(5, -9, -3)):
         table, warned = result_and_warnings(lambda given=given: ra.cos_sin(given, f, like=like, fused=True))
@@ -652,12 +651,12 @@ def test_fused_tables_are_exact_on_every_library(lib, rng):
 
 def test_the_only_error_of_fused_tables_is_rounding(put, rng):
     f = (*ra.frequencies(100, base=500_000.0), 0.0, -0.25, 2 * np.pi, 65_536.0, 1e-30)
-    p = spread(rng)
+    p = shuffled_positions(rng)
     assert error(ra.cos_sin(put(p), f, fused=True), oracle.cos_sin(p, f)) <= ROUNDING
     for dtype in ("int8", "int16", "int32", "uint8", ">i4"):
         if put is np.asarray or dtype[0] != ">":
-            some = np.asarray([0, 1, 100, 127], dtype=dtype)
-            assert error(ra.cos_sin(put(some), f, fused=True), oracle.cos_sin(some, f)) <= ROUNDING
+            small = np.asarray([0, 1, 100, 127], dtype=dtype)
+            assert error(ra.cos_sin(put(small), f, fused=True), oracle.cos_sin(small, f)) <= ROUNDING
     for given in (
         range(FAR - 40, FAR),
         range(FAR, -FAR, -(2**27)),
@@ -672,7 +671,7 @@ def test_the_only_error_of_fused_tables_is_rounding(put, rng):
         assert not host.size or error(table, oracle.cos_sin(host, f)) <= ROUNDING
 
 
-def test_the_polynomials_of_a_fused_table_have_their_stated_error():
+def test_the_polynomials_of_a_fused_table_have_the_documented_error():
     pytest.importorskip("numba", reason="numba is not installed")
     from rope_any._arrays import _table_loop
 
@@ -686,14 +685,14 @@ def test_the_polynomials_of_a_fused_table_have_their_stated_error():
 
 
 def test_fused_tables_are_exact_for_many_phases(put, rng):
-    # more than mpmath has time for: frequencies of 30 bits of 2π, whose phases fit NumPy's integers
-    words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
-    f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
-    rest = np.asarray(
-        [float(oracle.mp.mpf(v) - 2 * oracle.mp.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
+    # too many for mpmath: frequencies that are multiples of 2π / 2³⁰, whose phases fit NumPy's integers
+    multiples = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
+    f = tuple(float(word) * 2 * np.pi / 2**30 for word in multiples)
+    remainders = np.asarray(
+        [float(oracle.mp.mpf(v) - 2 * oracle.mp.pi * int(w) / 2**30) for v, w in zip(f, multiples, strict=True)]
     )
     p = rng.integers(-FAR, FAR, 100_000)
-    angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * rest
+    angle = p[:, None] * multiples % 2**30 * (2 * np.pi / 2**30) + p[:, None] * remainders
     assert error(ra.cos_sin(put(p), f, fused=True), (np.cos(angle), np.sin(angle))) <= ROUNDING
 
 
@@ -705,8 +704,8 @@ def test_fused_tables_are_exact_for_real_positions(put, rng):
     far = put(np.asarray([2.0**40 + 0.5, -(2.0**53), 1e300, 3.0]))
     cos, sin = (np.asarray(part).astype(np.float64) for part in ra.cos_sin(far, F, fused=True, dtype="float32"))
     np.testing.assert_allclose(cos**2 + sin**2, 1, atol=1e-6)  # still a rotation
-    none = ra.cos_sin(put(np.asarray([1.0, np.nan, np.inf])), (1.0, 0.0), fused=True, dtype="float32")
-    for part in map(np.asarray, none):
+    invalid = ra.cos_sin(put(np.asarray([1.0, np.nan, np.inf])), (1.0, 0.0), fused=True, dtype="float32")
+    for part in map(np.asarray, invalid):
         assert np.isfinite(part[0]).all() and np.isnan(part[1:]).all()
 
 
@@ -722,25 +721,25 @@ def test_fused_tables_add_the_phases_of_several_axes(put, rng, real):
 
 
 def test_fused_tables_accept_an_attention_factor_and_half_precision(put, rng):
-    p = spread(rng)
+    p = shuffled_positions(rng)
     exact = oracle.cos_sin(p, F)
     table = ra.cos_sin(put(p), F, attention_factor=1.37, fused=True)
     assert error(table, [1.37 * part for part in exact]) <= 2**-24 * 1.37 + 1e-9
-    whole = ra.cos_sin(put(p), F, fused=True)
+    full = ra.cos_sin(put(p), F, fused=True)
     for name in ("float16",) if put is np.asarray else ("float16", "bfloat16"):
         half = ra.cos_sin(put(p), F, fused=True, dtype=name)
-        for got, want in zip(half, whole, strict=True):
+        for got, expected in zip(half, full, strict=True):
             assert str(got.dtype).endswith(name)
-            assert (got == (want.astype(name) if put is np.asarray else want.to(got.dtype))).all()
+            assert (got == (expected.astype(name) if put is np.asarray else expected.to(got.dtype))).all()
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 16, 61, 64, 300])
 def test_a_row_of_a_fused_table_does_not_depend_on_other_rows(put, rng, monkeypatch, pairs):
     from rope_any._arrays import _table_loop
 
-    shares, share = [], _table_loop.run_in_threads
+    counts, run = [], _table_loop.run_in_threads
     monkeypatch.setattr(_table_loop, "THREADED_FROM", 2**16)
-    monkeypatch.setattr(_table_loop, "run_in_threads", lambda *of: shares.append(len(of[1])) or share(*of))
+    monkeypatch.setattr(_table_loop, "run_in_threads", lambda *args: counts.append(len(args[1])) or run(*args))
     rope, first, count = ra.Rope(ra.frequencies(2 * pairs), pairing="half"), FAR - 2**16 - 7, 2**16 // pairs + 5
     p = np.arange(first, first + count)
     lib, tables, like = find(put(p)), [], put(np.ones(1, "f4"))
@@ -748,7 +747,7 @@ def test_a_row_of_a_fused_table_does_not_depend_on_other_rows(put, rng, monkeypa
         monkeypatch.setitem(vars(lib), "host", lib.host._replace(threads=lambda n=threads: n))
         ra.clear_caches()
         tables += [rope.table(range(first, first + count), like=like, fused=True), rope.table(put(p), fused=True)]
-    assert len(shares) == 4 and all(calls > 5 for calls in shares)
+    assert len(counts) == 4 and all(calls > 5 for calls in counts)
     order = rng.permutation(count)
     shuffled = rope.table(put(p[order]), fused=True)
     for cos, sin in tables[1:]:
@@ -764,23 +763,23 @@ def test_a_row_of_a_fused_table_does_not_depend_on_other_rows(put, rng, monkeypa
             [part[np.flatnonzero(order == i)[0]] for part in shuffled],
         ]
         for n, other in enumerate(others):
-            for got, want in zip(other, tables[0], strict=True):
+            for got, expected in zip(other, tables[0], strict=True):
                 if n == 3:  # real positions use another formula
-                    np.testing.assert_allclose(got, want[i], rtol=0, atol=6e-8)
+                    np.testing.assert_allclose(got, expected[i], rtol=0, atol=6e-8)
                 else:
-                    np.testing.assert_array_equal(got, want[i])
+                    np.testing.assert_array_equal(got, expected[i])
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_a_pair_of_a_fused_table_has_the_same_bits_in_vector_and_remainder_loops(put, rng, dtype):
     f, p = ra.frequencies(160), put(rng.integers(-FAR, FAR, 200).astype(dtype))
-    whole = ra.cos_sin(p, f, fused=True, dtype="float32")
+    full = ra.cos_sin(p, f, fused=True, dtype="float32")
     for pairs in (1, 2, 3, 5, 7, 8, 15, 31, 33, 63, 79):
-        for got, want in zip(ra.cos_sin(p, f[:pairs], fused=True, dtype="float32"), whole, strict=True):
-            np.testing.assert_array_equal(got, want[:, :pairs])
+        for got, expected in zip(ra.cos_sin(p, f[:pairs], fused=True, dtype="float32"), full, strict=True):
+            np.testing.assert_array_equal(got, expected[:, :pairs])
     for i in range(5):
-        for got, want in zip(ra.cos_sin(p[i : i + 1], f, fused=True, dtype="float32"), whole, strict=True):
-            np.testing.assert_array_equal(got[0], want[i])
+        for got, expected in zip(ra.cos_sin(p[i : i + 1], f, fused=True, dtype="float32"), full, strict=True):
+            np.testing.assert_array_equal(got[0], expected[i])
 
 
 def test_a_fused_rotation_makes_a_fused_table(put, rng):
@@ -789,7 +788,7 @@ def test_a_fused_rotation_makes_a_fused_table(put, rng):
     for given in (None, 1000, range(5, 14), list(range(9)), put(np.arange(9)), put(np.arange(18).reshape(2, 9))):
         at = np.arange(9) + (given or 0) if given is None or type(given) is int else given
         table = rope.table(at if given is not None and type(given) is not int else put(at), like=x, fused=True)
-        for _ in range(2):  # by a new plan, and by the one that was kept
+        for _ in range(2):  # by a new plan, then by the cached one
             got, warned = result_and_warnings(lambda given=given: rope.apply(x, given, fused=True))
             assert not warned
             np.testing.assert_array_equal(got, rope.apply(x, table, fused=True))
@@ -822,8 +821,8 @@ def test_fused_tables_warn_if_they_fall_back(put):
         with pytest.warns(RuntimeWarning, match=f"eager schedule: .*{reason}") as caught:
             got = call(True)
         assert caught[0].filename == __file__
-        for part, want in zip(got, call(False), strict=True):
-            np.testing.assert_array_equal(part, want)
+        for part, expected in zip(got, call(False), strict=True):
+            np.testing.assert_array_equal(part, expected)
     with pytest.raises(TypeError, match="fused must be True or False"):
         ra.cos_sin(p, F, fused=1)
     with pytest.raises(ValueError, match="must not exceed"):
@@ -832,7 +831,7 @@ def test_fused_tables_warn_if_they_fall_back(put):
 
 @pytest.mark.usefixtures("without_numba")
 def test_tables_fall_back_without_numba(rng):
-    p = spread(rng)
+    p = shuffled_positions(rng)
     with pytest.warns(RuntimeWarning, match="Numba, which is not installed .the extra numba"):
         got = ra.cos_sin(p, F, fused=True)
     np.testing.assert_array_equal(got, ra.cos_sin(p, F))
@@ -851,7 +850,7 @@ def test_a_compilation_error_of_the_table_loop_warns(put, monkeypatch):
     p = put(np.arange(5))
     got, warned = result_and_warnings(lambda: ra.cos_sin(p, F, fused=True))
     np.testing.assert_array_equal(got.cos, ra.cos_sin(p, F).cos)
-    if put is np.asarray:  # torch has a compiler of its own
+    if put is np.asarray:  # torch uses its own compiler instead
         assert len(warned) == 1 and "Numba failed (NotImplementedError)" in warned[0]
 
 
@@ -860,7 +859,7 @@ def test_fused_tables_work_under_gradients_transforms_and_modes():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     proxy = pytest.importorskip("torch.fx.experimental.proxy_tensor", reason="torch has no make_fx")
     p, at, weights = torch.arange(5), torch.arange(5.0, requires_grad=True), torch.tensor(F, requires_grad=True)
-    want = ra.cos_sin(p, F)
+    expected = ra.cos_sin(p, F)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         for leaf, call in (
@@ -869,14 +868,14 @@ def test_fused_tables_work_under_gradients_transforms_and_modes():
         ):
             fused, eager = (torch.autograd.grad(call(fused).sin.sum(), leaf)[0] for fused in (True, False))
             assert torch.equal(fused, eager)
-        assert torch.equal(torch.func.vmap(lambda p: ra.cos_sin(p, F, fused=True).cos)(p), want.cos)
+        assert torch.equal(torch.func.vmap(lambda p: ra.cos_sin(p, F, fused=True).cos)(p), expected.cos)
         graph = proxy.make_fx(lambda p: ra.cos_sin(p, F, fused=True).cos, tracing_mode="real")(p)
-        assert torch.equal(graph(p + 1)[:-1], want.cos[1:])
+        assert torch.equal(graph(p + 1)[:-1], expected.cos[1:])
         with torch._subclasses.FakeTensorMode():
             assert type(ra.cos_sin(range(5), F, like=torch.ones(1), fused=True).cos) is not torch.Tensor
-    found = torch.compile(lambda p: ra.cos_sin(p, F, fused=True).cos, fullgraph=True, backend="aot_eager")
-    got, warned = result_and_warnings(lambda: found(p))
-    torch.testing.assert_close(got, want.cos, rtol=0, atol=1.2e-7)
+    compiled = torch.compile(lambda p: ra.cos_sin(p, F, fused=True).cos, fullgraph=True, backend="aot_eager")
+    got, warned = result_and_warnings(lambda: compiled(p))
+    torch.testing.assert_close(got, expected.cos, rtol=0, atol=1.2e-7)
     assert not warned
     with torch.inference_mode():
         assert ra.cos_sin(p, F, fused=True).cos.is_inference()

@@ -1,4 +1,4 @@
-"""Random wrong use: with any value for an argument, a call returns a result or raises an error that names it."""
+"""Random arguments: with any value for one, a call returns a result or raises an error that names it."""
 
 import array
 import functools
@@ -16,6 +16,7 @@ import pytest
 from conftest import LIBRARIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_errors import recursive_list
 
 import rope_any as ra
 from rope_any import axes, bending, config, plot, positions, scaling, weights
@@ -69,7 +70,7 @@ SECTIONED = {
 
 
 def drawing(function):
-    """Return a function of pictures that leaves no figure open."""
+    """Return a function that draws a figure and closes it."""
 
     @functools.wraps(function)
     def draw(*arguments, **options):
@@ -83,7 +84,6 @@ def drawing(function):
     return draw
 
 
-OF_FREQUENCIES = {"original_length": 8192, "factor": 8.0}
 CALLS = {
     "frequencies": (ra.frequencies, (8,), {"base": 1e4}),
     "cos_sin": (ra.cos_sin, (P, F), {"attention_factor": 1.0, "dtype": np.float32, "like": X}),
@@ -219,7 +219,7 @@ CALLS = {
 }
 
 
-class OddArray:
+class UnreadableArray:
     """An object with ``__array__`` that raises."""
 
     shape, dtype, ndim = (3,), np.dtype(float), 1
@@ -231,7 +231,7 @@ class OddArray:
         raise RuntimeError
 
 
-class Endless(Sequence):
+class RecursiveSequence(Sequence):
     """A sequence that contains itself."""
 
     def __len__(self):
@@ -241,7 +241,7 @@ class Endless(Sequence):
         return self
 
 
-class Whole:
+class IndexOnly:
     """An object with ``__index__``."""
 
     def __index__(self):
@@ -250,7 +250,7 @@ class Whole:
     __int__ = __float__ = __index__
 
 
-class Word(str):
+class Text(str):
     """A subclass of str."""
 
     __slots__ = ()
@@ -263,17 +263,11 @@ def nested(depth):
     return inside
 
 
-def itself():
-    inside = []
-    inside.append(inside)
-    return inside
-
-
-# Sizes between 10 and 2³¹ would be asked for rightly, and take the memory that they ask for.
+# Sizes between 10 and 2³¹ are valid and would take that much memory.
 NUMBERS = [0, 1, -1, 2, 3, 5, 2**31, -(2**31), 2**63, 2**64, 10**400, -(10**400), 10**5000]
 REALS = [0.0, -0.0, 0.5, 1.5, -2.0, 5e-324, 1e-300, 1e308, -1e308, NAN, INF, -INF, 1j]
-KINDS = [
-    *(None, True, False, "", "half", "rows", "0", "x" * 999, "\n\0", Word("half"), b"half", bytearray(b"x"), Ellipsis),
+OBJECTS = [
+    *(None, True, False, "", "half", "rows", "0", "x" * 999, "\n\0", Text("half"), b"half", bytearray(b"x"), Ellipsis),
     *(
         [],
         (),
@@ -308,12 +302,12 @@ KINDS = [
         Fraction(1, 3),
         Decimal("1.5"),
         Decimal("NaN"),
-        Whole(),
-        OddArray(),
-        Endless(),
+        IndexOnly(),
+        UnreadableArray(),
+        RecursiveSequence(),
         nested(50),
         nested(5000),
-        itself(),
+        recursive_list(),
     ),
     *(
         array.array("d", [1.0]),
@@ -331,7 +325,7 @@ SCALARS = [
     np.uint8(3),
     np.bool_(True),
     np.str_("half"),
-    np.datetime64("NaT", "s"),  # NumPy 2.5 asks for a unit
+    np.datetime64("NaT", "s"),  # NumPy 2.5 requires a unit
 ]
 ARRAYS = [
     *(
@@ -350,7 +344,7 @@ ARRAYS = [
 ]
 
 
-def foreign():
+def foreign_arrays():
     """Arrays of the other libraries that are installed."""
     for name in ("torch-cpu", "jax", "dask", "array-api-strict", "mlx"):
         try:
@@ -366,23 +360,23 @@ def foreign():
             yield torch.ones(3, 8, dtype=torch.complex64)
 
 
-ODD = [*NUMBERS, *REALS, *KINDS, *SCALARS, *ARRAYS, *foreign()]
-odd = st.integers(0, len(ODD) - 1).map(ODD.__getitem__)
+ARBITRARY = [*NUMBERS, *REALS, *OBJECTS, *SCALARS, *ARRAYS, *foreign_arrays()]
+arbitrary = st.integers(0, len(ARBITRARY) - 1).map(ARBITRARY.__getitem__)
 
 
-def spoilt(draw, value):
-    """Return a value replaced by an odd one, or with an odd one inside."""
+def replaced(draw, value):
+    """Return an arbitrary value instead of a value, or of one inside it."""
     if isinstance(value, dict) and draw(st.booleans()):
         key = draw(st.sampled_from(sorted(value)))
-        return {**value, key: spoilt(draw, value[key])}
+        return {**value, key: replaced(draw, value[key])}
     if type(value) in {list, tuple} and value and draw(st.booleans()):
-        place = draw(st.integers(0, len(value) - 1))
-        return type(value)(spoilt(draw, part) if i == place else part for i, part in enumerate(value))
-    return draw(odd)
+        index = draw(st.integers(0, len(value) - 1))
+        return type(value)(replaced(draw, part) if i == index else part for i, part in enumerate(value))
+    return draw(arbitrary)
 
 
-def is_ours(error):
-    """Whether an error was raised by a ``raise`` of ours, or by the signature of a function."""
+def is_deliberate(error):
+    """Whether an error was raised by a ``raise`` of the package, or by the signature of a function."""
     last, frames = error.__traceback__, 0
     while last.tb_next is not None:
         last, frames = last.tb_next, frames + 1
@@ -392,8 +386,8 @@ def is_ours(error):
     )
 
 
-# What messages may name besides the arguments of the function: their parts, and objects made from them.
-WORDS = "frequencies|positions|pairing|cos|sin|x |q |k |keys|old|new|out|table|base|factor|head_dim|num_hidden_layers"
+# What messages can name besides the arguments of the function: parts of them, and objects made from them.
+NAMES = "frequencies|positions|pairing|cos|sin|x |q |k |keys|old|new|out|table|base|factor|head_dim|num_hidden_layers"
 
 
 def keys(value):
@@ -405,26 +399,26 @@ def keys(value):
 
 
 def names(function, arguments):
-    """Return what a message may name, as a pattern."""
-    own = {key for given in arguments for key in keys(given) if key}
-    return "|".join([WORDS, *inspect.signature(function).parameters, *map(re.escape, own)])
+    """Return a pattern of what a message can name."""
+    nested_keys = {key for given in arguments for key in keys(given) if key}
+    return "|".join([NAMES, *inspect.signature(function).parameters, *map(re.escape, nested_keys)])
 
 
 @st.composite
 def wrong_calls(draw, name):
     function, arguments, options = CALLS[name]
     arguments, options = list(arguments), dict(options)
-    places = [*range(len(arguments)), *options]
-    for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=2, unique=True)):
-        if isinstance(place, int):
-            arguments[place] = spoilt(draw, arguments[place])
+    parameters = [*range(len(arguments)), *options]
+    for parameter in draw(st.lists(st.sampled_from(parameters), min_size=1, max_size=2, unique=True)):
+        if isinstance(parameter, int):
+            arguments[parameter] = replaced(draw, arguments[parameter])
         else:
-            options[place] = spoilt(draw, options[place])
+            options[parameter] = replaced(draw, options[parameter])
     return function, arguments, options
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_calls_are_valid_without_odd_values(name):
+def test_the_calls_are_valid(name):
     function, arguments, options = CALLS[name]
     function(*arguments, **options)
 
@@ -432,15 +426,15 @@ def test_the_calls_are_valid_without_odd_values(name):
 @pytest.mark.parametrize("name", CALLS)
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_odd_values_give_results_or_errors_that_name_an_argument(name, data):
+def test_arbitrary_values_give_results_or_errors_that_name_an_argument(name, data):
     function, arguments, options = data.draw(wrong_calls(name))
     try:
         function(*arguments, **options)
     except RuntimeWarning as warning:
-        # the scales of xPos leave their range far from the centre; what can't be compiled isn't
+        # the scales of xPos overflow far from the centre, and a fused call can fall back
         assert name == "xpos" or str(warning).startswith("fused=True falls back"), warning
     except (TypeError, ValueError) as error:
         message = str(error)
-        assert is_ours(error), message
+        assert is_deliberate(error), message
         assert re.search(names(function, [*arguments, *options.values()]), message), message
         assert "\n" not in message and len(message) < 400, message

@@ -93,5 +93,5 @@ def test_a_missing_library_prevents_writing(monkeypatch, capsys):
     monkeypatch.setattr(precision, "installed", lambda name: None if name == "JAX" else name)
     monkeypatch.setattr(precision, "devices", lambda name, _: {} if name == "MLX" else {"cpu": None})
     monkeypatch.setattr(sys, "argv", ["precision_table.py", "--write"])
-    with pytest.raises(SystemExit, match="missing: JAX, MLX; nothing is documented without their rows"):
+    with pytest.raises(SystemExit, match="missing: JAX, MLX; nothing is written without their rows"):
         precision.main()
