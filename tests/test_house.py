@@ -24,7 +24,7 @@ SOURCE = Path(ra.__file__).parent
 PACKAGE = modules.package()
 
 
-def is_of_arrays(name):
+def is_array_module(name):
     return name.split(".")[0] == "_arrays"
 
 
@@ -36,7 +36,7 @@ HOST = {"_checks", "_frequencies", "axes", "scaling"}
 
 
 def graph(package):
-    """Return what each module imports, now or later, but for the config that `Rope.from_config` reads when called."""
+    """Return the imports of each module, deferred ones too, except that of config in `Rope.from_config`."""
     return {
         name: module.now | {other for other in module.later if (name, other.split(".")[0]) != ("_rope", "config")}
         for name, module in package.items()
@@ -51,8 +51,8 @@ def cycle(package):
         return error.args[1]
 
 
-def reached(package, names):
-    """Return all that some modules import, and what these import, and so on."""
+def reachable(package, names):
+    """Return modules and all that they import, directly or not."""
     imports, found, new = graph(package), set(), {*names}
     while new:
         found |= new
@@ -61,7 +61,7 @@ def reached(package, names):
 
 
 def core_in(package):
-    return {name for name in package if name in CORE or is_of_arrays(name)}
+    return {name for name in package if name in CORE or is_array_module(name)}
 
 
 def outer_in(names):
@@ -74,11 +74,11 @@ def test_imports_have_no_cycle():
 
 def test_the_core_does_not_import_outer_modules():
     assert len(core_in(PACKAGE)) >= 8
-    assert outer_in(reached(PACKAGE, core_in(PACKAGE))) == set()
+    assert outer_in(reachable(PACKAGE, core_in(PACKAGE))) == set()
 
 
-def outside_of_host(package, name):
-    """Return what a module of host numbers imports beyond mathematics and its like."""
+def imports_outside_host(package, name):
+    """Return what a module of HOST imports besides mathematics and other modules of HOST."""
     names = {what for what, _ in modules.imported(package[name].tree)}
     allowed = {"collections", "dataclasses", "math", "numbers", "rope_any", "statistics", "typing"}
     others = {what for what in names if what.split(".")[0] not in allowed}
@@ -87,34 +87,34 @@ def outside_of_host(package, name):
 
 @pytest.mark.parametrize("name", sorted(HOST))
 def test_modules_of_host_numbers_import_only_mathematics(name):
-    assert outside_of_host(PACKAGE, name) == set()
+    assert imports_outside_host(PACKAGE, name) == set()
 
 
 def test_import_checks_detect_violations():
-    good = {"_table": "import math", "config": "from rope_any._rope import Rope", "__init__": "", "axes": ""}
+    base = {"_table": "import math", "config": "from rope_any._rope import Rope", "__init__": "", "axes": ""}
     rope = "from rope_any import _table\ndef from_config():\n    from rope_any.config import read"
-    fine = modules.read(good | {"_rope": rope})
-    assert fine["_rope"] == (fine["_rope"].tree, {"_table"}, {"config"})
-    assert cycle(fine) is None and outer_in(reached(fine, core_in(fine))) == set()
-    circle = modules.read(good | {"_rope": rope, "_table": "def f():\n    from rope_any._rope import Rope"})
-    assert {*cycle(circle)} == {"_table", "_rope"}
-    early = modules.read(good | {"_rope": "from rope_any.config import read"})
+    allowed = modules.read(base | {"_rope": rope})
+    assert allowed["_rope"] == (allowed["_rope"].tree, {"_table"}, {"config"})
+    assert cycle(allowed) is None and outer_in(reachable(allowed, core_in(allowed))) == set()
+    cyclic = modules.read(base | {"_rope": rope, "_table": "def f():\n    from rope_any._rope import Rope"})
+    assert {*cycle(cyclic)} == {"_table", "_rope"}
+    early = modules.read(base | {"_rope": "from rope_any.config import read"})
     assert {*cycle(early)} == {"_rope", "config"}
-    assert outer_in(reached(early, core_in(early))) == {"config"}
-    whole = modules.read(good | {"axes": "import rope_any\nfrom rope_any import _table\nfrom os import path"})
-    assert outside_of_host(whole, "axes") == {"__init__", "_table", "os.path"}
+    assert outer_in(reachable(early, core_in(early))) == {"config"}
+    package = modules.read(base | {"axes": "import rope_any\nfrom rope_any import _table\nfrom os import path"})
+    assert imports_outside_host(package, "axes") == {"__init__", "_table", "os.path"}
 
 
 # --- the names of libraries -------------------------------------------------------------------------------
 
 FILES = {name.removeprefix("_arrays.") for name in PACKAGE if re.fullmatch(r"_arrays\.[a-z]\w*", name)}
 LIBRARIES = FILES - {"numpy"} | {"numba"}
-# NumPy as a tool of the host: files, pictures, checks.
+# Modules that use NumPy on the host, for files, figures and checks.
 NUMPY = {"_safetensors", "cli", "plot", "testing"}
 
 
 def names_libraries(name):
-    return is_of_arrays(name) or name.split(".")[0] in {"onnx", "integrations"}
+    return is_array_module(name) or name.split(".")[0] in {"onnx", "integrations"}
 
 
 def is_in(library, name):
@@ -123,10 +123,9 @@ def is_in(library, name):
 
 def libraries(tree, known=LIBRARIES):
     """
-    Return what code imports of libraries, and how it asks which one it has.
+    Return the libraries that code imports or tests for.
 
-    A string that names a library is data in a table or in a type, and a question where it is compared, looked up or an
-    argument.
+    A string with the name of a library counts as a test if it is compared, looked up or an argument, else as data.
     """
     found = {what.split(".")[0] for what, _ in modules.imported(tree)}
     for node in ast.walk(tree):
@@ -135,9 +134,9 @@ def libraries(tree, known=LIBRARIES):
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
         is_type = isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
-        asked = [node] if isinstance(node, ast.Compare | ast.Subscript | ast.match_case) and not is_type else []
-        asked += [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
-        texts = (text for part in asked for text in ast.walk(part) if isinstance(text, ast.Constant))
+        tested = [node] if isinstance(node, ast.Compare | ast.Subscript | ast.match_case) and not is_type else []
+        tested += [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
+        texts = (text for part in tested for text in ast.walk(part) if isinstance(text, ast.Constant))
         found |= {text.value for text in texts if isinstance(text.value, str)}
     return {one for one in found if one == "__module__" or any(is_in(library, one) for library in known)}
 
@@ -167,15 +166,15 @@ def test_only_array_modules_name_a_library(name):
         ("'''Of torch.'''\nraise ValueError('an array of torch')", set()),
     ],
 )
-def test_each_way_to_ask_for_a_library_is_detected(code, found):
+def test_each_test_for_a_library_is_detected(code, found):
     assert libraries(ast.parse(code)) == found
 
 
-# --- what each module is for ------------------------------------------------------------------------------
+# --- docstrings and tables --------------------------------------------------------------------------------
 
 
 def undocumented(tree):
-    """Return the names of functions and classes, nested ones too, that have no docstring and are no special methods."""
+    """Return the names of functions and classes, nested ones too, without docstring, except special methods."""
     defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef))
     overloads = {"overload"}
     return [
@@ -227,8 +226,8 @@ def test_the_table_of_forms_is_up_to_date():
 def test_each_key_of_a_form_identifies_it(form):
     with pytest.raises(ValueError, match="model_type must be given"):
         ra.config.explain(form.example)
-    told = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
-    assert len({kind for kind, _ in told}) == 1
+    readings = {forms.read(form.example | {key: value}) for key, value in form.keys.items()}
+    assert len({kind for kind, _ in readings}) == 1
 
 
 def test_the_table_of_schedules_is_up_to_date():
@@ -251,8 +250,8 @@ def test_public_names_are_as_listed():
     )
     assert dir(ra) == ra.__all__
     assert {name for name in MODULES if getattr(ra, name) is not sys.modules[f"rope_any.{name}"]} == set()
-    with pytest.raises(AttributeError, match="module 'rope_any' has no attribute 'nobody'"):
-        _ = ra.nobody
+    with pytest.raises(AttributeError, match="module 'rope_any' has no attribute 'absent'"):
+        _ = ra.absent
 
 
 _PROBE = """
@@ -274,7 +273,7 @@ print(*sorted(name for name in dir(ra) if f"rope_any.{{name}}" in sys.modules))
         ("ra.config", ["axes", "config", "positions", "scaling"]),
         ("from rope_any import weights", ["weights"]),
     ],
-    ids=["none", "asked for", "imported"],
+    ids=["none", "accessed", "imported"],
 )
 def test_a_public_module_is_loaded_on_first_access(more, loaded):
     run = subprocess.run([sys.executable, "-c", _PROBE.format(more)], capture_output=True, text=True, check=True)
@@ -285,10 +284,10 @@ _USER = """
 import rope_any as ra
 from rope_any import positions
 
-told: tuple[ra.config.Explanation, ...] = ra.config.explain({})
+explanations: tuple[ra.config.Explanation, ...] = ra.config.explain({})
 names: list[str] = positions.__all__
 wrong: int = ra.config.explain({})
-missing = ra.nobody
+missing = ra.absent
 """
 
 
@@ -297,9 +296,9 @@ def test_type_checkers_see_the_types_of_public_modules(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
     (tmp_path / "user.py").write_text(_USER.lstrip())
     # without the packages of the environment, which take half a minute to read
-    words = ["-m", "mypy", "--strict", "--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent"]
+    options = ["-m", "mypy", "--strict", "--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent"]
     run = subprocess.run(
-        [sys.executable, *words, "--cache-dir", os.devnull, "user.py"],
+        [sys.executable, *options, "--cache-dir", os.devnull, "user.py"],
         cwd=tmp_path,
         env=os.environ | {"MYPYPATH": str(SOURCE.parent)},
         capture_output=True,
@@ -316,11 +315,11 @@ def test_typical_calls_run():
     typical_calls.main()
 
 
-# No "See also" in so small a house; extended summaries and examples where there is something to say.
+# "See also" sections, extended summaries and examples are optional.
 UNCHECKED = {"SA01", "ES01", "EX01"}
-SCHEMES = [f"{module}.{name}" for module in sorted(MODULES) for name in getattr(ra, module).__all__]
+FUNCTIONS = [f"{module}.{name}" for module in sorted(MODULES) for name in getattr(ra, module).__all__]
 DOCUMENTED = [
-    *SCHEMES,
+    *FUNCTIONS,
     "frequencies",
     "cos_sin",
     "rotate",
@@ -348,7 +347,7 @@ TUPLES |= {f"testing.{name}" for name in ("CacheReport", "Case", "Property", "Re
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_docstrings_are_numpydoc(name):
-    unchecked = UNCHECKED | ({"PR01"} if name in TUPLES else set())  # their fields say what they are
+    unchecked = UNCHECKED | ({"PR01"} if name in TUPLES else set())  # their fields have docstrings
     faults = [fault for fault in validate(f"rope_any.{name}")["errors"] if fault[0] not in unchecked]
     assert faults == []
 

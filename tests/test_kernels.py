@@ -1,4 +1,4 @@
-"""Faults that kernels were published with, replayed on a CPU: each is found by `check_rotary`, and most are named."""
+"""Published faults of kernels, reproduced on a CPU: `check_rotary` finds each of them, and names most."""
 
 import inspect
 
@@ -13,13 +13,13 @@ ROPE = ra.Rope(ra.frequencies(D), pairing="half")
 PARTIAL = ra.Rope(ra.frequencies(6), pairing="half")  # 6 of 16 features
 
 
-def right(x, positions):
+def correct(x, positions):
     """Rotate x as it should be."""
     return ROPE.apply(x, positions)
 
 
 def one_token_path(x, positions):
-    """As in mlx 3494: the path for one token rotates the first row of the batch alone."""
+    """As in mlx 3494: the path for one token rotates only the first row of the batch."""
     y = ROPE.apply(x, positions)
     if x.shape[2] == 1:
         y[1:] = x[1:]
@@ -65,8 +65,8 @@ def both_backwards(q, k, positions):
     return tuple(ROPE.apply(x, positions, inverse=True) for x in (q, k))
 
 
-def each_wrong(q, k, positions):
-    """Make another mistake in keys than in queries."""
+def different_mistakes(q, k, positions):
+    """Make different mistakes in queries and keys."""
     return ROPE.apply(q, positions + 1), ROPE.apply(k, positions, inverse=True)
 
 
@@ -76,7 +76,7 @@ def first_row_for_all(x, positions):
 
 
 def in_place(x, positions):
-    """As in unsloth 5001: x itself is rotated, which others share."""
+    """As in unsloth 5001: x is rotated in place, although others use it."""
     return ROPE.apply(x, positions, out=x)
 
 
@@ -102,7 +102,7 @@ def end_of_table(x, positions):
     return np.where((positions < 2048)[:, None], ROPE.apply(x, positions), x)
 
 
-def one_late(x, positions):
+def length_as_position(x, positions):
     """As in mirage 398: the length of the sequence is taken for the last position."""
     return ROPE.apply(x, positions + 1)
 
@@ -119,8 +119,8 @@ def first_head_only(x, positions):
     return y
 
 
-def neighbours(x, positions):
-    """Leave out the tokens of a block that is not full."""
+def partial_block(x, positions):
+    """Leave out the tokens of the last block if it is not full."""
     y = ROPE.apply(x, positions)
     y[:, :, x.shape[2] // 4 * 4 :] = x[:, :, x.shape[2] // 4 * 4 :]
     return y
@@ -131,7 +131,7 @@ def narrow_positions(x, positions):
     return ROPE.apply(x, positions.astype(np.int16))
 
 
-# the function, options of check_rotary, what is named (or ""), and a property that fails (or "")
+# function, options of check_rotary, cause that is named (or ""), property that fails (or "")
 FAULTS = [
     (
         one_token_path,
@@ -146,7 +146,7 @@ FAULTS = [
     (keys_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in keys", ""),
     (both_backwards, {"keys": True}, "the opposite sign: pairs rotate backwards, in queries and keys", ""),
     (
-        each_wrong,
+        different_mistakes,
         {"keys": True},
         "positions one too large, in queries; the opposite sign: pairs rotate backwards, in keys",
         "",
@@ -158,25 +158,25 @@ FAULTS = [
     (wider_by_rounding, {"rotary_dim": 6}, "", "passes the other features through"),
     (width_of_the_head, {"rotary_dim": 6}, "another rotary_dim, 16: features 0 to 15 are rotated", ""),
     (end_of_table, {}, "correct up to position 1007, wrong at 10000", ""),
-    (one_late, {}, "positions one too large", "is the identity at position 0"),
+    (length_as_position, {}, "positions one too large", "is the identity at position 0"),
     (factor_twice, {"attention_factor": 1.1}, "the attention factor counted twice", ""),
     (first_head_only, {}, "nothing is rotated, as if all positions were 0", "tokens, heads, rows are independent"),
-    (neighbours, {}, "", "one large call equals its parts"),
+    (partial_block, {}, "", "one large call equals its parts"),
     (narrow_positions, {}, "correct up to position 10007, wrong at 100000", ""),
 ]
 
 
-@pytest.mark.parametrize(("function", "options", "cause", "broken"), FAULTS, ids=lambda x: getattr(x, "__name__", None))
-def test_a_published_fault_is_found_and_named(function, options, cause, broken):
+@pytest.mark.parametrize(("function", "options", "cause", "fails"), FAULTS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_published_fault_is_found_and_named(function, options, cause, fails):
     report = check_rotary(function, pairing="half", head_dim=D, **options)
     assert not report.passed
     assert cause in "; ".join(report.causes)
-    assert not broken or not report.properties[broken].holds
+    assert not fails or not report.properties[fails].holds
     assert inspect.getdoc(function)
 
 
 @pytest.mark.parametrize("name", ["chunked", "strided"])
-def test_axes_that_are_lost_are_named(name):
+def test_ignored_axes_are_named(name):
     case = cases()[name]
     rope = ra.Rope(case.frequencies, pairing="half")
 
@@ -193,7 +193,7 @@ def test_axes_that_are_lost_are_named(name):
 
 @pytest.fixture
 def backward(torch):
-    """Return a rotation with a backward of its own: a function of the gradient and the positions."""
+    """Return a function that makes a rotation from its backward, a function of the gradient and the positions."""
 
     def make(backward):
         class Rotation(torch.autograd.Function):
@@ -240,40 +240,40 @@ def test_a_rotation_without_gradients_is_named(torch):
 
 def test_gradients_need_a_library_that_has_them():
     with pytest.raises(ra.ArgumentValueError, match="gradient must be False for numpy"):
-        check_rotary(right, pairing="half", gradient=True)
+        check_rotary(correct, pairing="half", gradient=True)
 
 
-# --- right ones -------------------------------------------------------------------------------------------------------
+# --- correct functions ------------------------------------------------------------------------------------------------
 
 
-def test_a_right_function_passes_all(lib):
+def test_a_correct_function_passes_all_checks(lib):
     like = lib([1.0], "float32")
     gradient = lib.name in {"torch-cpu", "jax", "jax-x64", "mlx"}
-    one, two = lib.quick(right), lib.quick(ROPE)
-    report = check_rotary(one, pairing="half", head_dim=D, longest=2000, like=like, rows=True, gradient=gradient)
+    apply, call = lib.quick(correct), lib.quick(ROPE)
+    report = check_rotary(apply, pairing="half", head_dim=D, longest=2000, like=like, rows=True, gradient=gradient)
     assert report.passed, report
-    both = check_rotary(two, pairing="half", head_dim=D, longest=2000, like=like, rows=True, keys=True)
+    both = check_rotary(call, pairing="half", head_dim=D, longest=2000, like=like, rows=True, keys=True)
     assert both.passed, both
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_a_right_function_may_write_into_x(name):
+def test_a_correct_function_may_write_into_x(name):
     like = np.ones(1, np.float32) if name == "numpy" else pytest.importorskip("torch").ones(1)
 
-    def into(x, positions):
+    def rotate_x(x, positions):
         """Rotate in place and return nothing."""
         ROPE.apply(x, positions, out=x)
 
-    def both_into(q, k, positions):
+    def rotate_both(q, k, positions):
         """Rotate queries and keys in place."""
         return ROPE(q, k, positions, out=(q, k))
 
-    assert check_rotary(into, pairing="half", head_dim=D, like=like, in_place=True, rows=True).passed
-    assert check_rotary(both_into, pairing="half", head_dim=D, like=like, in_place=True, keys=True).passed
+    assert check_rotary(rotate_x, pairing="half", head_dim=D, like=like, in_place=True, rows=True).passed
+    assert check_rotary(rotate_both, pairing="half", head_dim=D, like=like, in_place=True, keys=True).passed
 
 
-def test_a_function_that_should_write_into_x_and_does_not_is_found(torch):
-    report = check_rotary(right, pairing="half", head_dim=D, in_place=True)
+def test_a_function_that_should_write_into_x_but_does_not_is_found(torch):
+    report = check_rotary(correct, pairing="half", head_dim=D, in_place=True)
     assert report.causes == ("nothing is rotated, as if all positions were 0",)
 
     def copies(x, positions):
@@ -295,22 +295,22 @@ def test_a_gradient_that_ignores_strides_is_found(torch, backward):
 
 
 def test_writes_outside_of_x_are_found():
-    def beside(x, positions):
+    def writes_between(x, positions):
         """Rotate in place, and write over the number after each number of x if there is one."""
         ROPE.apply(x, positions, out=x)
         if x.base is not None and x.strides[-1] > x.itemsize:
             x.base[..., 1] = 0
 
-    report = check_rotary(beside, pairing="half", head_dim=D, in_place=True)
+    report = check_rotary(writes_between, pairing="half", head_dim=D, in_place=True)
     assert not report.properties["writes nothing beside x"].holds
 
 
 def test_an_exception_is_shown_once():
-    def picky(x, positions):
+    def limited(x, positions):
         """Raise beyond a length."""
         if positions[-1] > 5000:
             raise IndexError("index 5001 is out of bounds for axis 0 with size 5000")
         return ROPE.apply(x, positions)
 
-    text = str(check_rotary(picky, pairing="half", head_dim=D))
+    text = str(check_rotary(limited, pairing="half", head_dim=D))
     assert text.count("out of bounds") == 1

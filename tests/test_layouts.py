@@ -1,4 +1,4 @@
-"""The layouts of engines' rotary caches, against the engines' own formulas, typed again here, and installed engines."""
+"""The layouts of rotary caches, compared with the formulas of engines, copied here, and with installed engines."""
 
 import re
 from typing import get_args
@@ -37,7 +37,7 @@ def bits(x):
     return x.view(f"i{x.dtype.itemsize}")
 
 
-def same(a, b):
+def identical(a, b):
     """Whether two arrays have one shape, one dtype and the same bits."""
     return a.shape == b.shape and a.dtype == b.dtype and (bits(a) == bits(b)).all()
 
@@ -47,11 +47,11 @@ def read(lib, cache):
     return tuple(map(lib.get, cache)) if isinstance(cache, tuple) else (lib.get(cache),)
 
 
-# --- the engines' own formulas, from the files named --------------------------------------------------------
+# --- formulas of the engines, from the files in the comments --------------------------------------------------
 
 
 def engine_angles(rows=ROWS, d=D, base=BASE):
-    """Angles in float32, as all of them make them."""
+    """Return angles in float32, as the engines compute them."""
     inv_freq = 1.0 / (np.float32(base) ** (np.arange(0, d, 2, dtype=np.float32) / np.float32(d)))
     return np.outer(np.arange(rows, dtype=np.float32), inv_freq)
 
@@ -71,10 +71,10 @@ def tensorrt(a, *, interleave=True, duplicate=False):
     sinusoid = a[..., None]
     if duplicate:
         sinusoid = np.concatenate((sinusoid, sinusoid), axis=-2)
-    made = np.concatenate((np.cos(sinusoid), np.sin(sinusoid)), axis=-1).reshape(1, -1)
+    flat = np.concatenate((np.cos(sinusoid), np.sin(sinusoid)), axis=-1).reshape(1, -1)
     if not interleave:
-        made = made.reshape(count, -1, 2)[:, :pairs, :].transpose(0, 2, 1).reshape(1, -1)
-    return made
+        flat = flat.reshape(count, -1, 2)[:, :pairs, :].transpose(0, 2, 1).reshape(1, -1)
+    return flat
 
 
 def cos_and_sin(a):  # docs/ContribOperators.md of ONNX Runtime; flash_attn/layers/rotary.py: _update_cos_sin_cache
@@ -146,7 +146,7 @@ ENGINES = {
 }
 
 
-def supports(lib, layout):
+def require_complex(lib, layout):
     """Skip a test of complex numbers for a library that has none."""
     if layout in COMPLEX and not hasattr(lib.xp, "complex64"):
         pytest.skip(f"{lib.name} has no complex numbers")
@@ -154,61 +154,61 @@ def supports(lib, layout):
 
 @one_jax
 @pytest.mark.parametrize("layout", TABLES)
-def test_tables_are_packed_as_the_engine_makes_its_cache(lib, layout):
-    supports(lib, layout)
-    made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
-    cache = pack(made, layout)
-    wanted = ENGINES[layout](engine_angles())
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    for ours, theirs in zip(read(lib, cache), wanted, strict=True):
+def test_packed_tables_equal_the_cache_of_the_engine(lib, layout):
+    require_complex(lib, layout)
+    table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
+    cache = pack(table, layout)
+    expected = ENGINES[layout](engine_angles())
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for ours, theirs in zip(read(lib, cache), expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, atol=ROWS * 2.0**-22, rtol=0)
-    again = unpack(cache, layout, rotary_dim=D if layout in FLAT else None)
-    assert type(again) is ra.Table
-    assert all(same(lib.get(a), lib.get(b)) for a, b in zip(again, made, strict=True))
+    unpacked = unpack(cache, layout, rotary_dim=D if layout in FLAT else None)
+    assert type(unpacked) is ra.Table
+    assert all(identical(lib.get(a), lib.get(b)) for a, b in zip(unpacked, table, strict=True))
 
 
 @one_jax
 @pytest.mark.parametrize("layout", TABLES)
 def test_any_numbers_keep_their_bits(lib, layout, rng):
-    supports(lib, layout)
+    require_complex(lib, layout)
 
-    def both(made):
-        cache = pack(made, layout)
+    def pack_and_unpack(table):
+        cache = pack(table, layout)
         return cache, unpack(cache, layout, rotary_dim=D)
 
     for dtype in (d for d in LAYOUTS[layout].dtypes if d in lib.dtypes or d == "complex64"):
         data = rng.uniform(-1, 1, (2, 5, D // 2))
-        made = ra.Table(*(lib(x, dtype.replace("complex64", "float32")) for x in data))
-        cache, again = lib.quick(both)(made)
+        table = ra.Table(*(lib(x, dtype.replace("complex64", "float32")) for x in data))
+        cache, unpacked = lib.quick(pack_and_unpack)(table)
         assert {x.dtype.name for x in read(lib, cache)} == {dtype}
-        assert all(same(lib.get(a), lib.get(b)) for a, b in zip(again, made, strict=True))
+        assert all(identical(lib.get(a), lib.get(b)) for a, b in zip(unpacked, table, strict=True))
 
 
 @one_jax
 def test_a_batch_of_rows_keeps_its_axis(lib, rng):
     for layout in ("transformers", "transformers-interleaved"):
-        made = ra.Table(*(lib(x, "float32") for x in rng.uniform(-1, 1, (2, 3, 5, D // 2))))
-        cache = pack(made, layout)
+        table = ra.Table(*(lib(x, "float32") for x in rng.uniform(-1, 1, (2, 3, 5, D // 2))))
+        cache = pack(table, layout)
         assert [x.shape for x in read(lib, cache)] == [(3, 5, D)] * 2
-        assert all(same(lib.get(a), lib.get(b)) for a, b in zip(unpack(cache, layout), made, strict=True))
+        assert all(identical(lib.get(a), lib.get(b)) for a, b in zip(unpack(cache, layout), table, strict=True))
 
 
 def test_a_wider_table_is_rounded_once(lib):
     if not lib.has_float64:
         pytest.skip(f"{lib.name} has no float64")
-    made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float64"))
-    assert same(lib.get(pack(made, "flashinfer")), lib.get(pack(made, "vllm")))
-    want = np.concatenate([lib.get(x) for x in made], axis=-1).astype(np.float32)
-    assert same(lib.get(pack(made, "vllm", dtype="float32")), want)
+    table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float64"))
+    assert identical(lib.get(pack(table, "flashinfer")), lib.get(pack(table, "vllm")))
+    expected = np.concatenate([lib.get(x) for x in table], axis=-1)
+    assert identical(lib.get(pack(table, "vllm", dtype="float32")), expected.astype(np.float32))
     if "bfloat16" in lib.dtypes:
-        short = pack(made, "vllm", dtype=lib.dtype("bfloat16"))
-        assert same(lib.get(short), np.concatenate([lib.get(x) for x in made], axis=-1).astype(ml_dtypes.bfloat16))
+        short = pack(table, "vllm", dtype=lib.dtype("bfloat16"))
+        assert identical(lib.get(short), expected.astype(ml_dtypes.bfloat16))
 
 
 @one_jax
 @pytest.mark.parametrize("layout", sorted({*OF_FREQUENCIES} & {*ENGINES}))
-def test_angles_are_those_that_the_engine_makes(lib, layout):
+def test_packed_angles_equal_those_of_the_engine(lib, layout):
     pairing = LAYOUTS[layout].pairing
     rope = ra.Rope(F, pairing=pairing)
     cache = pack(rope, layout, like=lib(np.zeros(1), "float32"), length=ROWS)
@@ -216,13 +216,13 @@ def test_angles_are_those_that_the_engine_makes(lib, layout):
     ours = lib.get(cache)
     assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
     np.testing.assert_allclose(ours, theirs, rtol=2.0**-21)
-    again = unpack(cache, layout)
-    assert (again.pairing, again.start, again.attention_factor) == (pairing, 0, 1.0)
-    np.testing.assert_allclose(again.frequencies, F, rtol=2.0**-23)
-    assert same(lib.get(pack(again, layout, like=cache, length=ROWS))[:2], ours[:2])
+    unpacked = unpack(cache, layout)
+    assert (unpacked.pairing, unpacked.start, unpacked.attention_factor) == (pairing, 0, 1.0)
+    np.testing.assert_allclose(unpacked.frequencies, F, rtol=2.0**-23)
+    assert identical(lib.get(pack(unpacked, layout, like=cache, length=ROWS))[:2], ours[:2])
 
 
-def test_divisors_are_those_that_llama_cpp_divides_by(lib):
+def test_packed_divisors_equal_those_of_llama_cpp(lib):
     # convert_hf_to_gguf.py: generate_extra_tensors of Llama 3; ggml_rope_ext divides base^(-2i/n) by them
     scaled = ra.scaling.llama3(F, 8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_length=8192)
     rope = ra.Rope(scaled, pairing="interleaved")
@@ -235,26 +235,26 @@ def test_divisors_are_those_that_llama_cpp_divides_by(lib):
         factors.append(1.0 if wavelength < 8192 / 4 else 8.0 if wavelength > 8192 else middle)
     assert lib.get(cache).dtype == np.float32
     np.testing.assert_allclose(lib.get(cache), factors, rtol=1e-6)
-    again = unpack(cache, "llama.cpp", base=BASE, pairing="interleaved")
-    np.testing.assert_allclose(again.frequencies, scaled, rtol=2.0**-23)
-    assert again.pairing == "interleaved"
+    unpacked = unpack(cache, "llama.cpp", base=BASE, pairing="interleaved")
+    np.testing.assert_allclose(unpacked.frequencies, scaled, rtol=2.0**-23)
+    assert unpacked.pairing == "interleaved"
 
 
-def test_reciprocals_are_those_that_mlx_inverts(lib):
+def test_packed_reciprocals_are_inverted_by_mlx(lib):
     # mlx/backend/cpu and fast.cpp: inv_freqs = reciprocal(freqs)
     rope = ra.Rope((*F, 0.0), pairing="half")
     cache = pack(rope, "mlx", like=lib(np.zeros(1), "float32"))
     np.testing.assert_allclose(1 / lib.get(cache), rope.frequencies, rtol=2.0**-22)
-    again = unpack(cache, "mlx", pairing="half")
-    np.testing.assert_allclose(again.frequencies, rope.frequencies, rtol=2.0**-23)
-    assert again.frequencies[-1] == 0
+    unpacked = unpack(cache, "mlx", pairing="half")
+    np.testing.assert_allclose(unpacked.frequencies, rope.frequencies, rtol=2.0**-23)
+    assert unpacked.frequencies[-1] == 0
 
 
 # --- installed engines ------------------------------------------------------------------------------------
 
 
-def session(op, inputs, outputs, **attributes):
-    """Return a function that runs one operator of ONNX Runtime on named float32 and integer arrays."""
+def run_operator(op, inputs, outputs, **attributes):
+    """Return the results of one operator of ONNX Runtime for named float32 and integer arrays."""
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     kinds = {"float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64, "int32": onnx.TensorProto.INT32}
@@ -278,7 +278,7 @@ def test_onnx_runtime_rotates_by_a_packed_cache(pairing, rng):
     at = rng.integers(0, ROWS, (2, 5))
     cos, sin = pack(rope.table(range(ROWS), like=x), "onnxruntime")
     inputs = {"x": x, "at": at, "cos": cos, "sin": sin}
-    (got,) = session("RotaryEmbedding", inputs, ["y"], interleaved=int(pairing == "interleaved"))
+    (got,) = run_operator("RotaryEmbedding", inputs, ["y"], interleaved=int(pairing == "interleaved"))
     np.testing.assert_allclose(got, rope.apply(x, at), atol=1e-6, rtol=0)
 
 
@@ -291,13 +291,13 @@ def test_attention_of_onnx_runtime_rotates_keys_by_a_packed_cache(pairing, rng):
     inputs = {"q": q, "k": k, "v": v, "past_k": None, "past_v": None, **total, "cos": cos, "sin": sin}
     flags = {"do_rotary": 1, "rotary_interleaved": int(pairing == "interleaved")}
     outputs = ["y", "present_k", "present_v"]
-    _, keys, _ = session("GroupQueryAttention", inputs, outputs, num_heads=4, kv_num_heads=2, **flags)
-    want = rope.apply(np.moveaxis(k.reshape(2, 5, 2, head_dim), 1, 2))
-    np.testing.assert_allclose(keys, want, atol=1e-6, rtol=0)
+    _, keys, _ = run_operator("GroupQueryAttention", inputs, outputs, num_heads=4, kv_num_heads=2, **flags)
+    expected = rope.apply(np.moveaxis(k.reshape(2, 5, 2, head_dim), 1, 2))
+    np.testing.assert_allclose(keys, expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("model_type", "layout"), [("llama", "transformers"), ("cohere", "transformers-interleaved")])
-def test_transformers_makes_the_arrays_of_its_layouts(torch, model_type, layout):
+def test_packed_arrays_equal_those_of_transformers(torch, model_type, layout):
     pytest.importorskip("transformers", reason="transformers is not installed")
     import importlib
 
@@ -313,26 +313,26 @@ def test_transformers_makes_the_arrays_of_its_layouts(torch, model_type, layout)
     for a, b in zip(ours, theirs, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-    again = unpack(theirs, layout)
-    torch.testing.assert_close(again.cos, rope.table(at).cos, atol=1e-5, rtol=0)
+    unpacked = unpack(theirs, layout)
+    torch.testing.assert_close(unpacked.cos, rope.table(at).cos, atol=1e-5, rtol=0)
 
 
-def test_transformers_makes_the_table_of_gptj(torch):
+def test_a_packed_table_equals_that_of_gptj(torch):
     gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason="transformers is not installed")
     theirs = gptj.create_sinusoidal_positions(ROWS, D)
-    made = ra.cos_sin(range(ROWS), ra.frequencies(D), like=theirs)
-    torch.testing.assert_close(pack(made, "gptj"), theirs, atol=1e-5, rtol=0)
-    torch.testing.assert_close(unpack(theirs, "gptj").sin, made.sin, atol=1e-5, rtol=0)
+    table = ra.cos_sin(range(ROWS), ra.frequencies(D), like=theirs)
+    torch.testing.assert_close(pack(table, "gptj"), theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(unpack(theirs, "gptj").sin, table.sin, atol=1e-5, rtol=0)
 
 
-def test_diffusers_makes_the_arrays_of_its_layouts(torch):
+def test_packed_arrays_equal_those_of_diffusers(torch):
     embeddings = pytest.importorskip("diffusers.models.embeddings", reason="diffusers is not installed")
-    made = ra.cos_sin(range(ROWS), ra.frequencies(D), like=torch.zeros(1))
+    table = ra.cos_sin(range(ROWS), ra.frequencies(D), like=torch.zeros(1))
     theirs = embeddings.get_1d_rotary_pos_embed(D, ROWS, use_real=True, repeat_interleave_real=True)
-    for a, b in zip(pack(made, "diffusers"), theirs, strict=True):
+    for a, b in zip(pack(table, "diffusers"), theirs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
     theirs = embeddings.get_1d_rotary_pos_embed(D, ROWS, use_real=False)
-    torch.testing.assert_close(pack(made, "meta"), theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(pack(table, "meta"), theirs, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -345,10 +345,10 @@ def test_mlx_rotates_by_packed_reciprocals(pairing, rng):
     np.testing.assert_allclose(np.array(got), np.array(rope.apply(x, 7)), atol=1e-5, rtol=0)
 
 
-def test_packed_memory_is_in_order(torch):
-    made = ra.cos_sin(range(ROWS), F, like=torch.zeros(1))
+def test_packed_arrays_are_contiguous(torch):
+    table = ra.cos_sin(range(ROWS), F, like=torch.zeros(1))
     for layout in TABLES:
-        cache = pack(made, layout)
+        cache = pack(table, layout)
         assert all(x.is_contiguous() for x in (cache if isinstance(cache, tuple) else (cache,))), layout
 
 
@@ -363,19 +363,19 @@ def test_meta_rotates_by_packed_complex_numbers(torch, rng):
 
 
 @one_jax
-def test_packed_and_unpacked_under_compilers(lib):
+def test_pack_and_unpack_can_be_compiled(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    made = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
+    table = ra.cos_sin(range(ROWS), F, like=lib(np.zeros(1), "float32"))
     for layout in ("vllm", "tensorrt-llm-duplicated", "torchtune"):
-        want = lib.get(pack(made, layout))
+        expected = lib.get(pack(table, layout))
 
-        def both(cos, sin, layout=layout):
+        def pack_and_unpack(cos, sin, layout=layout):
             cache = pack(ra.Table(cos, sin), layout)
             return cache, *unpack(cache, layout, rotary_dim=D)
 
-        got = [lib.get(x) for x in lib.trace(both)(*made)]
-        assert same(got[0], want) and same(got[1], lib.get(made.cos)) and same(got[2], lib.get(made.sin))
+        got = [lib.get(x) for x in lib.trace(pack_and_unpack)(*table)]
+        assert all(identical(a, b) for a, b in zip(got, (expected, *map(lib.get, table)), strict=True))
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ X = np.zeros(1, dtype=np.float32)
 TABLE = ROPE.table(range(8), like=X)
 
 
-def table(*shape, dtype=np.float32):
+def ones(*shape, dtype=np.float32):
     return ra.Table(*(np.ones(shape, dtype=dtype) for _ in range(2)))
 
 
@@ -408,17 +408,17 @@ def table(*shape, dtype=np.float32):
         (lambda: pack(ROPE, "mlx", like=X, length=3), TypeError, "length must not be given for the layout mlx"),
         (lambda: pack(TABLE, "vllm", like=X), TypeError, "like must not be given for the layout vllm"),
         (
-            lambda: pack(table(2, 8, 6), "vllm"),
+            lambda: pack(ones(2, 8, 6), "vllm"),
             ValueError,
             r"\(seq, pairs\) for the layout vllm; got \(2, 8, 6\)",
         ),
-        (lambda: pack(table(6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(6,\)"),
-        (lambda: pack(table(2, 2, 8, 6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(2, 2, 8, 6\)"),
+        (lambda: pack(ones(6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(6,\)"),
+        (lambda: pack(ones(2, 2, 8, 6), "transformers"), ValueError, r"\(seq, pairs\) or .*; got \(2, 2, 8, 6\)"),
         (lambda: pack(TABLE, "flashinfer", dtype="float16"), TypeError, "dtype must be float32 .*; got float16"),
         (lambda: pack(TABLE, "vllm", dtype="float64"), TypeError, "dtype must be float32 or bfloat16 or float16"),
-        (lambda: pack(table(8, 6, dtype=np.float16), "flashinfer"), TypeError, "no narrower than the float32"),
-        (lambda: pack(table(8, 6, dtype=np.float16), "meta"), TypeError, "make the table in float32"),
-        (lambda: pack(table(8, 6, dtype=np.int32), "vllm"), TypeError, "cos must be floating-point"),
+        (lambda: pack(ones(8, 6, dtype=np.float16), "flashinfer"), TypeError, "no narrower than the float32"),
+        (lambda: pack(ones(8, 6, dtype=np.float16), "meta"), TypeError, "make the table in float32"),
+        (lambda: pack(ones(8, 6, dtype=np.int32), "vllm"), TypeError, "cos must be floating-point"),
         (lambda: pack(ra.Table(TABLE.cos, TABLE.sin[1:]), "vllm"), ValueError, "cos and sin must have one shape"),
         (
             lambda: pack(ra.Rope(F, pairing="half", attention_factor=1.5), "megatron", like=X, length=8),
@@ -493,8 +493,8 @@ def test_angles_of_other_positions_are_refused(rows):
 
 
 def test_frequencies_are_read_from_two_rows_of_angles():
-    again = unpack(pack(ROPE, "megatron", like=X, length=2), "megatron")
-    np.testing.assert_allclose(again.frequencies, F, rtol=2.0**-23)
+    unpacked = unpack(pack(ROPE, "megatron", like=X, length=2), "megatron")
+    np.testing.assert_allclose(unpacked.frequencies, F, rtol=2.0**-23)
 
 
 def test_unknown_lengths_are_refused():
@@ -509,8 +509,8 @@ def test_unknown_lengths_are_refused():
 @one_jax
 def test_complex_layouts_need_complex_numbers(lib):
     if hasattr(lib.xp, "complex64"):
-        made = ra.Table(*map(lib, ra.cos_sin(range(4), F, like=X)))
-        assert "complex64" in str(lib.quick(lambda made: pack(made, "meta"))(made).dtype)
+        table = ra.Table(*map(lib, ra.cos_sin(range(4), F, like=X)))
+        assert "complex64" in str(lib.quick(lambda table: pack(table, "meta"))(table).dtype)
     else:
         with pytest.raises(ra.ArgumentValueError, match="layout must be one of real numbers"):
             pack(ra.cos_sin(range(4), F, like=lib(X)), "meta")
@@ -526,17 +526,17 @@ def test_the_table_of_layouts_is_up_to_date():
 
 
 def angles(f=G, rows=2048, start=0):
-    """Return angles in float32, as engines make them."""
+    """Return angles in float32, as the engines compute them."""
     return np.outer(np.arange(start, start + rows, dtype=np.float32), np.float32(f))
 
 
-def stored(x, dtype):
+def rounded(x, dtype):
     """Return numbers rounded to a dtype, in float32."""
     return x.astype(dtype).astype(np.float32)
 
 
-def changed(x, where, value):
-    x[where] = value
+def changed(x, index, value):
+    x[index] = value
     return x
 
 
@@ -556,8 +556,8 @@ def test_a_cache_of_each_library_and_dtype_passes(lib):
     for layout in ("vllm", "onnxruntime", "transformers-interleaved", "torchtune"):
         for dtype in (d for d in lib.dtypes if d in LAYOUTS[layout].dtypes):
             wide = "float64" if dtype == "float64" else "float32"
-            made = ra.Table(*(lib(x, wide) for x in ra.cos_sin(range(ROWS), F, like=np.zeros(1), attention_factor=1.2)))
-            cache = pack(made, layout, dtype=lib.dtype(dtype))
+            exact = ra.cos_sin(range(ROWS), F, like=np.zeros(1), attention_factor=1.2)
+            cache = pack(ra.Table(*(lib(x, wide) for x in exact)), layout, dtype=lib.dtype(dtype))
             report = check_cache(cache, layout, ra.Rope(F, pairing="half", attention_factor=1.2))
             assert report.passed and report.subject.endswith(f", {ROWS} rows of {D // 2} pairs, {dtype}")
 
@@ -571,14 +571,14 @@ WRONG = {
         1,
     ),
     "factor": (vllm(angles()) * np.float32(1.2), "an attention factor of 1.2 rather than 1", 0),
-    "bfloat16": (stored(vllm(angles()), ml_dtypes.bfloat16), "the table in bfloat16", 1),
-    "float16": (stored(vllm(angles()), np.float16), "the table in float16", 1),
-    "inv_freq": (vllm(angles(stored(np.asarray(G), ml_dtypes.bfloat16))), "frequencies in bfloat16", 1),
+    "bfloat16": (rounded(vllm(angles()), ml_dtypes.bfloat16), "the table in bfloat16", 1),
+    "float16": (rounded(vllm(angles()), np.float16), "the table in float16", 1),
+    "inv_freq": (vllm(angles(rounded(np.asarray(G), ml_dtypes.bfloat16))), "frequencies in bfloat16", 1),
     "shift": (vllm(angles(start=1)), "positions one too large", 0),
     "sign": (vllm(-angles()), "the opposite sign: pairs rotate backwards", 1),
     "some rows": (changed(vllm(angles()), slice(500, 600), 0), "100 rows are wrong: 500 to 599", 500),
-    "cut": (changed(vllm(angles()), slice(900, None), 0), "1148 rows are wrong: 900 to 2047", 900),
-    "switch": (
+    "zero end": (changed(vllm(angles()), slice(900, None), 0), "1148 rows are wrong: 900 to 2047", 900),
+    "two tables": (
         np.concatenate([vllm(angles())[:1500], vllm(angles(SCALED))[1500:]]),
         "548 rows are wrong: 1500 to 2047",
         1500,
@@ -611,12 +611,12 @@ WRONG = {
     "a batch": (vllm(angles())[None], "the shape is (1, 2048, 32) rather than (2048, 32)", None),
     "ravelled": (vllm(angles()).ravel(), "the shape is (65536,) rather than (2048, 32)", None),
     "transposed": (vllm(angles()).T.copy(), "the axes are in reverse order", None),
-    "twice": (
+    "whole row twice": (
         np.tile(vllm(angles()), (1, 2)),
         "the numbers of each row stand twice, one time after the other",
         None,
     ),
-    "repeated": (
+    "each number twice": (
         vllm(angles()).repeat(2, axis=1),
         "the numbers of each row stand twice, side by side",
         None,
@@ -637,7 +637,7 @@ def test_mistakes_of_a_cache_are_named(name):
         assert f"{report.wrong} of 2048 rows are wrong, first row {first}" in str(report)
 
 
-# a number is wrong by so much, in a row anywhere; its column says which pair, and that of cosines or of sines
+# one wrong number: its column is that of a pair, in the cosines or in the sines
 @pytest.mark.parametrize("row", [0, 1, 2, 7, 8, 9, 10, 100, 107, 1000, 1234, 2040, 2047])
 @pytest.mark.parametrize(("column", "value"), [(0, 0.5), (5, 0.1), (31, 1.0), (16, np.nan), (20, -np.inf)])
 def test_one_wrong_number_is_named_by_its_row(row, column, value):
@@ -651,21 +651,21 @@ def test_wrong_rows_are_named_in_runs():
     report = check_cache(changed(vllm(angles()), rows, 0), "vllm", MODEL)
     assert report.causes == ("8 rows are wrong: 3, 5 to 7, 900, 902, 904, ...",)
     short = check_cache(changed(vllm(angles(rows=2)), (1, 3), 0), "vllm", MODEL)
-    assert short.causes == ("1 pair is wrong: 3",)  # in all rows but that of position 0
+    assert short.causes == ("1 pair is wrong: 3",)  # in all rows except that of position 0
 
 
 @pytest.mark.parametrize("layout", ["vllm", "megatron"])
 def test_an_exact_angle_has_no_error_at_large_positions(layout):
-    """Frequency 1, or another power of two, in float32: its products are exact, so that cosines are rounded once."""
+    """If the frequency is a power of two, angles are exact in float32, so cosines are rounded once."""
     f = (1.0, 0.25, 0.19)
-    rope, made = ra.Rope(f, pairing="half"), ENGINES[layout](angles(f, rows=100_001))
-    assert check_cache(made, layout, rope).passed
-    for column, off in ((0, 1e-5), (1, 1e-5), (2, None)):
-        spoiled = made.copy()
+    rope, cache = ra.Rope(f, pairing="half"), ENGINES[layout](angles(f, rows=100_001))
+    assert check_cache(cache, layout, rope).passed
+    for column, is_exact in ((0, True), (1, True), (2, False)):
+        wrong = cache.copy()
         error = 1e-5 if layout == "vllm" else 0.0625
         angle = np.float64(100_000) * np.float32(f[column])
-        spoiled[-1, ..., column] = (np.cos(angle) if layout == "vllm" else angle) + (error if off else error / 16)
-        assert check_cache(spoiled, layout, rope).first_wrong == (100_000 if off else None), column
+        wrong[-1, ..., column] = (np.cos(angle) if layout == "vllm" else angle) + (error if is_exact else error / 16)
+        assert check_cache(wrong, layout, rope).first_wrong == (100_000 if is_exact else None), column
 
 
 def test_an_empty_cache_is_refused():
@@ -677,7 +677,7 @@ def test_an_empty_cache_is_refused():
 def test_several_layouts_may_fit():
     report = check_cache(vllm(angles()), "gptj", MODEL)
     assert report.causes == ("several layouts fit: vllm, sglang, flashinfer",)
-    report = check_cache(stored(vllm(angles()), ml_dtypes.bfloat16), "gptj", MODEL, dtype="bfloat16")
+    report = check_cache(rounded(vllm(angles()), ml_dtypes.bfloat16), "gptj", MODEL, dtype="bfloat16")
     assert report.causes == ("several layouts fit: vllm, sglang",)  # FlashInfer takes float32 only
     report = check_cache(vllm(angles(ra.frequencies(32))), "gptj", MODEL)
     assert report.causes == ("several layouts fit: vllm, sglang, flashinfer", "other frequencies: those of base 10000")
@@ -721,7 +721,7 @@ def test_tensors_of_every_kind_are_read(torch):
 def test_two_mistakes_of_a_cache_are_named():
     report = check_cache(gptj(angles(ra.frequencies(32))), "vllm", MODEL)
     assert report.causes == ('the layout is "gptj"', "other frequencies: those of base 10000")
-    report = check_cache(stored(vllm(angles(ra.frequencies(32))), np.float16), "vllm", MODEL)
+    report = check_cache(rounded(vllm(angles(ra.frequencies(32))), np.float16), "vllm", MODEL)
     assert report.causes == ("other frequencies: those of base 10000", "the table in float16")
 
 
@@ -742,15 +742,15 @@ def test_a_cache_of_several_axes_is_that_of_equal_positions():
 def test_both_copies_are_compared(layout):
     rope = ra.Rope(G, pairing=LAYOUTS[layout].pairing or "half")
     cache = ENGINES[layout](angles())
-    spoiled = np.array(cache[0] if isinstance(cache, tuple) else cache)
+    wrong = np.array(cache[0] if isinstance(cache, tuple) else cache)
     assert check_cache(cache, layout, rope).passed
-    # the second copies of pair 1: features 17 of halves, 3 of copies side by side
+    # the second copy of pair 1: feature 17 of halves, feature 3 of adjacent copies
     at = {"transformers": np.s_[:, 1:, 17], "megatron-interleaved": np.s_[1:, :, :, 3]}
     if layout in at:
-        spoiled[at[layout]] += 0.125
+        wrong[at[layout]] += 0.125
     else:
-        spoiled.reshape(-1, 2, 16, 2)[1:, 1, 1, 0] += 0.125
-    report = check_cache((spoiled, cache[1]) if isinstance(cache, tuple) else spoiled, layout, rope)
+        wrong.reshape(-1, 2, 16, 2)[1:, 1, 1, 0] += 0.125
+    report = check_cache((wrong, cache[1]) if isinstance(cache, tuple) else wrong, layout, rope)
     assert (report.first_wrong, report.wrong, report.causes) == (1, 2047, ("the two copies of a number differ",))
 
 

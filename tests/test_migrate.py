@@ -1,8 +1,8 @@
 """
 The page on migration: its code is run, and its numbers are measured.
 
-Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU: the
-call is made to a stand-in of their formula, which is written here. timm has a stand-in too, besides timm itself.
+Each section has a call of another library and ours, which must return the same. flash-attn and vLLM need a GPU, so
+fakes with their formulas replace them. timm is tested by itself and by a fake.
 """
 
 import importlib
@@ -29,7 +29,7 @@ TOLERANCE = "1e-4"  # as the page says
 
 
 class Section(NamedTuple):
-    """What the page says of a library."""
+    """The code and the table of one library on the page."""
 
     blocks: list[str]
     rows: dict[str, list[str]]
@@ -68,31 +68,31 @@ def test_the_sections_have_the_same_form():
     for each in SECTIONS.values():
         assert len(each.blocks) == 2 and "theirs = " in each.blocks[0] and "ours = " in each.blocks[1]
         assert [*each.rows] == ROWS
-    assert sum(len(each.blocks) for each in SECTIONS.values()) == PAGE.count("```py")  # so each block is run
+    assert sum(len(each.blocks) for each in SECTIONS.values()) == PAGE.count("```py")  # each block is run
     assert f"agree to {TOLERANCE} " in PAGE
 
 
 # --- the libraries ----------------------------------------------------------------------------------------
 
 
-def part_of(package: str, name: str) -> bool:
+def is_within(package: str, name: str) -> bool:
     return f"{name}.".startswith(f"{package}.")
 
 
 @contextmanager
-def other_modules(package: str) -> Iterator[None]:
-    """Let modules be put in the place of a package and its parts; put those that were there back."""
-    before = {name: sys.modules.pop(name) for name in [*sys.modules] if part_of(package, name)}
+def replaceable(package: str) -> Iterator[None]:
+    """Remove a package from sys.modules, so that it can be replaced; restore it afterwards."""
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if is_within(package, name)}
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if part_of(package, name)]:
+        for name in [name for name in sys.modules if is_within(package, name)]:
             del sys.modules[name]
         sys.modules.update(before)
 
 
 def stub(name: str, root: Path | None = None, **values: Any) -> None:
-    """Put an empty package and its parents in sys.modules, with a folder if there is one, and values in the last."""
+    """Put an empty package with these values, and its parents, in sys.modules; their files are looked up below root."""
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         module = ModuleType(".".join(parts[:count]))
@@ -103,12 +103,12 @@ def stub(name: str, root: Path | None = None, **values: Any) -> None:
 
 @contextmanager
 def one_file(package: str, file: str) -> Iterator[ModuleType]:
-    """Import one file of an installed package, and give its names to the package, which itself imports much more."""
+    """Import one file of an installed package without the rest of it, and give its names to the package."""
     top = package.partition(".")[0]
     found = importlib.util.find_spec(top)
     if found is None or found.submodule_search_locations is None:
         pytest.skip(f"{top} is not installed")
-    with other_modules(top):
+    with replaceable(top):
         stub(package, Path(next(iter(found.submodule_search_locations))))
         module = importlib.import_module(f"{package}.{file}")
         vars(sys.modules[package]).update({name: value for name, value in vars(module).items() if name[0] != "_"})
@@ -130,16 +130,16 @@ INSTALLED = {
 }
 
 
-# --- stand-ins of libraries that don't run here -----------------------------------------------------------
+# --- fakes of libraries that don't run here ---------------------------------------------------------------
 
 
 def float32_angles(rotary_dim: int, base: float, positions: Any) -> Any:
-    """Return the angles as the libraries make them: positions times frequencies, in float32."""
+    """Return the angles as the libraries compute them: positions times frequencies, in float32."""
     return positions.float()[..., None] * (1 / base ** (torch.arange(0, rotary_dim, 2).float() / rotary_dim))
 
 
 def rotate_in_place(x, cos, sin, *, interleaved):
-    """Rotate x (..., heads, dim) by tables (..., pairs) as their kernels do: in float32, and rounded once."""
+    """Rotate x (..., heads, dim) by tables (..., pairs) as their kernels do: in float32, rounded once."""
     cos, sin, half = cos.float()[..., None, :], sin.float()[..., None, :], cos.shape[-1]
     first = slice(0, 2 * half, 2) if interleaved else slice(half)
     second = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
@@ -149,14 +149,14 @@ def rotate_in_place(x, cos, sin, *, interleaved):
 
 
 def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0):  # noqa: FBT002, PLR0917  # as theirs
-    """Stand in for flash-attn: x is (batch, seq, heads, dim), tables are (rows, pairs) in the dtype of x."""
+    """Replace flash-attn: x is (batch, seq, heads, dim), tables are (rows, pairs) in the dtype of x."""
     assert x.dtype == cos.dtype == sin.dtype
     rows = torch.arange(x.shape[1]) + torch.as_tensor(seqlen_offsets).reshape(-1, 1)
     return rotate_in_place(x if inplace else x.clone(), cos[rows], sin[rows], interleaved=interleaved)
 
 
 def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None, dtype=None):  # noqa: FBT002  # as theirs
-    """Stand in for vLLM: heads are flat, the cache has the dtype of the model, q and k are written over."""
+    """Replace vLLM: heads are flat, the cache has the dtype of the model, q and k are overwritten."""
     angles = float32_angles(head_size, rope_parameters["rope_theta"], torch.arange(max_position))
     cache = torch.cat([angles.cos(), angles.sin()], dim=-1).to(dtype)
 
@@ -170,7 +170,7 @@ def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None, 
 
 
 class RotaryEmbeddingCat:
-    """Stand in for timm: the sines of rows and columns, then the cosines, each twice."""
+    """Replace timm: the sines of rows and columns, then the cosines, each twice."""
 
     def __init__(self, dim, *, in_pixels, feat_shape):
         assert not in_pixels
@@ -187,7 +187,7 @@ def apply_rot_embed_cat(x, emb):
     return (x * cos + rotated * sin).to(x.dtype)
 
 
-STAND_INS = {
+FAKES = {
     "flash-attn": ("flash_attn.layers.rotary", {"apply_rotary_emb": apply_rotary_emb}),
     "timm": (
         "timm.layers",
@@ -198,10 +198,10 @@ STAND_INS = {
 
 
 @contextmanager
-def stand_in(library: str) -> Iterator[None]:
-    """Let a library be imported as its stand-in."""
-    module, values = STAND_INS[library]
-    with other_modules(module.partition(".")[0]):
+def fake(library: str) -> Iterator[None]:
+    """Let a library be imported as its fake."""
+    module, values = FAKES[library]
+    with replaceable(module.partition(".")[0]):
         stub(module, **values)
         yield
 
@@ -213,7 +213,7 @@ def run(*blocks: str) -> dict[str, Any]:
     """Run code blocks one after the other, and return their names."""
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block, "docs/migrate.md", "exec"), names)  # noqa: S102  # the code of our own page
+        exec(compile(block, "docs/migrate.md", "exec"), names)  # noqa: S102  # the code of the page
     return names
 
 
@@ -240,9 +240,9 @@ def test_a_pair_of_calls_agrees(library):
         check_pair(library)
 
 
-@pytest.mark.parametrize("library", STAND_INS)
-def test_a_pair_of_calls_agrees_with_a_stand_in(library):
-    with stand_in(library):
+@pytest.mark.parametrize("library", FAKES)
+def test_a_pair_of_calls_agrees_with_a_fake(library):
+    with fake(library):
         check_pair(library)
 
 
@@ -279,7 +279,7 @@ def by_torchtune(module, x, first):
     return rotary(x[None, :, None], input_pos=positions_from(first)[None])
 
 
-def by_torchtune_moved(module, x, first):
+def by_cast_torchtune(module, x, first):
     rotary = module.RotaryPositionalEmbeddings(DIM, max_seq_len=first + TOKENS).to(x.dtype)
     return rotary(x[None, :, None], input_pos=positions_from(first)[None])
 
@@ -298,24 +298,24 @@ def by_vllm(_module, x, first):
     return rotary(positions_from(first), x, x.clone())[0]
 
 
-def of_mlx(x):
+def mlx_ones(x):
     import mlx.core as mx
 
     return mx.ones((1, 1, *x.shape), dtype=getattr(mx, str(x.dtype).removeprefix("torch.")))
 
 
 def by_mlx(module, x, first):
-    return module.RoPE(DIM)(of_mlx(x), offset=first)
+    return module.RoPE(DIM)(mlx_ones(x), offset=first)
 
 
-def by_us(library, x, first):
-    """Rotate by the `Rope` that the page has for a library."""
+def by_rope(library, x, first):
+    """Rotate by the `Rope` of the section of a library."""
     pairing = "interleaved" if library in INTERLEAVED else "half"
     if library == "timm":
         columns = positions_from(first)
         rope = ra.Rope(ra.axes.axial(RAMP, RAMP), pairing=pairing)
         return rope.apply(x, torch.stack([torch.zeros_like(columns), columns], dim=-1))
-    return ra.Rope(ra.frequencies(DIM), pairing=pairing).apply(of_mlx(x) if library == "MLX" else x, first)
+    return ra.Rope(ra.frequencies(DIM), pairing=pairing).apply(mlx_ones(x) if library == "MLX" else x, first)
 
 
 THEIRS = {
@@ -329,10 +329,10 @@ THEIRS = {
 }
 
 
-def errors(library, rotate, of=((1000, torch.float32), (FAR, torch.float32), (1000, torch.bfloat16))):
-    """Return the largest errors of rotated ones against float64, from a position on and in a dtype."""
+def errors(library, rotate, cases=((1000, torch.float32), (FAR, torch.float32), (1000, torch.bfloat16))):
+    """Return the largest error of a rotation of ones for each first position and dtype, compared with float64."""
     found = []
-    for first, dtype in of:
+    for first, dtype in cases:
         frequencies = (0.0,) * len(RAMP) + RAMP if library == "timm" else ra.frequencies(DIM)
         angles = np.outer(np.arange(first, first + TOKENS), frequencies)
         pair = np.cos(angles) - np.sin(angles), np.cos(angles) + np.sin(angles)
@@ -342,26 +342,26 @@ def errors(library, rotate, of=((1000, torch.float32), (FAR, torch.float32), (10
     return found
 
 
-def numbers(library, column):
+def documented_errors(library, column):
     """Return the errors in the table of a section: theirs in column 0, ours in column 1."""
     cells = " ".join(SECTIONS[library].rows[row][column] for row in ROWS[-2:])
     return [float(number) for number in re.findall(r"\d\.\d(?:e-\d+)?", cells)]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_errors_are_those_measured(library):
-    with INSTALLED.get(library, lambda: stand_in(library))() as module:
+def test_the_errors_on_the_page_are_those_measured(library):
+    with INSTALLED.get(library, lambda: fake(library))() as module:
         theirs = errors(library, partial(THEIRS[library], module))
         if library == "torchtune":
-            moved = partial(by_torchtune_moved, module)
-            theirs += errors(library, moved, of=[(1000, torch.bfloat16)])
-        ours = errors(library, partial(by_us, library))
-    # A value that only rounding decides may differ between processors.
-    assert theirs == pytest.approx(numbers(library, 0), rel=0.3)
-    assert ours == pytest.approx(numbers(library, 1), rel=0.5)
+            cast = partial(by_cast_torchtune, module)
+            theirs += errors(library, cast, cases=[(1000, torch.bfloat16)])
+        ours = errors(library, partial(by_rope, library))
+    # Errors that are due to rounding alone may differ between processors.
+    assert theirs == pytest.approx(documented_errors(library, 0), rel=0.3)
+    assert ours == pytest.approx(documented_errors(library, 1), rel=0.5)
 
 
-# --- what else the page says of them ----------------------------------------------------------------------
+# --- other statements of the page -------------------------------------------------------------------------
 
 
 def test_rotary_embedding_torch_keeps_rounded_positions():
@@ -376,7 +376,7 @@ def test_rotary_embedding_torch_keeps_rounded_positions():
 @pytest.mark.parametrize(
     ("option", "scheme"), [("interpolate_factor", ra.scaling.linear), ("theta_rescale_factor", ra.scaling.ntk)]
 )
-def test_rotary_embedding_torch_scales_as_ours(option, scheme):
+def test_the_scaling_of_rotary_embedding_torch_equals_ours(option, scheme):
     with INSTALLED["rotary-embedding-torch"]() as module:
         theirs = module.RotaryEmbedding(DIM, **{option: 4.0}).rotate_queries_or_keys(torch.ones(8, DIM))
     rope = ra.Rope(scheme(ra.frequencies(DIM), 4.0), pairing="interleaved")
@@ -384,7 +384,7 @@ def test_rotary_embedding_torch_scales_as_ours(option, scheme):
 
 
 def axial_pixel(frequencies, x):
-    """Rotate x ``(heads, rows, columns, dim)`` by pixel frequencies, as the page on images says."""
+    """Rotate x ``(heads, rows, columns, dim)`` by pixel frequencies, as the page on images does."""
     rope = ra.Rope(ra.axes.axial(frequencies.tolist(), frequencies.tolist()), pairing="interleaved")
     sides = (ra.positions.normalised(n, edges=True) for n in x.shape[1:3])
     return rope.apply(x.flatten(1, 2), ra.positions.grid(*sides, like=x)).unflatten(1, x.shape[1:3])

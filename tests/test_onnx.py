@@ -1,4 +1,4 @@
-"""ONNX models of a Rope, run by ONNX Runtime and by onnx's own evaluator, which don't use rope_any."""
+"""ONNX models of a Rope, run by ONNX Runtime and by the reference evaluator of onnx."""
 
 import json
 import re
@@ -26,11 +26,11 @@ PAIRINGS = ("half", "interleaved")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FAR = 2**31 - 1
 
-# Options of Rope besides the pairing, and the head_dim.
+# Frequencies, options of Rope besides the pairing, head_dim.
 KINDS = {
-    "whole": (F, {}, None),
+    "all features": (F, {}, None),
     "partial": (F, {}, 24),
-    "from 4 on": (F, {"start": 4}, None),
+    "start 4": (F, {"start": 4}, None),
     "in the middle": (F, {"start": 3}, 22),
     "scaled": (F, {"attention_factor": 1.3}, None),
     "one pair": ((1.0,), {}, None),
@@ -39,11 +39,11 @@ KINDS = {
     "two axes in blocks": (ra.axes.chunked(F, (4, 4)), {"blocks": 2}, None),
     "blocks in the middle": (ra.axes.chunked(F, (4, 4)), {"blocks": 2, "start": 2, "attention_factor": 0.7}, 20),
 }
-# Those that the standard operator supports.
-PLAIN = ("whole", "partial", "scaled", "one pair")
+# Those that the standard operator supports
+OPERATOR_KINDS = ("all features", "partial", "scaled", "one pair")
 
 
-def a_rope(kind, pairing):
+def make_rope(kind, pairing):
     frequencies, options, head_dim = KINDS[kind]
     return ra.Rope(frequencies, pairing=pairing, **options), head_dim
 
@@ -51,7 +51,7 @@ def a_rope(kind, pairing):
 @cache
 def exported(kind, pairing, dtype="float32", operator_length=None):
     """Return a rope, its checked model, and a session that runs it."""
-    rope, head_dim = a_rope(kind, pairing)
+    rope, head_dim = make_rope(kind, pairing)
     model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     onnx.checker.check_model(model, full_check=True)
     return rope, model, session(model)
@@ -80,16 +80,16 @@ def run(session, q, k, positions):
     return outputs
 
 
-def data(session, rng, lengths, dtype="float32", *, below=2**20, least=-(2**20)):
-    """Return q, k and positions for a model, of batch, heads, kv_heads and seq."""
+def data(session, rng, lengths, dtype="float32", *, low=-(2**20), high=2**20):
+    """Return q, k and positions for a model, of lengths (batch, heads, kv_heads, seq)."""
     batch, heads, kv_heads, seq = lengths
     head_dim, axes = session.get_inputs()[0].shape[-1], session.get_inputs()[2].shape[2:]
     q, k = (rng.standard_normal((batch, n, seq, head_dim)).astype(DTYPES[dtype]) for n in (heads, kv_heads))
-    return q, k, rng.integers(least, below, (batch, seq, *axes))
+    return q, k, rng.integers(low, high, (batch, seq, *axes))
 
 
-def agree(got, want, atol):
-    for ours, theirs in zip(got, want, strict=True):
+def assert_agree(got, expected, atol):
+    for ours, theirs in zip(got, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), atol=atol, rtol=0)
 
@@ -104,11 +104,11 @@ def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
 
     @settings(max_examples=12)
     @given(LENGTHS, st.integers(0, 2**32 - 1))
-    def of(lengths, seed):
+    def check(lengths, seed):
         q, k, positions = data(rotation, np.random.default_rng(seed), lengths)
-        agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
+        assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
-    of()
+    check()
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -117,8 +117,8 @@ def test_one_model_rotates_all_shapes_like_the_rope(kind, pairing):
 def test_half_precision_is_rotated_in_float32(kind, dtype, pairing, rng):
     rope, _, rotation = exported(kind, pairing, dtype)
     q, k, positions = data(rotation, rng, (2, 4, 2, 5), dtype)
-    # one rounding of what is right to float32: now and then it falls to the other side, a unit of 4 apart
-    agree(run(rotation, q, k, positions), rope(q, k, positions), 4 * float(ml_dtypes.finfo(DTYPES[dtype]).eps))
+    # both round numbers that differ in float32: now and then to neighbours, which are far apart for numbers up to 4
+    assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 4 * float(ml_dtypes.finfo(DTYPES[dtype]).eps))
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -130,8 +130,8 @@ def test_a_model_computes_the_papers_rotation(start, features, pairing, rng):
     positions = np.asarray([[0, 131_072, 1_048_576], [-5, FAR, -FAR]])
     for got, x in zip(run(rotation, q, k, positions), (q, k), strict=True):
         options = {"pairing": pairing, "start": start, "attention_factor": 1.25}
-        want = oracle.rotate(x, positions[:, None], F, **options)
-        np.testing.assert_allclose(got, want, atol=1.5e-6, rtol=0)
+        expected = oracle.rotate(x, positions[:, None], F, **options)
+        np.testing.assert_allclose(got, expected, atol=1.5e-6, rtol=0)
 
 
 def table_of(rotation, rope, positions, dtype="float32"):
@@ -144,8 +144,8 @@ def table_of(rotation, rope, positions, dtype="float32"):
     return got[:, first], got[:, second]
 
 
-def error(got, want):
-    return max(np.max(np.abs(a.astype(np.float64) - b)) for a, b in zip(got, want, strict=True))
+def error(got, expected):
+    return max(np.max(np.abs(a.astype(np.float64) - b)) for a, b in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("optimized", [True, False])
@@ -156,13 +156,13 @@ def test_tables_are_exact_at_any_position(pairing, optimized):
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     rotation = ort.InferenceSession(ra.onnx.export(rope).SerializeToString(), options)
-    positions, *exact = anywhere()
+    positions, *exact = exact_table()
     assert error(table_of(rotation, rope, positions), exact) <= 1.2e-7
 
 
 @cache
-def anywhere():
-    """Return positions, and their exact cosines and sines."""
+def exact_table():
+    """Return positions of all magnitudes, and their exact cosines and sines."""
     rng = np.random.default_rng(0)
     ends = [0, 1, -1, 1_048_576, 2**24 + 1, FAR, -FAR]
     positions = np.asarray([*ends, *rng.integers(0, 2**20, 20), *rng.integers(-FAR, FAR, 20)])
@@ -171,7 +171,7 @@ def anywhere():
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1.2e-7), ("float16", 2.5e-4)])
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_the_operator_has_our_table_rounded_to_its_dtype(pairing, dtype, bound):
+def test_the_table_of_the_operator_is_exact_in_its_dtype(pairing, dtype, bound):
     rope, positions = ra.Rope(F, pairing=pairing), [0, 1, 2, 131_071, 262_143]
     rotation = session(ra.onnx.export(rope, operator_length=262_144, dtype=dtype))
     assert error(table_of(rotation, rope, positions, dtype), oracle.cos_sin(positions, F)) <= bound
@@ -179,18 +179,18 @@ def test_the_operator_has_our_table_rounded_to_its_dtype(pairing, dtype, bound):
 
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float16", 1e-2)])
 @pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", OPERATOR_KINDS)
 def test_the_operator_rotates_like_the_rope(kind, pairing, dtype, atol, rng):
     rope, model, rotation = exported(kind, pairing, dtype, 100)
     assert [node.op_type for node in model.graph.node if node.op_type != "Identity"] == ["RotaryEmbedding"] * 2
     for lengths in ((1, 4, 2, 7), (3, 2, 1, 1), (2, 3, 3, 5)):
-        q, k, positions = data(rotation, rng, lengths, dtype, least=0, below=100)
-        agree(run(rotation, q, k, positions), rope(q, k, positions), atol)
+        q, k, positions = data(rotation, rng, lengths, dtype, low=0, high=100)
+        assert_agree(run(rotation, q, k, positions), rope(q, k, positions), atol)
 
 
 @pytest.mark.parametrize("position", [-1, 100])
 def test_the_operator_refuses_positions_beyond_its_table(position, rng):
-    _, _, rotation = exported("whole", "half", "float32", 100)
+    _, _, rotation = exported("all features", "half", "float32", 100)
     q, k, _ = data(rotation, rng, (1, 1, 1, 1))
     with pytest.raises(Exception, match="out of range"):
         run(rotation, q, k, np.asarray([[position]]))
@@ -199,13 +199,13 @@ def test_the_operator_refuses_positions_beyond_its_table(position, rng):
 @pytest.mark.parametrize("operator_length", [None, 50])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_reference_evaluator_agrees(dtype, operator_length, rng):
-    rope, head_dim = a_rope("partial", "interleaved")
+    rope, head_dim = make_rope("partial", "interleaved")
     model = ra.onnx.export(rope, head_dim=head_dim, dtype=dtype, operator_length=operator_length)
     onnx.checker.check_model(model, full_check=True)
-    q, k, positions = data(exported("partial", "interleaved")[2], rng, (2, 3, 1, 4), dtype, least=0, below=50)
+    q, k, positions = data(exported("partial", "interleaved")[2], rng, (2, 3, 1, 4), dtype, low=0, high=50)
     got = reference.ReferenceEvaluator(model).run(None, {"q": q, "k": k, "positions": positions})
     atol = 1e-6 if dtype == "float32" else 8 * float(ml_dtypes.finfo(DTYPES[dtype]).eps)
-    agree(got, rope(q, k, positions), atol)
+    assert_agree(got, rope(q, k, positions), atol)
 
 
 @pytest.mark.parametrize("operator_length", [None, 100])
@@ -218,24 +218,24 @@ def test_model_lengths_are_dynamic_and_named(operator_length):
     q, k = ["batch", "heads", "seq", 24], ["batch", "kv_heads", "seq", 24]
     assert shapes == {"q": q, "k": k, "positions": ["batch", "seq"], "q_rotated": q, "k_rotated": k}
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 23 if operator_length else 21)]
-    assert model.doc_string == repr(a_rope("partial", "half")[0])
+    assert model.doc_string == repr(make_rope("partial", "half")[0])
     assert "Constant" not in {node.op_type for node in model.graph.node}
 
 
 def test_one_row_of_positions_applies_to_the_whole_batch(rng):
-    rope, _, rotation = exported("whole", "half")
+    rope, _, rotation = exported("all features", "half")
     q, k, positions = data(rotation, rng, (3, 2, 1, 5))
-    agree(run(rotation, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
+    assert_agree(run(rotation, q, k, positions[:1]), rope(q, k, positions[:1]), 1e-6)
 
 
 def test_the_exported_formula_is_that_of_the_library(monkeypatch, rng):
-    rope, _, rotation = exported("whole", "interleaved")
+    rope, _, rotation = exported("all features", "interleaved")
     q, k, positions = data(rotation, rng, (1, 2, 2, 3))
     monkeypatch.setattr(ra._schedules, "rotate_component", lambda a, b, c, s: a * c + b * s)
     backwards = session(ra.onnx.export(rope))
     monkeypatch.undo()
     table = rope.table(positions)
-    agree(run(backwards, q, k, positions), rope(q, k, ra.Table(table.cos, -table.sin)), 1e-6)
+    assert_agree(run(backwards, q, k, positions), rope(q, k, ra.Table(table.cos, -table.sin)), 1e-6)
 
 
 def test_large_tables_can_be_external_data(tmp_path, rng):
@@ -244,11 +244,11 @@ def test_large_tables_can_be_external_data(tmp_path, rng):
     onnx.save(model, tmp_path / "rope.onnx", save_as_external_data=True, location="rope.bin")
     assert (tmp_path / "rope.bin").stat().st_size >= 1000 * 128 * 4
     rotation = ort.InferenceSession(tmp_path / "rope.onnx")
-    q, k, positions = data(rotation, rng, (1, 2, 1, 5), least=0, below=1000)
-    agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
+    q, k, positions = data(rotation, rng, (1, 2, 1, 5), low=0, high=1000)
+    assert_agree(run(rotation, q, k, positions), rope(q, k, positions), 1e-6)
 
 
-# --- arrays of ndonnx, which users may trace themselves ---------------------------------------------------------------
+# --- arrays of ndonnx, for users who trace a model themselves ---------------------------------------------------------
 
 
 def traced(function, **inputs):
@@ -266,28 +266,28 @@ def test_reposition_can_be_traced(rng):
     k = rng.standard_normal((2, 3, 5, 16)).astype(np.float32)
     old, new = np.arange(5), np.arange(5) * 7
     got = traced(rope.reposition, k=k, old=old, new=new)
-    agree([got], [rope.reposition(k, old, new)], 1e-6)
+    assert_agree([got], [rope.reposition(k, old, new)], 1e-6)
 
 
 def test_tables_can_be_traced(rng):
     rope = ra.Rope(F, pairing="interleaved")
     x = rng.standard_normal((2, 5, 16)).astype(np.float32)
     got = traced(lambda x, p: rope.apply(x, rope.table(p), inverse=True), x=x, p=np.arange(5))
-    agree([got], [rope.apply(x, range(5), inverse=True)], 1e-6)
+    assert_agree([got], [rope.apply(x, range(5), inverse=True)], 1e-6)
 
 
 def test_eager_ndonnx_arrays_are_rotated(rng):
     rope = ra.Rope(ra.axes.chunked(F, (4, 4)), pairing="half", blocks=2)
     x = rng.standard_normal((2, 5, 16)).astype(np.float32)
-    agree([rope.apply(ndx.asarray(x), 3).unwrap_numpy()], [rope.apply(x, 3)], 1e-6)
+    assert_agree([rope.apply(ndx.asarray(x), 3).unwrap_numpy()], [rope.apply(x, 3)], 1e-6)
 
 
 GRAPH = {name: ndx.argument(shape=("batch", "seq", 16), dtype=getattr(ndx, name)) for name in ("float32", "float64")}
 ROPE = ra.Rope(F, pairing="half")
 
 
-def export(kind="whole", **options):
-    return lambda: ra.onnx.export(a_rope(kind, "half")[0], **options)
+def export(kind="all features", **options):
+    return lambda: ra.onnx.export(make_rope(kind, "half")[0], **options)
 
 
 WRONG = {
@@ -301,12 +301,12 @@ WRONG = {
         ValueError,
         "positions must be given for each token .* got 5",
     ),
-    "q open, k not": (
+    "unknown queries, known keys": (
         lambda: ROPE(GRAPH["float32"], ndx.asarray(np.ones((1, 5, 16), np.float32)), ndx.asarray(np.arange(5))),
         ValueError,
         "q must not be longer than k; got None queries for 5 keys",
     ),
-    "known positions for open tokens": (
+    "known positions, unknown tokens": (
         lambda: ROPE.apply(GRAPH["float32"], ndx.asarray(np.arange(5))),
         ValueError,
         r"positions must be \(seq,\) .* got \(5,\)",
@@ -317,12 +317,12 @@ WRONG = {
         ValueError,
         "out must be an array that can be written; got one that ndonnx cannot write",
     ),
-    "no rotary": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
-    "frequencies": (lambda: ra.onnx.export(F), TypeError, "rope must be a Rope; got tuple"),
+    "rope None": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
+    "rope a tuple": (lambda: ra.onnx.export(F), TypeError, "rope must be a Rope; got tuple"),
     "narrow heads": (export(head_dim=15), ValueError, "head_dim must be from 16 to .*; got 15"),
-    "narrow beside start": (export("from 4 on", head_dim=19), ValueError, "head_dim must be from 20 to .*; got 19"),
+    "narrow with start": (export("start 4", head_dim=19), ValueError, "head_dim must be from 20 to .*; got 19"),
     "negative head_dim": (export(head_dim=-16), ValueError, "head_dim must be from 16 to .*; got -16"),
-    "endless head_dim": (
+    "huge head_dim": (
         export(head_dim=2**64),
         ValueError,
         "head_dim must be an integer that 64 bits hold",
@@ -331,7 +331,7 @@ WRONG = {
     "bool head_dim": (export(head_dim=True), TypeError, "head_dim must be an integer; got bool"),
     "dtype float64": (export(dtype="float64"), ValueError, "dtype must be one of .*; got 'float64'"),
     "dtype of NumPy": (export(dtype=np.float32), TypeError, "dtype must be one of .*; got type"),
-    "no length": (export(operator_length=0), ValueError, "operator_length must be from 1 to .*; got 0"),
+    "length 0": (export(operator_length=0), ValueError, "operator_length must be from 1 to .*; got 0"),
     "float length": (export(operator_length=1e3), TypeError, "operator_length must be an integer; got float"),
     "bool length": (export(operator_length=True), TypeError, "operator_length must be an integer; got bool"),
     "2 GiB": (export(operator_length=2**25), ValueError, "operator_length .* 2 GiB; got 33554432, which makes 2 GiB"),
@@ -342,7 +342,7 @@ WRONG = {
             "operator_length must be None unless `rope` has one axis, one block and start=0; got 9 for Rope",
         )
         for kind in KINDS
-        if kind not in PLAIN
+        if kind not in OPERATOR_KINDS
     },
 }
 
@@ -368,10 +368,10 @@ LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "r
 GEMMA = {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 6, "sliding_window": 8}
 
 
-def command(*words, cwd):
-    """Run ``rope-any export config.json words`` in a process and return it."""
-    words = ["-m", "rope_any", "export", "config.json", *map(str, words)]
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, check=False)
+def command(*options, cwd):
+    """Run ``rope-any export config.json`` with options in a process."""
+    options = ["-m", "rope_any", "export", "config.json", *map(str, options)]
+    return subprocess.run([sys.executable, *options], capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def config(folder, **entries):
@@ -381,29 +381,29 @@ def config(folder, **entries):
 
 def test_a_config_is_exported(tmp_path):
     file = config(tmp_path, **LLAMA, partial_rotary_factor=0.5)
-    done = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    run = command("deep/rope.onnx", "--dtype", "float16", cwd=tmp_path)
+    assert (run.returncode, run.stderr) == (0, "")
     rope = ra.Rope.from_config(file)
-    lines = done.stdout.splitlines()
+    lines = run.stdout.splitlines()
     assert lines[:3] == ["q: (batch, heads, seq, 64)", "k: (batch, kv_heads, seq, 64)", "positions: (batch, seq)"]
     assert lines[-1] == f"deep/rope.onnx: {rope}, float16, opset 21"
-    want = ra.onnx.export(rope, head_dim=64, dtype="float16")
-    assert onnx.load(tmp_path / "deep/rope.onnx") == want
+    expected = ra.onnx.export(rope, head_dim=64, dtype="float16")
+    assert onnx.load(tmp_path / "deep/rope.onnx") == expected
 
 
 def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
     file = config(tmp_path, **GEMMA)
-    words = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
-    told = json.loads(command(*words, cwd=tmp_path).stdout)
-    assert (told["file"], told["dtype"], told["opset"]) == ("rope.onnx", "float32", 23)
-    assert told["shapes"]["k_rotated"] == ["batch", "kv_heads", "seq", 64]
+    options = ["rope.onnx", "--layer-type", "full_attention", "--operator-length", 30, "--json"]
+    report = json.loads(command(*options, cwd=tmp_path).stdout)
+    assert (report["file"], report["dtype"], report["opset"]) == ("rope.onnx", "float32", 23)
+    assert report["shapes"]["k_rotated"] == ["batch", "kv_heads", "seq", 64]
     rope = ra.Rope.from_config(file, layer_type="full_attention")
     assert onnx.load(tmp_path / "rope.onnx") == ra.onnx.export(rope, operator_length=30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "rope.onnx"]
 
 
 @pytest.mark.parametrize(
-    ("entries", "words", "message"),
+    ("entries", "options", "message"),
     [
         (GEMMA, [], "the config must have one rotation; got several, of .*: choose by --layer-type"),
         (LLAMA, ["--dtype", "int8"], "--dtype must be one of 'float32', 'float16', 'bfloat16'; got 'int8'"),
@@ -413,21 +413,21 @@ def test_a_config_is_exported_with_the_operator_and_json(tmp_path):
             [],
             "one rotation; got none",
         ),
-        ({"model_type": "unheard"}, [], "config.json: .*model_type"),
+        ({"model_type": "unknown"}, [], "config.json: .*model_type"),
     ],
 )
-def test_a_refused_export_writes_no_file(entries, words, message, tmp_path):
+def test_a_refused_export_writes_no_file(entries, options, message, tmp_path):
     config(tmp_path, **entries)
-    done = command("rope.onnx", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(f"rope-any: .*{message}.*\n", done.stderr), done.stderr
+    run = command("rope.onnx", *options, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert re.fullmatch(f"rope-any: .*{message}.*\n", run.stderr), run.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_file_is_replaced_only_on_request(tmp_path):
     config(tmp_path, **LLAMA)
-    (tmp_path / "rope.onnx").write_text("mine", encoding="utf-8")
+    (tmp_path / "rope.onnx").write_text("old", encoding="utf-8")
     assert "rope.onnx must not exist" in command("rope.onnx", cwd=tmp_path).stderr
-    assert (tmp_path / "rope.onnx").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "rope.onnx").read_text(encoding="utf-8") == "old"
     assert command("rope.onnx", "--overwrite", cwd=tmp_path).returncode == 0
     onnx.checker.check_model(onnx.load(tmp_path / "rope.onnx"))

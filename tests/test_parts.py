@@ -45,7 +45,7 @@ QWEN = {
     "model_type": "qwen3_vl",
     "text_config": {"model_type": "qwen3_vl_text", "head_dim": 128, "num_hidden_layers": 2, "rope_theta": 5e6},
     "vision_config": {
-        "model_type": "qwen3_vl",  # as published: that of the whole
+        "model_type": "qwen3_vl",  # as published: the type of the whole model
         "hidden_size": 1024,
         "num_heads": 16,
         "depth": 5,
@@ -75,7 +75,7 @@ GENAI = {"model": {"decoder": {"filename": "model.onnx", "session_options": {}},
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "names"),
     [
         ({"model_type": "llama", "head_dim": 64}, ("text",)),
         (DEEPSEEK, ("text", "indexer")),
@@ -88,15 +88,12 @@ GENAI = {"model": {"decoder": {"filename": "model.onnx", "session_options": {}},
         (FLUX, ("transformer",)),
         (MISTRAL, ("text",)),
         ({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2}, ("vision",)),
-        (
-            {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "vit"}},
-            ("text",),
-        ),
-        ({"model_type": "mlcd_vision_model"}, ("vision",)),  # which is refused when it is read
+        (LLAVA, ("text",)),
+        ({"model_type": "mlcd_vision_model"}, ("vision",)),  # refused when it is read
     ],
 )
-def test_parts_have_their_names(model, wanted):
-    assert config.parts(model) == wanted
+def test_parts_are_named(model, names):
+    assert config.parts(model) == names
 
 
 def test_the_indexer_has_its_own_pairing_and_layers():
@@ -111,7 +108,7 @@ def test_the_indexer_has_its_own_pairing_and_layers():
     assert explained.layers == (0, 3) and "indexer_rope_interleave" in explained.facts["pairing"].source
     with pytest.raises(ValueError, match="indexer_rope_interleave must agree with the indexer of glm_moe_dsa"):
         Rope.from_config(GLM | {"indexer_rope_interleave": False}, part="indexer")
-    assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text is not affected
+    assert Rope.from_config(GLM | {"indexer_rope_interleave": False}) == indexer  # the text does not depend on it
 
 
 def test_a_tower_has_layers_and_positions():
@@ -153,10 +150,10 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason():
         ValueError, match="index_topk must not be given: it is a key of an indexer, and deepseek_v3 has none"
     ):
         Rope.from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "index_topk": 4}, part="indexer")
-    strange = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
-    assert config.parts(strange) == ("text", "vision")
+    unknown = QWEN | {"vision_config": {"model_type": "moonvit", "hidden_size": 64}}
+    assert config.parts(unknown) == ("text", "vision")
     with pytest.raises(ValueError, match=r"vision_config\.model_type must be one whose rotation is known; got 'moonv"):
-        Rope.from_config(strange, part="vision")
+        Rope.from_config(unknown, part="vision")
     for wrong, error in {"x": TypeError, (1,): TypeError}.items():
         with pytest.raises(error, match="vision_config must be an object or null"):
             config.parts(QWEN | {"vision_config": wrong})
@@ -181,9 +178,9 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason():
     with pytest.raises(ValueError, match=r"vision_encoder must have .* or be read from a config"):
         Rope.from_config(tower, part="vision")
     glm = {"model_type": "glm5_next", "vision_config": {"model_type": "glm5_next_vision"}}
-    assert config.parts(glm) == ("vision",)  # of which the text has no rotary
+    assert config.parts(glm) == ("vision",)  # the text has no rotary embedding
     known = glm | {"model_type": "new"}
-    assert config.parts(known) == ("text", "vision")  # of which the text is not known
+    assert config.parts(known) == ("text", "vision")  # the text is unknown
     assert Rope.from_config(known, part="vision").pairing == "half"
 
 
@@ -254,28 +251,28 @@ def test_the_only_component_that_rotates_is_the_default(encoder, tmp_path):
         Rope.from_config(tmp_path, part="text_encoder")
 
 
-OUTSIDE = {
+OUTER_KEYS = {
     "another base": {"rope_theta": 1e4},
     "another scaling": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-    "another count": {"rotary_dim": 3},
+    "another rotary_dim": {"rotary_dim": 3},
     "a misspelt name": {"rope_tetha": 1e4},
 }
 
 
-@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE)
-def test_outer_keys_that_contradict_the_text_part_are_refused(outside):
+@pytest.mark.parametrize("outer", OUTER_KEYS.values(), ids=OUTER_KEYS)
+def test_outer_keys_that_contradict_the_text_part_are_refused(outer):
     text = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
-    whole = {"model_type": "llava", "text_config": text}
-    same = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
-    assert Rope.from_config(whole | same) == Rope.from_config(text)
+    model = {"model_type": "llava", "text_config": text}
+    equal = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    assert Rope.from_config(model | equal) == Rope.from_config(text)
     with pytest.raises(
-        ValueError, match=f"{next(iter(outside))} must (agree with text_config, the|be in text_config: only that) part"
+        ValueError, match=f"{next(iter(outer))} must (agree with text_config, the|be in text_config: only that) part"
     ):
-        Rope.from_config(whole | outside)
+        Rope.from_config(model | outer)
 
 
 @pytest.mark.parametrize("key", ["yarn", "nope_layers", "freq_base", "ntk_alpha", "ROPE_THETA", "xpos", "inv_freq"])
-def test_other_names_on_rotary_are_refused(key):
+def test_unknown_names_about_rotary_are_refused(key):
     with pytest.raises(ValueError, match=f"{key} must be left out: it is an unknown name about rotary embedding"):
         Rope.from_config({"model_type": "llama", "head_dim": 64, key: 4})
 
@@ -365,7 +362,7 @@ def test_a_class_of_diffusers_without_rotary_has_no_parts():
         Rope.from_config({"_class_name": ["DiTTransformer2DModel"]})
 
 
-def test_parts_of_omni_models_need_no_model_type_of_their_own():
+def test_parts_of_omni_models_need_no_model_type():
     head = {"head_dim": 128, "num_hidden_layers": 2}
     talker = {"text_config": head, "code_predictor_config": head}
     three = {"model_type": "qwen3_omni_moe", "talker_config": talker, "thinker_config": {"text_config": head}}
@@ -383,9 +380,9 @@ def test_parameter_names_of_other_programs_are_refused_with_a_hint():
     with pytest.raises(ValueError, match="mla_use_nope must be False, the only supported value"):
         Rope.from_config(llama | {"mla_use_nope": True})
     (explained,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})
-    (whatever,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
-    assert whatever.facts["alibi"] == (True, "alibi; not read: this model has rotary embedding with any value")
-    assert whatever.facts["position_embedding_type"].value == "absolute"
+    (ignored,) = config.explain(llama | {"position_embedding_type": "absolute", "alibi": True})
+    assert ignored.facts["alibi"] == (True, "alibi; not read: this model has rotary embedding with any value")
+    assert ignored.facts["position_embedding_type"].value == "absolute"
     assert explained.facts["dual_chunk_attention_config"].source.endswith(
         "; maps positions: rope_any.positions.dual_chunk"
     )
@@ -418,7 +415,7 @@ def test_parts_other_than_text_are_read():
     wav = {"model_type": "qwen3_omni_moe", "thinker_config": OMNI["thinker_config"], "code2wav_config": {}}
     assert Rope.from_config(wav, part="code2wav_config") == Rope(ra.frequencies(64), pairing="half")
     moshi = {"model_type": "moshi", "head_dim": 64, "depth_decoder_config": {"model_type": "moshi_depth"}}
-    assert config.parts(moshi) == ("text",)  # whose depth decoder has no rotary
+    assert config.parts(moshi) == ("text",)  # the depth decoder has no rotary embedding
     with pytest.raises(ValueError, match="moshi_depth has no rotary embedding"):
         Rope.from_config({"model_type": "moshi_depth"})
     phi = {"model_type": "phi4mm", "hidden_size": 3072, "num_attention_heads": 24, "partial_rotary_factor": 0.75}
@@ -432,7 +429,7 @@ def test_parts_other_than_text_are_read():
     tracker = {"model_type": "sam3_tracker_video", "vision_config": {"backbone_config": {"hidden_size": 1024}}}
     assert config.parts(tracker) == ("vision", "vision_config.backbone_config")
     blt = {"model_type": "blt", "patcher_config": {"model_type": "blt_patcher", "head_dim": 64}}
-    assert config.parts(blt) == ("patcher_config",)  # since there is no text
+    assert config.parts(blt) == ("patcher_config",)  # there is no text
 
 
 def test_a_standalone_audio_encoder_is_called_audio():
@@ -441,7 +438,7 @@ def test_a_standalone_audio_encoder_is_called_audio():
     codec = {"model_type": "neucodec", "hidden_size": 128, "num_attention_heads": 2}
     codec["semantic_model_config"] = {"model_type": "wav2vec2-bert", "position_embeddings_type": "rotary"}
     assert config.parts(codec) == ("audio", "semantic_model_config")
-    assert Rope.from_config(codec) == Rope.from_config(codec, part="audio")  # the other is in a sub-config
+    assert Rope.from_config(codec) == Rope.from_config(codec, part="audio")  # the other part is nested
     whole = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
     assert config.parts(whole) == ("text", "audio")
     assert Rope.from_config(encoder) == Rope.from_config(whole, part="audio") and len(config.layers(encoder)) == 2
@@ -471,15 +468,15 @@ def test_known_parts_of_an_unknown_model_are_read():
     assert config.parts(new) == ("text", "vision")
     assert Rope.from_config(new) == Rope.from_config(text)
     assert Rope.from_config(new, part="vision") == Rope.from_config(QWEN, part="vision")
-    nameless = new | {"text_config": {"head_dim": 64}}
-    assert config.parts(nameless) == ("text", "vision")
-    assert Rope.from_config(nameless, part="vision") == Rope.from_config(QWEN, part="vision")
+    untyped = new | {"text_config": {"head_dim": 64}}
+    assert config.parts(untyped) == ("text", "vision")
+    assert Rope.from_config(untyped, part="vision") == Rope.from_config(QWEN, part="vision")
     with pytest.raises(ValueError, match=r"text_config\.model_type must be given, since it decides the pairing"):
-        Rope.from_config(nameless)
-    nameless = new | {"vision_config": {"model_type": "brand_new_vision", "hidden_size": 64}}
-    assert Rope.from_config(nameless) == Rope.from_config(text)
+        Rope.from_config(untyped)
+    untyped = new | {"vision_config": {"model_type": "brand_new_vision", "hidden_size": 64}}
+    assert Rope.from_config(untyped) == Rope.from_config(text)
     with pytest.raises(ValueError, match=r"vision_config\.model_type must be one whose rotation is known"):
-        Rope.from_config(nameless, part="vision")
+        Rope.from_config(untyped, part="vision")
     wrong = {**OMNI, "talker_config": {"text_config": {**OMNI["talker_config"]["text_config"], "rope_new": 3}}}
     assert Rope.from_config(wrong) == Rope.from_config(OMNI)
     with pytest.raises(
@@ -491,7 +488,7 @@ def test_known_parts_of_an_unknown_model_are_read():
 def test_a_component_can_have_several_rotations(tmp_path):
     ltx = {"_class_name": "LTX2VideoTransformer3DModel", "rope_type": "split"}
     assert config.parts(ltx) == ("transformer", "transformer.audio", "transformer.cross")
-    assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the others are inside of it
+    assert Rope.from_config(ltx) == Rope.from_config(ltx, part="transformer")  # the other parts are nested
     audio, cross = (Rope.from_config(ltx, part=f"transformer.{name}") for name in ("audio", "cross"))
     assert audio == cross != Rope.from_config(ltx)
     (explained,) = config.explain(ltx, part="transformer.audio")
@@ -515,14 +512,14 @@ LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2}
 
 @pytest.mark.parametrize("keys", [LLAMA, QWEN, FLUX, MISTRAL, {"general.architecture": "llama"}])
 @pytest.mark.parametrize("key", ["rope_parameters", "text_config", "vision_config", "other"])
-def test_recursive_and_endless_configs_are_refused(keys, key):
+def test_recursive_and_deeply_nested_configs_are_refused(keys, key):
     inside = dict(keys)
     inside[key] = {"x": inside}
-    for reads in (config.parts, config.explain, Rope.from_config):
+    for read in (config.parts, config.explain, Rope.from_config):
         with pytest.raises(ValueError, match=r"^config must not hold an object that contains itself$"):
-            reads(inside)
+            read(inside)
         with pytest.raises(ValueError, match=r"^config must hold objects at most 64 deep; got one nested too deeply$"):
-            reads(keys | _nested(key, 10_000))
+            read(keys | _nested(key, 10_000))
     shared = {"x": {"y": 1}}
     assert config.parts(LLAMA | {"one": shared, "two": shared}) == ("text",)
 
@@ -545,9 +542,9 @@ def test_recursive_and_endless_configs_are_refused(keys, key):
     ],
 )
 def test_array_values_are_refused(keys, error, message):
-    for reads in (config.explain, Rope.from_config):
+    for read in (config.explain, Rope.from_config):
         with pytest.raises(error, match=message) as caught:
-            reads(keys)
+            read(keys)
         assert "\n" not in str(caught.value)
 
 
@@ -556,9 +553,9 @@ def test_numpy_numbers_are_accepted_as_values():
     assert Rope.from_config(LLAMA | keys) == Rope.from_config(LLAMA | {"rope_theta": 5e5})
 
 
-ODD = {
+WRONG_VALUES = {
     "sections": {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_scaling": {"mrope_section": [24, 20, 21]}},
-    "no sections": {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_scaling": {"mrope_section": ["24", 20, 20]}},
+    "a string": {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_scaling": {"mrope_section": ["24", 20, 20]}},
     "an interval": {"model_type": "smollm3", "head_dim": 64, "no_rope_layer_interval": "4"},
     "a type in lists": {"model_type": [[["llama"]]]},
     "a type that is an array": {"model_type": np.array([1, 2])},
@@ -566,17 +563,17 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_values_are_refused_in_one_line(name):
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_wrong_values_are_refused_in_one_line(name):
     for function in (Rope.from_config, config.explain):
         with pytest.raises((TypeError, ValueError), match=r"\A[^\n]* must [^\n]*\Z"):
-            function(ODD[name])
-    with contextlib.suppress(TypeError, ValueError):  # what cannot be read may be among the parts
-        config.parts(ODD[name])
+            function(WRONG_VALUES[name])
+    with contextlib.suppress(TypeError, ValueError):  # parts may name one that cannot be read
+        config.parts(WRONG_VALUES[name])
 
 
 @pytest.mark.parametrize("count", [30_000_000, 2**62, 10**400, -5])
-def test_absurd_numbers_of_blocks_are_ignored(count):
+def test_impossible_numbers_of_blocks_are_ignored(count):
     flux = FLUX | {"num_layers": 2, "num_single_layers": count}
     assert config.explain(flux)[0].layers is None
 

@@ -2,7 +2,7 @@
 Small random models of transformers, whose rotary embedding is replaced by rope_any.
 
 Llama has half pairing and grouped queries, GPT-NeoX rotates the first quarter of each head, GPT-J has interleaved
-pairs. Each must give the same logits for a text as before. The replaced functions are also compared with ours directly.
+pairs. Each must give the same logits for a text as before. The replaced functions are also compared directly.
 """
 
 import codecs
@@ -28,7 +28,7 @@ from rope_any import Rope, Table, frequencies  # noqa: E402
 
 LAYERS = 2
 SMALL = {"vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
-# Weights ten times the usual size: attention that is almost uniform would not notice a rotation.
+# Weights ten times the usual size: rotations have almost no effect on attention that is almost uniform.
 LARGE_WEIGHTS = {"initializer_range": 0.2}
 
 
@@ -37,7 +37,7 @@ def other(pairing):
 
 
 def text(rows, tokens):
-    """Return the bytes of the Zen of Python, some rows of tokens."""
+    """Return bytes of the Zen of Python, (rows, tokens)."""
     with redirect_stdout(io.StringIO()):
         this = import_module("this")
     zen = codecs.decode(this.s, "rot13").encode()
@@ -47,11 +47,11 @@ def text(rows, tokens):
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- models, and how their rotary embedding is replaced ---------------------------------------------------------
+# --- models, and replacements of their rotary embedding ---------------------------------------------------------
 
 
 class Peer(NamedTuple):
-    """A model, the rotation that it should have, and how to replace its own by a `Rope`."""
+    """A model, its rotation, and a function that replaces it by a `Rope`."""
 
     model: Any
     rope: Rope
@@ -60,7 +60,7 @@ class Peer(NamedTuple):
     """How many tables a forward pass makes, and how many rotations."""
 
 
-def built(model_class, config):
+def build(model_class, config):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return model_class(config).eval()
@@ -79,7 +79,7 @@ def llama_peer():
     )
     rope = Rope(frequencies(16, base=500_000.0), pairing="half")
     calls = Counter(table=1, rotation=LAYERS)
-    return Peer(built(transformers.LlamaForCausalLM, config), rope, replace_in_llama, calls)
+    return Peer(build(transformers.LlamaForCausalLM, config), rope, replace_in_llama, calls)
 
 
 def gpt_neox_peer():
@@ -94,11 +94,11 @@ def gpt_neox_peer():
     )
     rope = Rope(frequencies(8), pairing="half")  # 8 of the 32 features of a head
     calls = Counter(table=1, rotation=LAYERS)
-    return Peer(built(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
+    return Peer(build(transformers.GPTNeoXForCausalLM, config), rope, replace_in_gpt_neox, calls)
 
 
-GPTJ_HOLDS = hasattr(gptj.GPTJAttention, "_get_embed_positions")
-"""Whether each layer of GPT-J holds the table: before transformers 5.24."""
+GPTJ_LAYERS_HAVE_TABLES = hasattr(gptj.GPTJAttention, "_get_embed_positions")
+"""Whether each layer of GPT-J has a table, as before transformers 5.24."""
 
 
 def gptj_peer():
@@ -106,8 +106,8 @@ def gptj_peer():
         **SMALL, **LARGE_WEIGHTS, n_embd=64, n_layer=LAYERS, n_head=4, n_positions=1024, rotary_dim=8
     )
     rope = Rope(frequencies(8), pairing="interleaved")  # 8 of the 16 features of a head
-    calls = Counter(table=LAYERS if GPTJ_HOLDS else 1, rotation=2 * LAYERS)
-    return Peer(built(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
+    calls = Counter(table=LAYERS if GPTJ_LAYERS_HAVE_TABLES else 1, rotation=2 * LAYERS)
+    return Peer(build(transformers.GPTJForCausalLM, config), rope, replace_in_gptj, calls)
 
 
 def replace_in_llama(monkeypatch, rope):
@@ -136,24 +136,24 @@ def replace_table_and_rotation(monkeypatch, module, embedding, rope):
 
 
 def replace_in_gptj(monkeypatch, rope):
-    """Give GPT-J a `Table` in its own form, sines first; return the counts of calls."""
+    """Give GPT-J a table in its layout, sines first; return the counts of calls."""
     calls = Counter()
     cos, sin = rope.table(torch.arange(1024))
-    held = torch.cat([sin, cos], dim=-1)
+    table = torch.cat([sin, cos], dim=-1)
 
     def forward(_self, _x, position_ids):
         calls["table"] += 1
-        return held[position_ids].chunk(2, dim=-1)
+        return table[position_ids].chunk(2, dim=-1)
 
     def all_positions(_self, position_ids):
         calls["table"] += 1
-        return held.expand(len(position_ids), -1, -1)
+        return table.expand(len(position_ids), -1, -1)
 
     def apply_rotary_pos_emb(tensor, sin, cos):  # of shape (batch, seq, heads, rotary_dim)
         calls["rotation"] += 1
         return rope.apply(tensor, Table(cos, sin), seq_axis=1)
 
-    if GPTJ_HOLDS:
+    if GPTJ_LAYERS_HAVE_TABLES:
         monkeypatch.setattr(gptj.GPTJAttention, "_get_embed_positions", all_positions)
     else:
         monkeypatch.setattr(gptj.GPTJRotaryEmbedding, "forward", forward)
@@ -168,15 +168,15 @@ def peer(request):
 
 # --- the same logits -------------------------------------------------------------------------------------
 
-# The peers' float32 angles are off by some 2e-5 at position 300, which two layers make 4e-5 in logits of up
-# to 8; the float32 rounding of all else is 1e-5. A wrong rotation is off by more than 2.
+# The peers' float32 angles are off by some 2e-5 at position 300, which after two layers is 4e-5 in logits of up
+# to 8; float32 rounding adds 1e-5. A wrong rotation is off by more than 2.
 LOGITS = {"rtol": 0, "atol": 2e-4}
 
 
 def prefill(model, tokens, positions=None):
     """Return the logits of all tokens at once."""
     with torch.no_grad():
-        mask = torch.ones_like(tokens)  # else positions with gaps would be taken for several texts
+        mask = torch.ones_like(tokens)  # otherwise positions with gaps count as several texts
         return model(tokens, attention_mask=mask, position_ids=positions).logits
 
 
@@ -185,9 +185,9 @@ def token_by_token(model, tokens):
     cache, logits = None, []
     with torch.no_grad():
         for token in tokens.split(1, dim=1):
-            answer = model(token, **{CACHE: cache}, use_cache=True)
-            cache = answer[CACHE]
-            logits.append(answer.logits)
+            output = model(token, **{CACHE: cache}, use_cache=True)
+            cache = output[CACHE]
+            logits.append(output.logits)
     return torch.cat(logits, dim=1)
 
 
@@ -196,7 +196,7 @@ def test_prefill_logits_equal_those_of_the_peer(peer, monkeypatch):
     expected = prefill(peer.model, tokens)
     calls = peer.replace(monkeypatch, peer.rope)
     torch.testing.assert_close(prefill(peer.model, tokens), expected, **LOGITS)
-    assert calls == peer.calls  # so our rotation was used
+    assert calls == peer.calls  # our rotation was used
 
 
 def test_decoding_logits_equal_those_of_the_peer(peer, monkeypatch):
@@ -209,15 +209,15 @@ def test_decoding_logits_equal_those_of_the_peer(peer, monkeypatch):
 
 
 def test_logits_with_positions_by_row_equal_those_of_the_peer(peer, monkeypatch):
-    """One row from 500 on, one with gaps: positions (batch, seq) that no counting from 0 would guess."""
+    """The positions of one row begin at 500, those of the other have gaps."""
     tokens = text(2, 200)
     positions = torch.stack([torch.arange(500, 700), 3 * torch.arange(200) + 7])
     expected = prefill(peer.model, tokens, positions)
     calls = peer.replace(monkeypatch, peer.rope)
-    # At 700 the peers' angles have lost more: Llama's logits differ by 2.4e-4 (from float64, ours by 2e-5).
+    # At 700 the peers' angles are less exact: Llama's logits differ by 2.4e-4 (ours differ from float64 by 2e-5).
     torch.testing.assert_close(prefill(peer.model, tokens, positions), expected, rtol=0, atol=1e-3)
     assert calls == peer.calls
-    assert (prefill(peer.model, tokens) - expected)[1].abs().max() > 1  # the gaps do matter
+    assert (prefill(peer.model, tokens) - expected)[1].abs().max() > 1  # the gaps matter
 
 
 @pytest.mark.parametrize("wrong", ["pairing", "frequencies"])
@@ -234,7 +234,7 @@ def test_a_wrong_rotation_changes_the_logits(peer, monkeypatch, wrong):
     assert (prefill(peer.model, tokens) - expected).abs().max() > 1
 
 
-def test_logits_at_position_a_million_are_right_with_ours_and_drift_with_the_peer(monkeypatch):
+def test_logits_at_position_a_million_are_right_with_ours_and_wrong_with_the_peer(monkeypatch):
     """The logits of a Llama depend only on distances, so they must not change when all positions move."""
     peer, tokens = llama_peer(), text(2, 200)
     far = torch.arange(1_000_000, 1_000_200).repeat(2, 1)
@@ -253,8 +253,8 @@ def random(*shape, seed):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def some_positions():
-    """Return positions (2, TOKENS) between 0 and 4095, in no order."""
+def random_positions():
+    """Return positions (2, TOKENS) between 0 and 4095."""
     return torch.randint(0, 4096, (2, TOKENS), generator=torch.Generator().manual_seed(2))
 
 
@@ -287,7 +287,7 @@ def gptj_rotation(x, cos, sin):
     return torch.cat([rotated, x[..., ROTARY:]], dim=-1).transpose(1, 2)
 
 
-def theirs(kind, q, k, cos, sin):
+def rotate_by_peer(kind, q, k, cos, sin):
     """Rotate q and k by the peer's function, with a table of the width that it needs."""
     if kind == "gptj":
         return gptj_rotation(q, cos, sin), gptj_rotation(k, cos, sin)
@@ -305,11 +305,11 @@ KINDS = {
 def test_rope_equals_the_peers_function_with_the_same_table(kind):
     """With our table, the peer agrees to float32's last digits at any position."""
     _, rope = KINDS[kind]
-    positions = some_positions()
+    positions = random_positions()
     q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
     table = rope.table(positions, like=q)
     wide = table if kind == "gptj" else Table(*(torch.cat([part, part], dim=-1) for part in table))
-    expected = theirs(kind, q, k, *wide)
+    expected = rotate_by_peer(kind, q, k, *wide)
     for ours, peers in zip(rope(q, k, table), expected, strict=True):
         torch.testing.assert_close(ours, peers, rtol=0, atol=1e-6)
 
@@ -319,13 +319,13 @@ def test_rope_equals_the_peers_function_and_table_within_float32_angles(kind):
     """
     The peer's p x f is off by some units in the last place of float32, up to p x 2⁻²² radians.
 
-    Ours is exact: what is left is the peer's error, which grows with the position.
+    Ours is exact, so the difference is the peer's error, which grows with the position.
     """
     tables, rope = KINDS[kind]
-    positions = some_positions()
+    positions = random_positions()
     q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
     our_q, our_k = rope(q, k, positions)
-    their_q, their_k = theirs(kind, q, k, *tables(positions))
+    their_q, their_k = rotate_by_peer(kind, q, k, *tables(positions))
     angle_error = positions[:, None, :, None] * 2.0**-22 + 1e-6
     for x, ours, peers in ((q, our_q, their_q), (k, our_k, their_k)):
         assert ((ours - peers).abs() <= angle_error * x.abs().max()).all()
@@ -336,21 +336,21 @@ def test_rope_equals_the_peers_function_and_table_within_float32_angles(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_pairing_differs_from_the_peers_function(kind):
     tables, rope = KINDS[kind]
-    positions = some_positions()
+    positions = random_positions()
     q, k = random(2, HEADS, TOKENS, FEATURES, seed=0), random(2, GROUPS, TOKENS, FEATURES, seed=1)
     wrong = Rope(rope.frequencies, pairing=other(rope.pairing))
-    difference = scores(*wrong(q, k, positions)) - scores(*theirs(kind, q, k, *tables(positions)))
+    difference = scores(*wrong(q, k, positions)) - scores(*rotate_by_peer(kind, q, k, *tables(positions)))
     assert difference.abs().max() > 1
 
 
 def test_a_misspelt_key_is_ignored_by_transformers():
-    """The README states how far some frequencies are off: 11 %."""
+    """The README says how far some frequencies are off: 11 %."""
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
 
-    def theirs(**parameters):
+    def inv_freq(**parameters):
         rope_parameters = {**scaling, **parameters, "rope_theta": 10_000.0}
         config = transformers.LlamaConfig(head_dim=128, rope_parameters=rope_parameters)
         return llama.LlamaRotaryEmbedding(config).inv_freq
 
-    wrong, right = theirs(beta_fst=64), theirs(beta_fast=64)
+    wrong, right = inv_freq(beta_fst=64), inv_freq(beta_fast=64)
     assert round(float((wrong / right - 1).abs().max()), 2) == 0.11

@@ -38,7 +38,7 @@ def rotate() -> None:
 
 
 def number_tokens() -> None:
-    """Make positions of packed texts, of rows that begin elsewhere, of images."""
+    """Make positions of packed texts, of rows with different starts, of images."""
     like = np.empty(0, np.float32)
     packed = positions.packed([0, 3, 7], like=like)
     starts = positions.from_starts(np.asarray([16, 9]), 1)
@@ -59,29 +59,29 @@ def extend() -> None:
 def read() -> None:
     """Read the rotation of a model from its config, and where each value comes from."""
     rope: ra.Rope = ra.Rope.from_config(CONFIG)
-    each: list[ra.Rope | None] = config.layers(CONFIG)
+    ropes: list[ra.Rope | None] = config.layers(CONFIG)
     explanations: tuple[config.Explanation, ...] = config.explain(CONFIG)
     source: str = explanations[0].facts["rope_theta"].source
     scale: float = config.score_scale(CONFIG)
     parameters: dict[str, Any] = config.modernize(CONFIG)["rope_parameters"]
-    assert (each, source, scale) == ([rope, rope], "rope_theta", 0.125)
+    assert (ropes, source, scale) == ([rope, rope], "rope_theta", 0.125)
     assert parameters["rope_theta"] == CONFIG["rope_theta"]
     with pytest.raises(ra.ArgumentValueError, match="rope_theta"):
         ra.Rope.from_config({**CONFIG, "rope_tetha": 1.0})
 
 
 def convert_and_check() -> None:
-    """Convert weights to the other pairing, write an engine's cache, and check somebody's function."""
+    """Convert weights to the other pairing, write an engine's cache, and check a function."""
     weight = np.ones((4 * 64, 32))
-    other = weights.convert(weight, 64, source="half", target="interleaved")
+    converted = weights.convert(weight, 64, source="half", target="interleaved")
     rope = ra.Rope.from_config(CONFIG)
     cache = layouts.pack(rope.table(range(8), like=np.empty(0, np.float32)), "vllm")
 
-    def mine(x: Any, at: Any) -> Any:
+    def rotate_by_rope(x: Any, at: Any) -> Any:
         return rope.apply(x, at)
 
-    report: Report = check_rotary(mine, pairing="half", head_dim=64, base=500_000.0)
-    assert other.shape == weight.shape and len(cache) == 8
+    report: Report = check_rotary(rotate_by_rope, pairing="half", head_dim=64, base=500_000.0)
+    assert converted.shape == weight.shape and len(cache) == 8
     assert report.passed
 
 
