@@ -178,7 +178,8 @@ def test_threads_share_numpy_tiles(pairing, monkeypatch, rng):
     monkeypatch.setattr(_schedules, "run_in_threads", watched)
     got = []
     for threads in (1, 2, 5):
-        monkeypatch.setitem(vars(record), "host", record.host._replace(threads=lambda n=threads: n))
+        host = record.host._replace(threads=lambda n=threads: n, tile_size=lambda: 2**14)  # whatever the caches
+        monkeypatch.setitem(vars(record), "host", host)
         with np.errstate(over="raise"):  # of the caller, in all threads
             got.append(rope.apply(x, 7))
     assert shared[0] == 1 and min(shared[1:]) > 5 and seen == {"raise"}
