@@ -26,7 +26,7 @@ from rope_any import _caches, _rope, _rotate, _schedules
 from rope_any._arrays import Library, _numba, find
 from rope_any._caches import PLANS
 
-pytestmark = pytest.mark.thread_unsafe(reason="it counts and empties what is kept for all threads")
+pytestmark = pytest.mark.thread_unsafe(reason="it counts and clears caches of all threads")
 
 PAIRINGS = ("half", "interleaved")
 F = ra.frequencies(32, base=100.0)
@@ -35,7 +35,7 @@ ROPE = ROPES["half"]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept():
+def _empty_caches():
     ra.clear_caches()
     yield
     ra.clear_caches()
@@ -76,28 +76,28 @@ def outcome(call):
     """Return the bits of a call's result, or the error that it raises."""
     try:
         return bits(call())
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is compared
+    except Exception as error:  # noqa: BLE001  # any error is compared
         return f"{type(error).__name__}: {error}"
 
 
-def spoil(*, constants=True):
+def corrupt_caches(*, constants=True):
     """Make each kept plan raise, and each kept constant zero, so that any use is detected."""
     for key, plan in list(PLANS.items()):
         if key[1] == "table":
             continue
-        PLANS[key] = plan._replace(run=_used) if isinstance(plan, tuple) else _used
+        PLANS[key] = plan._replace(run=_fail_on_use) if isinstance(plan, tuple) else _fail_on_use
     for kept in _caches._CONSTANTS.values() if constants else ():
         for key, rows in kept.items():
             angles = key == "angles"
             kept[key] = rows._replace(within_block=rows.within_block * 0) if angles else [row * 0 for row in rows]
 
 
-def _used(*_):
+def _fail_on_use(*_):
     pytest.fail("a plan was used")
 
 
-def kept_now():
-    """Return a comparable copy of what is kept."""
+def cache_contents():
+    """Return a comparable copy of the caches."""
     constants = {
         (id(prepared), key): id(rows) for prepared, kept in _caches._CONSTANTS.items() for key, rows in kept.items()
     }
@@ -112,7 +112,7 @@ def _in_place(put, rope):
     return rope(q, k, 5, out=(q, k))
 
 
-def _beside(put, rope):
+def _into_others(put, rope):
     (q, k), (to_q, to_k) = qk(put), qk(put)
     return rope(q, k, out=(to_q, to_k))
 
@@ -146,10 +146,10 @@ CALLS = {
     "one array": lambda put, rope: rope.apply(qk(put)[0], 3),
     "backwards": lambda put, rope: rope.apply(qk(put)[0], 3, inverse=True),
     "tokens before heads": lambda put, rope: rope.apply(put(data(2, 6, 3, 32)), seq_axis=1),
-    "many": lambda put, rope: rope.apply(put(data(5, 4000, 32)), 3),
+    "20000 rows": lambda put, rope: rope.apply(put(data(5, 4000, 32)), 3),
     "in place": _in_place,
-    "into other arrays": _beside,
-    "moved": lambda put, rope: rope.reposition(qk(put)[1], 5, put(np.arange(6))),
+    "into other arrays": _into_others,
+    "repositioned": lambda put, rope: rope.reposition(qk(put)[1], 5, put(np.arange(6))),
     "rotate": _rotated,
     "empty": lambda put, rope: rope.apply(put(data(2, 0, 32))),
 }
@@ -160,7 +160,7 @@ CALLS = {
 def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatch):
     call = partial(CALLS[name], put, ROPES[pairing])
     first, plans = bits(call()), len(PLANS)
-    assert len([key for key in PLANS if key[1] != "table"]) == 1  # others are of the tables that the calls are given
+    assert len([key for key in PLANS if key[1] != "table"]) == 1  # the others are of tables
     with monkeypatch.context() as patch:
         for module, checks in (
             (_rope, ("require_rotatable", "check_table", "plan_of")),
@@ -173,15 +173,15 @@ def test_a_second_call_uses_the_plan_of_the_first(name, pairing, put, monkeypatc
     assert second == first
     ra.clear_caches()
     assert bits(call()) == first
-    spoil()
-    with pytest.raises(pytest.fail.Exception, match="a plan was used"):  # so that other tests can count on it
+    corrupt_caches()
+    with pytest.raises(pytest.fail.Exception, match="a plan was used"):  # corrupt_caches works
         call()
 
 
 def test_fused_calls_have_their_own_plans(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
     q, k = qk(np.asarray)
-    ROPE(q, k)  # which finds the library; plans are kept from then on
+    ROPE(q, k)  # finds the library; plans are kept from then on
     plain, fused = bits(ROPE(q, k)), bits(ROPE(q, k, fused=True))
     assert len(PLANS) == 2
     monkeypatch.setattr(_rope, "require_rotatable", lambda *_, **__: pytest.fail("checked again"))
@@ -190,39 +190,39 @@ def test_fused_calls_have_their_own_plans(monkeypatch):
 
 def test_at_most_1024_plans_are_kept():
     table = ROPE.table(np.asarray([7]))
-    want = bits(ra.rotate(np.ones((1, 32)), *table, pairing="half"))
+    expected = bits(ra.rotate(np.ones((1, 32)), *table, pairing="half"))
     most = 0
     for rows in range(1, 1100):
         ra.rotate(np.ones((rows, 32)), *table, pairing="half")
         most = max(most, len(PLANS))
     assert most == 1024
-    assert bits(ra.rotate(np.ones((1, 32)), *table, pairing="half")) == want
+    assert bits(ra.rotate(np.ones((1, 32)), *table, pairing="half")) == expected
 
 
-def arrays_held_by(start):
-    """Return the arrays of features that something reaches, but through modules, classes and records of libraries."""
+def reachable_arrays(start):
+    """Return the arrays that an object refers to, except through modules, classes and libraries."""
     found, seen, todo = [], set(), [start]
     while todo:
-        here = todo.pop()
-        if id(here) in seen or isinstance(here, types.ModuleType | type | Library):
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, types.ModuleType | type | Library):
             continue
-        seen.add(id(here))
-        if isinstance(here, types.FunctionType):  # not the globals of its module
-            todo += [here.__closure__, here.__defaults__, here.__kwdefaults__]
-        elif find(here) is not None:
-            found.append(here)
+        seen.add(id(item))
+        if isinstance(item, types.FunctionType):  # not the globals of its module
+            todo += [item.__closure__, item.__defaults__, item.__kwdefaults__]
+        elif find(item) is not None:
+            found.append(item)
         else:
-            todo += gc.get_referents(here)
+            todo += gc.get_referents(item)
     return found
 
 
 def test_plans_hold_no_array(put):
     x = put(data(3))
-    assert [id(array) for array in arrays_held_by([lambda: x])] == [id(x)]  # it would be found
+    assert [id(array) for array in reachable_arrays([lambda: x])] == [id(x)]  # an array would be found
     for call, rope in itertools.product(CALLS.values(), ROPES.values()):
         call(put, rope)
     assert len(PLANS) > len(CALLS)
-    assert not arrays_held_by(dict(PLANS))
+    assert not reachable_arrays(dict(PLANS))
 
 
 def test_arrays_are_freed_while_their_plan_is_kept(put):
@@ -239,13 +239,13 @@ def test_arrays_are_freed_while_their_plan_is_kept(put):
 def test_numpy_integers_use_the_plan_of_integers(put):
     x = put(data(2, 6, 32))
     ra.clear_caches()
-    want = bits(ROPE.apply(x, 5))
+    expected = bits(ROPE.apply(x, 5))
     kept = dict(PLANS)
     for kind in (np.int64, np.int32, np.uint8):
-        assert bits(ROPE.apply(x, kind(5))) == want
+        assert bits(ROPE.apply(x, kind(5))) == expected
     assert kept == PLANS
     with pytest.raises(TypeError, match="positions"):
-        ROPE.apply(x, True)  # which is no position
+        ROPE.apply(x, True)  # not a position
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -253,50 +253,50 @@ def test_blocks_use_plans(put, fused, monkeypatch):
     rope = ra.Rope(F, pairing="half", blocks=2, start=1)
     x = put(data(2, 6, 40))
     table = rope.table(range(6), like=x)
-    want = bits(rope.apply(x, table))
+    expected = bits(rope.apply(x, table))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         rope.apply(x, table, fused=fused)
-        asked = []
-        monkeypatch.setattr(_schedules, "plan_schedule", lambda *of: asked.append(of))
-        assert bits(rope.apply(x, table, fused=fused)) == want
-    assert not asked
+        planned = []
+        monkeypatch.setattr(_schedules, "plan_schedule", lambda *args: planned.append(args))
+        assert bits(rope.apply(x, table, fused=fused)) == expected
+    assert not planned
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_second_table_skips_validation(put, fused, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
-    like, made = put(data(6, 32)), []
-    monkeypatch.setattr(_rope, "table", lambda *of, make=_rope.table, **named: made.append(of) or make(*of, **named))
+    like, calls = put(data(6, 32)), []
+    monkeypatch.setattr(_rope, "table", lambda *a, make=_rope.table, **kwargs: calls.append(a) or make(*a, **kwargs))
     ra.clear_caches()
     for positions in (range(7), range(7), range(100, 101), range(-3, 5), range(0), range(3, 1)):
         got = ROPE.table(positions, like=like, fused=fused)
-        want = ra.cos_sin(positions, F, like=like, fused=fused)
-        assert bits(tuple(got)) == bits(tuple(want))
-    assert len(made) == 1
+        expected = ra.cos_sin(positions, F, like=like, fused=fused)
+        assert bits(tuple(got)) == bits(tuple(expected))
+    assert len(calls) == 1
     for other in ({"like": put(data(6, 32, dtype="float64"))}, {"like": like, "dtype": like.dtype}):
         for _ in range(2):
             ROPE.table(range(7), **other)
     ROPE.table(range(0, 8, 2), like=like)
-    assert len(made) == 6
+    assert len(calls) == 6
     with pytest.raises(TypeError, match="must be an array, or come with `like`"):
         ROPE.table(range(7))
     with pytest.raises(ValueError, match="positions must not exceed"):
         ROPE.table(range(2**53, 2**53 + 2), like=like)
 
 
-# --- similar calls are refused, or done, as without a plan ------------------------------------------------------------
+# --- the outcome of a call does not depend on the plans of similar calls ----------------------------------------------
 
 
 def _views(put, start, length=192, *, shape=(6, 32), table_at=None):
-    """Return x; out, None or so many numbers behind x in its memory; and a table, there or elsewhere."""
+    """Return x, out that begins at `start` in the memory of x (or None), and a table, in that memory or elsewhere."""
     memory = data(1000)
     x, out = (None if at is None else put(memory[at : at + length].reshape(shape)) for at in (0, start))
     cos, sin = ROPE.table(np.arange(6))
     if table_at is not None:
-        there = memory[table_at : table_at + 96].reshape(6, 16)
-        there[...] = cos
-        cos = there
+        view = memory[table_at : table_at + 96].reshape(6, 16)
+        view[...] = cos
+        cos = view
     return x, out, ra.Table(put(cos), put(sin))
 
 
@@ -316,17 +316,17 @@ def _rotate_out(start, table_at=None):
     return call
 
 
-def _out_of_call(doubtful):
-    """Return a call whose out is that of `doubtful`, of q, k, another q and another k."""
+def _out_of_call(choose):
+    """Return a call whose out is chosen from q, k, another q and another k."""
 
     def call(put):
         q, k, to_q, to_k = (put(data(6, 32, seed=seed)) for seed in range(4))
-        return lambda: ROPE(q, k, out=doubtful(q, k, to_q, to_k))
+        return lambda: ROPE(q, k, out=choose(q, k, to_q, to_k))
 
     return call
 
 
-def _like(view, make=lambda: data(6, 6, 32)):
+def _view(view, make=lambda: data(6, 6, 32)):
     """Return a call with another view of an array."""
 
     def call(put):
@@ -344,12 +344,12 @@ def _dtype(dtype):
     return call
 
 
-def _at(positions, like=ROPE, **options):
-    """Return a call at positions, or at what a function makes of `put`."""
+def _at(positions, rope=ROPE, **options):
+    """Return a call at positions, which can be a function of `put`."""
 
     def call(put):
         x, at = put(data(6, 6, 32)), positions(put) if callable(positions) else positions
-        return lambda: like.apply(x, at, **options)
+        return lambda: rope.apply(x, at, **options)
 
     return call
 
@@ -372,7 +372,7 @@ def _read_only(x):
 
 
 def _numpy_out(view):
-    """Return a call of NumPy arrays whose out is a view of an array of its own."""
+    """Return a call of NumPy arrays whose out is a view of another array."""
 
     def call(_):
         x, out = data(6, 32), view(np.zeros((6, 32), np.float32))
@@ -384,8 +384,8 @@ def _numpy_out(view):
 PLAIN, IN_3D = _apply_out(200), _at(3)
 BENT = _at(lambda put: ra.bending.xpos(ROPE.table(put(np.arange(6))), range(6), centre=2)[0])
 
-# A call that keeps a plan; one that might be taken for it; and what of its error is to be read, or None for a result.
-DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
+# A call that makes a plan; a similar call; and a part of the message of its error, or None if it has a result.
+SIMILAR: dict[str, tuple[Callable, Callable, str | None]] = {
     "out is x": (PLAIN, _apply_out(0), None),
     "out overlaps x": (PLAIN, _apply_out(32), "overlaps it in part"),
     "out overlaps x by one number": (PLAIN, _apply_out(191), "overlaps it in part"),
@@ -420,12 +420,12 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
         "must have an address for each element",
     ),
     "out runs backwards": (_numpy_out(lambda x: x), _numpy_out(lambda x: x[::-1, ::-1]), None),
-    "transposed": (IN_3D, _like(lambda x: x.swapaxes(0, 1)), None),
-    "features first in memory": (IN_3D, _like(lambda x: x.swapaxes(0, 2), lambda: data(32, 6, 6)), None),
-    "every other feature": (IN_3D, _like(lambda x: x[..., ::2], lambda: data(6, 6, 64)), None),
-    "from an odd place": (IN_3D, _like(lambda x: x[1:].reshape(6, 6, 32), lambda: data(6 * 6 * 32 + 1)), None),
-    "one row seen six times": (IN_3D, _like(lambda x: x[[0] * 6], lambda: data(1, 6, 32)), None),
-    "broadcast": (IN_3D, _like(lambda x: find(x).module.broadcast_to(x, (6, 6, 32)), lambda: data(6, 32)), None),
+    "transposed": (IN_3D, _view(lambda x: x.swapaxes(0, 1)), None),
+    "features first in memory": (IN_3D, _view(lambda x: x.swapaxes(0, 2), lambda: data(32, 6, 6)), None),
+    "every other feature": (IN_3D, _view(lambda x: x[..., ::2], lambda: data(6, 6, 64)), None),
+    "unaligned start": (IN_3D, _view(lambda x: x[1:].reshape(6, 6, 32), lambda: data(6 * 6 * 32 + 1)), None),
+    "one row six times": (IN_3D, _view(lambda x: x[[0] * 6], lambda: data(1, 6, 32)), None),
+    "broadcast": (IN_3D, _view(lambda x: find(x).module.broadcast_to(x, (6, 6, 32)), lambda: data(6, 32)), None),
     "backwards in memory": (_dtype("f4"), lambda _: lambda: ROPE.apply(data(6, 6, 32)[:, ::-1, ::-1], 3), None),
     "not aligned": (
         _dtype("f4"),
@@ -476,7 +476,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
         _at(lambda put: put(np.ones(6, bool))),
         "got an array of bool",
     ),
-    "a range from elsewhere": (_at(range(6)), _at(range(9, 15)), None),
+    "a range with another start": (_at(range(6)), _at(range(9, 15)), None),
     "a range with steps": (_at(range(6)), _at(range(60, 0, -10)), None),
     "a range of one": (_at(range(6)), _at(range(3, 4)), None),
     "a longer range": (_at(range(6)), _at(range(7)), "positions must be"),
@@ -547,7 +547,7 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
     "other frequencies": (_at(3), _at(3, ra.Rope(F[::-1], pairing="half")), None),
     "the other pairing of a Rope": (_at(3), _at(3, ROPES["interleaved"]), None),
     "fewer pairs": (_at(3), _at(3, ra.Rope(F[:8], pairing="half")), None),
-    "fewer pairs from elsewhere": (
+    "fewer pairs, another start": (
         _at(3, ra.Rope(F[:8], pairing="half")),
         _at(3, ra.Rope(F[:8], pairing="half", start=8)),
         None,
@@ -558,24 +558,24 @@ DOUBTFUL: dict[str, tuple[Callable, Callable, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", DOUBTFUL)
+@pytest.mark.parametrize("name", SIMILAR)
 def test_a_similar_call_does_not_use_a_wrong_plan(name, put):
-    plain, doubtful, message = DOUBTFUL[name]
-    before = outcome(doubtful(put))
+    first, similar, message = SIMILAR[name]
+    before = outcome(similar(put))
     ra.clear_caches()
-    outcome(plain(put))
+    outcome(first(put))
     assert PLANS
-    after = outcome(doubtful(put))
-    again = outcome(doubtful(put))  # by its own plan, where it has one
+    after = outcome(similar(put))
+    again = outcome(similar(put))  # by its own plan, if it has one
     assert after == again == before
     assert isinstance(before, list) if message is None else message in before
 
 
 def test_a_memory_map_is_rotated_like_an_array(tmp_path):
     x = data(6, 32)
-    want = bits(ROPE.apply(x))
+    expected = bits(ROPE.apply(x))
     np.save(tmp_path / "x.npy", x)
-    assert bits(ROPE.apply(np.load(tmp_path / "x.npy", mmap_mode="r"))) == want
+    assert bits(ROPE.apply(np.load(tmp_path / "x.npy", mmap_mode="r"))) == expected
 
 
 def test_arrays_of_two_libraries_are_refused_after_a_plan(torch):
@@ -610,9 +610,9 @@ def test_out_of_q_that_overlaps_the_table_of_k_is_refused(put):
         ROPE(q, k, (of_q, of_k), out=(put(memory), to_k))
 
 
-# --- what is in the arrays is read in each call -----------------------------------------------------------------------
+# --- values of arrays are read in each call ---------------------------------------------------------------------------
 
-SEEN = {
+POSITIONS = {
     "numbers": [3, 4, 2**40, -5],
     "ranges": [range(6), range(5, 11), range(6, 0, -1)],
     "lists": [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0.5] * 6],
@@ -622,23 +622,20 @@ SEEN = {
     "pairs of tables": [_tables_at(0, 4), _tables_at(4, 0), _tables_at(4, 4)],
     "one table twice, then two": [lambda put: (ROPE.table(put(np.arange(6))),) * 2, _tables_at(0, 4)],
 }
-_TWICE = pytest.param(
-    "one table twice, then two",
-)
 
 
-@pytest.mark.parametrize("name", [*list(SEEN)[:-1], _TWICE])
+@pytest.mark.parametrize("name", POSITIONS)
 def test_other_positions_give_other_results(name, put):
     q, k = qk(put)
-    given = [at(put) if callable(at) else at for at in SEEN[name]]
-    want = []
+    given = [at(put) if callable(at) else at for at in POSITIONS[name]]
+    expected = []
     for at in given:
         ra.clear_caches()
-        want.append(bits(ROPE(q, k, at)))
-    assert all(a != b for a, b in itertools.combinations(want, 2))
+        expected.append(bits(ROPE(q, k, at)))
+    assert all(a != b for a, b in itertools.combinations(expected, 2))
     ra.clear_caches()
-    assert [bits(ROPE(q, k, at)) for at in given] == want
-    assert [bits(ROPE(q, k, at)) for at in given] == want
+    assert [bits(ROPE(q, k, at)) for at in given] == expected
+    assert [bits(ROPE(q, k, at)) for at in given] == expected
 
 
 def test_modified_arrays_are_read_again(put):
@@ -657,15 +654,15 @@ def test_modified_arrays_are_read_again(put):
 def test_reposition_reads_modified_positions_again(put):
     k, source = put(data(2, 6, 32)), ra.Rope(F[::-1], pairing="half", attention_factor=1.5)
     moves = [(0, 5, None), (5, 0, None), (0, 5, source), (None, put(np.arange(6)), source), ([1] * 6, range(6), None)]
-    want = []
+    expected = []
     for old, new, before in moves:
         ra.clear_caches()
-        want.append(bits(ROPE.reposition(k, old, new, source=before)))
-    assert [bits(ROPE.reposition(k, old, new, source=before)) for old, new, before in moves] == want
-    assert all(a != b for a, b in itertools.combinations(want, 2))
+        expected.append(bits(ROPE.reposition(k, old, new, source=before)))
+    assert [bits(ROPE.reposition(k, old, new, source=before)) for old, new, before in moves] == expected
+    assert all(a != b for a, b in itertools.combinations(expected, 2))
 
 
-# --- torch: what follows, transforms or records the tensors -----------------------------------------------------------
+# --- torch: transforms, modes and gradients ---------------------------------------------------------------------------
 
 
 def formula(torch, x, cos, sin, pairing):
@@ -726,7 +723,7 @@ def _dispatched(_, rotation, x):
 
 
 def _recorded(rotation, x):
-    """Return the result, and the names of the operations that a mode has seen."""
+    """Return the result, and the names of the operations that a dispatch mode sees."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
@@ -764,7 +761,7 @@ def _fake(_, rotation, x):
     assert type(result) is FakeTensor and (result.shape, result.dtype) == (x.shape, x.dtype)
 
 
-WATCHED = {
+TRANSFORMS = {
     "vmap": _vmap,
     "jvp": _jvp,
     "vjp": _vjp,
@@ -796,29 +793,29 @@ def _torch_calls(torch, rope):
     }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # from torch
 @pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("name", TRANSFORMS)
 def test_no_plan_is_used_or_made_under_torch_transforms_and_modes(name, pairing, torch):
     x = torch.from_numpy(data(3, 6, 32))
     calls = _torch_calls(torch, ROPES[pairing])
     for called in ["q and k"] if name in SLOW else calls:
         rotation = calls[called]
         ra.clear_caches()
-        made = WATCHED[name](torch, rotation, x)
-        plans, constants = kept_now()
+        first = TRANSFORMS[name](torch, rotation, x)
+        plans, constants = cache_contents()
         assert not plans and not constants, called
-        want = rotation(x)
-        row = rotation(x[0])  # as a function sees it under vmap
-        torch.testing.assert_close(row, want[0], rtol=0, atol=1e-6)
+        expected = rotation(x)
+        row = rotation(x[0])  # as in vmap
+        torch.testing.assert_close(row, expected[0], rtol=0, atol=1e-6)
         assert PLANS and bool(_caches._CONSTANTS) == (called != "a table")
-        spoil()
-        before = kept_now()
-        again = WATCHED[name](torch, rotation, x)
-        assert kept_now() == before, called
-        for result in (made, again):
+        corrupt_caches()
+        before = cache_contents()
+        second = TRANSFORMS[name](torch, rotation, x)
+        assert cache_contents() == before, called
+        for result in (first, second):
             if result is not None:
-                torch.testing.assert_close(result, want, rtol=0, atol=1e-6)
+                torch.testing.assert_close(result, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -846,25 +843,25 @@ def test_gradients_after_a_plan_equal_those_of_the_formula(pairing, torch):
     }
     for name, rotation in calls.items():
         rotation(x, cos, sin)
-        spoil(constants=False)
+        corrupt_caches(constants=False)
         learned = name in {"given", "rotate"}
         leaves = [part.clone().requires_grad_(i == 0 or learned) for i, part in enumerate((x, cos, sin))]
-        wanted = leaves if learned else leaves[:1]
-        want = torch.autograd.grad((formula(torch, *leaves, pairing) * w).sum(), wanted)
-        got = torch.autograd.grad((rotation(*leaves) * w).sum(), wanted)
-        of_func = torch.func.grad(lambda x, rotation=rotation: (rotation(x, cos, sin) * w).sum())(x)
-        for a, b in zip((*got, of_func), (*want, want[0]), strict=True):
+        inputs = leaves if learned else leaves[:1]
+        expected = torch.autograd.grad((formula(torch, *leaves, pairing) * w).sum(), inputs)
+        got = torch.autograd.grad((rotation(*leaves) * w).sum(), inputs)
+        func_gradient = torch.func.grad(lambda x, rotation=rotation: (rotation(x, cos, sin) * w).sum())(x)
+        for a, b in zip((*got, func_gradient), (*expected, expected[0]), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
         ra.clear_caches()
 
 
 def test_under_no_grad_a_plan_applies_to_leaves_that_require_gradients(torch):
     x = torch.from_numpy(data(3, 6, 32))
-    want, parameter = bits(ROPE.apply(x, 5)), torch.nn.Parameter(x.clone())
+    expected, parameter = bits(ROPE.apply(x, 5)), torch.nn.Parameter(x.clone())
     with torch.no_grad():
         for leaf in (parameter, parameter.detach().requires_grad_()):
             got = ROPE.apply(leaf, 5)
-            assert bits(got) == want and not got.requires_grad
+            assert bits(got) == expected and not got.requires_grad
     with pytest.raises(ValueError, match="gradients are recorded"):
         ROPE.apply(parameter, 5, out=torch.empty_like(x))
     assert ROPE.apply(parameter, 5).requires_grad
@@ -881,13 +878,9 @@ def test_out_that_requires_gradients_is_refused_after_a_plan(torch):
         ROPE.apply(x, out=out)
 
 
-def _inference(torch, make=lambda: None):
+def _inference_tensor(torch):
     with torch.inference_mode():
-        return make()
-
-
-def _of_inference(torch):
-    return _inference(torch, lambda: torch.from_numpy(data(3, 6, 32)).clone())
+        return torch.from_numpy(data(3, 6, 32)).clone()
 
 
 def _tensors(torch):
@@ -898,7 +891,7 @@ def _tensors(torch):
         "imaginary of a conjugate": pairs.conj().imag,
         "real of a conjugate": pairs.conj().real,
         "zeros without memory": torch._efficientzerotensor((3, 6, 32)),
-        "of inference": _of_inference(torch),
+        "of inference": _inference_tensor(torch),
         "parameter": torch.nn.Parameter(torch.from_numpy(data(3, 6, 32)), requires_grad=False),
         "of another view": torch.from_numpy(data(4, 6, 32)).unbind(0)[0][None].expand(3, 6, 32),
     }
@@ -942,8 +935,8 @@ def test_special_tensors_are_rotated_after_a_plan(name, use, pairing, torch):
     assert outcome(partial(call, True)) == before
     if use == "x":
         x = _tensors(torch)[name].double()
-        want = formula(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
-        torch.testing.assert_close(rope.apply(_tensors(torch)[name], 5).double(), want, rtol=0, atol=1e-6)
+        expected = formula(torch, x, *rope.table(torch.arange(5, 11), like=x), pairing)
+        torch.testing.assert_close(rope.apply(_tensors(torch)[name], 5).double(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
@@ -960,7 +953,7 @@ def test_a_negative_bit_is_not_compiled_after_a_plan(name, torch, monkeypatch):
 
     lib = find(x)
     monkeypatch.setitem(vars(lib), "compiler", lib.compiler._replace(compile=compiled))
-    monkeypatch.setattr(_numba, "refusal", lambda *_: "as if it were not there")
+    monkeypatch.setattr(_numba, "refusal", lambda *_: "as if Numba were missing")
     table = ROPE.table(range(x.shape[-2]), like=x)
     _schedules._compiled.cache_clear()
     try:
@@ -978,16 +971,16 @@ import torch
 import rope_any as ra
 
 torch.set_num_threads(1)
-for how, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)):
+for pairing, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interleaved", 20_000)):
     for dtype in (torch.float32, torch.float16):
-        rope, made = ra.Rope(ra.frequencies(32), pairing=how), torch.ones(tokens, 32, dtype=dtype)
-        for kept, first, fused in itertools.product((False, True), (0, 1), (False, True)):
-            rope.apply(made[:1], fused=fused)
+        rope, ones = ra.Rope(ra.frequencies(32), pairing=pairing), torch.ones(tokens, 32, dtype=dtype)
+        for planned, first, fused in itertools.product((False, True), (0, 1), (False, True)):
+            rope.apply(ones[:1], fused=fused)
             child = os.fork()
             if child == 0:
                 os.close(2)
-                x = made.clone()[first:]
-                if kept:
+                x = ones.clone()[first:]
+                if planned:
                     rope.apply(x.clone(), 5, fused=fused)
                 x.untyped_storage().resize_(0)
                 try:
@@ -995,7 +988,7 @@ for how, tokens in (("half", 6), ("half", 20_000), ("interleaved", 6), ("interle
                 except RuntimeError:
                     os._exit(0)
                 os._exit(1)
-            print(how, tokens, dtype, kept, first, fused, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(pairing, tokens, dtype, planned, first, fused, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -1013,9 +1006,9 @@ _LOCKED = """
 import os, signal
 import torch
 import rope_any as ra
-from rope_any._arrays import torch as ours
+from rope_any._arrays import torch as adapter
 
-ours._INITIALISING.acquire()  # as a thread would that makes its first table
+adapter._INITIALISING.acquire()  # as a thread does that makes its first table
 child = os.fork()
 if child == 0:
     signal.alarm(60)
@@ -1038,9 +1031,9 @@ def test_tensors_without_memory_are_not_passed_to_compiled_code(pairing, torch):
     table = rope.table(range(6), like=x)
     for _ in range(2):
         assert torch.equal(rope.apply(zeros, table, fused=True), torch.zeros(3, 6, 32))
-        still = ra.Table(table.cos, torch._efficientzerotensor(tuple(table.sin.shape)))
-        want = ra.rotate(x, table.cos, torch.zeros_like(table.sin), pairing=pairing)
-        assert torch.equal(ra.rotate(x, *still, pairing=pairing, fused=True), want)
+        identity = ra.Table(table.cos, torch._efficientzerotensor(tuple(table.sin.shape)))
+        expected = ra.rotate(x, table.cos, torch.zeros_like(table.sin), pairing=pairing)
+        assert torch.equal(ra.rotate(x, *identity, pairing=pairing, fused=True), expected)
         rope.apply(x, table, fused=True)
         leaf = x.clone().requires_grad_()
         rope.apply(leaf, table, fused=True).backward(zeros)
@@ -1052,8 +1045,8 @@ def _freed():
     return _python(_FREED).stdout
 
 
-def _python(program, *words):
-    run = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+def _python(program, *arguments):
+    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return run
 
@@ -1067,12 +1060,12 @@ def test_caches_cause_no_torch_recompilation(torch):
     first = step(q, k)
     for change in (lambda: ROPE(q, k, at), lambda: ROPE.apply(q[:1], 7), ra.clear_caches, lambda: ROPE(k, k)):
         change()
-        for got, want in zip(step(q, k), first, strict=True):
-            assert torch.equal(got, want)
+        for got, expected in zip(step(q, k), first, strict=True):
+            assert torch.equal(got, expected)
     assert counter.frame_count == 1
 
 
-# --- JAX and ONNX: no plans are kept, and nothing while they trace ----------------------------------------------------
+# --- JAX and ONNX: no plans are kept, and no constants while they trace -----------------------------------------------
 
 
 @pytest.mark.parametrize("traced", ["jit", "vmap", "grad", "eval_shape"])
@@ -1087,40 +1080,40 @@ def test_no_plan_is_used_or_made_while_jax_traces(traced, jax):
         return getattr(jax, traced)(lambda x: ROPE.apply(x, at))(x)
 
     first = run()
-    assert kept_now() == ({}, {})
-    want = ROPE.apply(x, at)
+    assert cache_contents() == ({}, {})
+    expected = ROPE.apply(x, at)
     assert not PLANS and len(_caches._CONSTANTS) == 1
-    spoil()
-    before = kept_now()
-    again = run()
-    assert kept_now() == before
+    corrupt_caches()
+    before = cache_contents()
+    second = run()
+    assert cache_contents() == before
     if traced == "eval_shape":
-        assert again.shape == want.shape
+        assert second.shape == expected.shape
     else:
-        np.testing.assert_array_equal(np.asarray(first), np.asarray(again))
+        np.testing.assert_array_equal(np.asarray(first), np.asarray(second))
     if traced in {"jit", "vmap"}:
-        np.testing.assert_allclose(np.asarray(again), np.asarray(want), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(second), np.asarray(expected), rtol=0, atol=1e-6)
 
 
 def test_a_compiled_jax_call_transfers_nothing_to_the_device(jax):
     q, k = qk(jax.numpy.asarray)
     at = jax.numpy.arange(6)
     rotation = jax.jit(ROPE)
-    want = bits(rotation(q, k, at))
+    expected = bits(rotation(q, k, at))
     with jax.transfer_guard("disallow"):
-        assert bits(rotation(q, k, at)) == want
+        assert bits(rotation(q, k, at)) == expected
 
 
 def test_no_plan_is_used_or_made_while_ndonnx_traces():
     ndx = pytest.importorskip("ndonnx", reason="ndonnx is not installed")
     x = data(2, 6, 32)
     ROPE.apply(x, np.arange(6))
-    spoil()
-    before = kept_now()
+    corrupt_caches()
+    before = cache_contents()
     symbol = ndx.argument(shape=("batch", 6, 32), dtype=ndx.float32)
     rotated = ROPE.apply(symbol, ndx.asarray(np.arange(6)))
     assert ndx.build({"x": symbol}, {"rotated": rotated}).graph.node
-    assert kept_now() == before
+    assert cache_contents() == before
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------
@@ -1131,17 +1124,17 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
     put = np.asarray
     if library == "torch":
         put = pytest.importorskip("torch", reason="torch is not installed").from_numpy
-    names = [name for name in CALLS if "many" not in name and name != "moved"]  # see the next test
+    names = [name for name in CALLS if name not in {"20000 rows", "repositioned"}]  # see the next test
     calls = [partial(CALLS[name], put, rope) for name in names for rope in ROPES.values()]
-    want = [bits(call()) for call in calls]
+    expected = [bits(call()) for call in calls]
     wrong, done, errors = [], threading.Event(), []
 
     def work(seed):
         for i in np.random.default_rng(seed).integers(0, len(calls), 50):
             try:
-                if bits(calls[i]()) != want[i]:
+                if bits(calls[i]()) != expected[i]:
                     wrong.append(i)
-            except Exception as error:  # noqa: BLE001  # it is shown below
+            except Exception as error:  # noqa: BLE001  # reported below
                 errors.append(error)
 
     def clear():
@@ -1167,17 +1160,17 @@ def test_threads_can_rotate_while_another_clears_the_caches(library):
 
 
 def test_reposition_works_while_another_thread_clears_the_caches(monkeypatch):
-    class Emptied(weakref.WeakKeyDictionary):
+    class ClearedOnLookup(weakref.WeakKeyDictionary):
         def __contains__(self, key):
             known = super().__contains__(key)
-            ra.clear_caches()  # as another thread may, just now
+            ra.clear_caches()  # as another thread may at this point
             return known
 
-    monkeypatch.setattr(_caches, "_MOVES", Emptied())
+    monkeypatch.setattr(_caches, "_MOVES", ClearedOnLookup())
     k = data(6, 32)
-    want = bits(ROPE.reposition(k, 0, 5))
+    expected = bits(ROPE.reposition(k, 0, 5))
     _caches.reposition_frequencies(ROPE._prepared, ROPE._prepared)
-    assert bits(ROPE.reposition(k, 0, 5)) == want
+    assert bits(ROPE.reposition(k, 0, 5)) == expected
 
 
 _FORK = """
@@ -1193,17 +1186,17 @@ if len(sys.argv) > 1:
 rope = ra.Rope(ra.frequencies(32), pairing="half")
 at = [x[0, :, 0] * 10 for x in arrays]
 rotate_all = lambda: [np.asarray(rope.apply(x, p)).tobytes() for x, p in zip(arrays, at)]
-want = rotate_all()
+expected = rotate_all()
 child = os.fork()
 if child == 0:
     try:
-        kept = rotate_all() == want
+        kept = rotate_all() == expected
         ra.clear_caches()
-        os._exit(0 if kept and rotate_all() == want else 1)
+        os._exit(0 if kept and rotate_all() == expected else 1)
     finally:
         os._exit(2)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert rotate_all() == want
+assert rotate_all() == expected
 """
 
 
@@ -1216,8 +1209,8 @@ def test_a_forked_process_inherits_the_caches():
 
 
 @pytest.fixture(params=["numpy", "torch", "jax"])
-def made(request, monkeypatch):
-    """Return a function that makes arrays of a library, and a list of all host data converted since."""
+def conversions(request, monkeypatch):
+    """Return a function that makes arrays of a library, and a list of the host data that are converted to arrays."""
     if request.param == "numpy":
         make = np.asarray
     else:
@@ -1237,8 +1230,8 @@ def made(request, monkeypatch):
 
 @pytest.mark.parametrize("positions", ["int32", "float32"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_frequencies_are_converted_to_arrays_once(dtype, positions, made):
-    make, seen = made
+def test_frequencies_are_converted_to_arrays_once(dtype, positions, conversions):
+    make, seen = conversions
     x, rope = make(data(6, 32, dtype=dtype)), ra.Rope(F, pairing="half")
     at = [make(np.arange(n, n + 6).astype(positions)) for n in (0, 9)]
     first = [bits(rope.apply(x, p)) for p in at]
@@ -1252,8 +1245,8 @@ def test_frequencies_are_converted_to_arrays_once(dtype, positions, made):
     assert seen
 
 
-def test_reposition_converts_frequencies_to_arrays_once(made):
-    make, seen = made
+def test_reposition_converts_frequencies_to_arrays_once(conversions):
+    make, seen = conversions
     k, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     old, new = make(np.arange(6, dtype="int32")), make(np.arange(5, 11, dtype="int32"))
     first = bits(rope.reposition(k, old, new))
@@ -1262,8 +1255,8 @@ def test_reposition_converts_frequencies_to_arrays_once(made):
     assert not seen
 
 
-def test_constants_live_as_long_as_their_rope(made):
-    make, _ = made
+def test_constants_live_as_long_as_their_rope(conversions):
+    make, _ = conversions
     x, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     rope.apply(x, 5)
     rope.reposition(x, 5, 6)
@@ -1276,8 +1269,8 @@ def test_constants_live_as_long_as_their_rope(made):
     assert [ref() for ref in alive] == [None, None]
 
 
-def test_clear_caches_drops_constants(made):
-    make, _ = made
+def test_clear_caches_drops_constants(conversions):
+    make, _ = conversions
     ROPE.apply(make(data(6, 32)), 5)
     kept = weakref.ref(next(iter(_caches._CONSTANTS[ROPE._prepared].values()))[0])
     ra.clear_caches()
@@ -1286,21 +1279,21 @@ def test_clear_caches_drops_constants(made):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda rope: pickle.loads(pickle.dumps(rope))])
-def test_a_copied_rope_has_no_constants(copied, made):
-    make, _ = made
+def test_a_copied_rope_has_no_constants(copied, conversions):
+    make, _ = conversions
     x, rope = make(data(6, 32)), ra.Rope(F, pairing="half")
     size = len(pickle.dumps(rope))
-    want = bits(rope.apply(x, 5))
+    expected = bits(rope.apply(x, 5))
     assert len(pickle.dumps(rope)) == size
     other = copied(rope)
     assert other == rope and hash(other) == hash(rope)
     assert other._prepared not in _caches._CONSTANTS
-    assert bits(other.apply(x, 5)) == want
+    assert bits(other.apply(x, 5)) == expected
     assert {*_caches._CONSTANTS} == {rope._prepared, other._prepared}
 
 
-def test_equal_ropes_give_equal_results(made):
-    make, _ = made
+def test_equal_ropes_give_equal_results(conversions):
+    make, _ = conversions
     x = make(data(6, 32))
     one, other = (ra.Rope(ra.frequencies(32), pairing="half") for _ in range(2))
     assert one == other
@@ -1320,10 +1313,10 @@ def test_jax_tables_are_exact_if_x64_is_switched(jax):
             for dtype in ("float32", *(["float64"] if x64 else [])):
                 like = jax.numpy.asarray(data(6, 32, dtype=dtype))
                 for at in (jax.numpy.arange(6) + 1000, jax.numpy.arange(6.0) + 1000):
-                    for got, want in zip(ROPE.table(at, like=like), exact, strict=True):
+                    for got, expected in zip(ROPE.table(at, like=like), exact, strict=True):
                         assert str(got.dtype) == dtype
                         bound = 1e-12 if dtype == "float64" else 1.3e-7
-                        np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=bound)
+                        np.testing.assert_allclose(np.asarray(got), expected, rtol=0, atol=bound)
     finally:
         jax.config.update("jax_enable_x64", before)
     dtypes = {str(key[-1]).rpartition(".")[2].rstrip("'>") for key in _caches._CONSTANTS[ROPE._prepared]}
@@ -1333,23 +1326,23 @@ def test_jax_tables_are_exact_if_x64_is_switched(jax):
 def test_each_torch_dtype_has_its_own_constants(torch):
     for name in ("float32", "float64", "float32"):
         x = torch.from_numpy(data(6, 32, dtype=name))
-        want = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
+        expected = ra.cos_sin(np.arange(6) + 1000, F, dtype="float64")
         for positions in (torch.arange(6) + 1000, torch.arange(6.0) + 1000):
-            for got, exact in zip(ROPE.table(positions, like=x), want, strict=True):
+            for got, exact in zip(ROPE.table(positions, like=x), expected, strict=True):
                 np.testing.assert_allclose(got.numpy(), exact, rtol=0, atol=1.3e-7 if name == "float32" else 1e-12)
 
 
-def test_a_captured_graph_needs_a_call_before(made, monkeypatch):
-    make, _ = made
+def test_capturing_a_graph_needs_an_earlier_call(conversions, monkeypatch):
+    make, _ = conversions
     x, at, rope = make(data(6, 32)), make(np.arange(6, dtype="int32")), ra.Rope(F, pairing="half")
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
     with pytest.raises(RuntimeError, match="call once before"):
         rope.apply(x, at)
     assert rope._prepared not in _caches._CONSTANTS
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: False)
-    want = bits(rope.apply(x, at))
+    expected = bits(rope.apply(x, at))
     monkeypatch.setitem(vars(find(x)), "is_capturing", lambda _: True)
-    assert bits(rope.apply(x, at)) == want
+    assert bits(rope.apply(x, at)) == expected
 
 
 def test_constants_made_in_inference_mode_can_be_used_with_gradients(torch):
@@ -1365,20 +1358,20 @@ def test_constants_made_in_inference_mode_can_be_used_with_gradients(torch):
 
 DTYPES = {"float16": "f2", "bfloat16": ml_dtypes.bfloat16, "float32": "f4", "float64": "f8"}
 VIEWS = {
-    "as it is": lambda x: x,
+    "contiguous": lambda x: x,
     "every other feature": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "tokens before heads": lambda x: np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),
-    "from an odd place": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
+    "unaligned start": lambda x: np.concatenate([x[..., :1], x], axis=-1)[..., 1:],
 }
-COMPANY = st.builds(
+CASES = st.builds(
     types.SimpleNamespace,
     shape=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 40)),
     pairs=st.sampled_from([16, 32, 64]) | st.integers(1, 70),
     start=st.integers(0, 3),
-    more=st.sampled_from([0, 0, 5]),
+    extra=st.sampled_from([0, 0, 5]),
     dtype=st.sampled_from(list(DTYPES)),
     view=st.sampled_from(list(VIEWS)),
-    into=st.booleans(),
+    out=st.booleans(),
     table=st.booleans(),
     fused=st.booleans(),
     tile=st.sampled_from([1, 64, 500, 4096]),
@@ -1387,7 +1380,7 @@ COMPANY = st.builds(
 
 
 def _viewed(put, x, view):
-    """Return a view of an array, bfloat16 too, which torch does not take from NumPy."""
+    """Return a view of an array, bfloat16 included, which torch does not take from NumPy."""
     if put is np.asarray or x.dtype != ml_dtypes.bfloat16:
         return put(VIEWS[view](x))
     return put(VIEWS[view](x.view("i2"))).view(sys.modules["torch"].bfloat16)
@@ -1400,30 +1393,30 @@ def test_a_token_does_not_depend_on_other_tokens(pairing, put, monkeypatch):
     threads = lib.module.get_num_threads() if lib.name == "torch" else None
 
     @settings(max_examples=60)
-    @given(COMPANY)
+    @given(CASES)
     def check(case):
         rng = np.random.default_rng(case.seed)
-        features = case.start + 2 * case.pairs + case.more
+        features = case.start + 2 * case.pairs + case.extra
         x = _viewed(put, data(*case.shape, features, seed=case.seed).astype(DTYPES[case.dtype]), case.view)
         rope = ra.Rope(ra.frequencies(2 * case.pairs), pairing=pairing, start=case.start)
         positions = rng.integers(0, 2**20, case.shape[2])
 
         def rotated(x, positions):
             at = rope.table(put(positions), like=x) if case.table else put(positions)
-            out = lib.empty_like(x) if case.into else None
+            out = lib.empty_like(x) if case.out else None
             return rope.apply(x, at, out=out, fused=case.fused and find_spec("numba") is not None)
 
-        whole = rotated(x, positions)
+        full = rotated(x, positions)
         batch, head, i = (slice(n, n + 1) for n in rng.integers(0, case.shape).tolist())
-        assert bits(rotated(x[batch, head, i], positions[i])) == bits(whole[batch, head, i])
+        assert bits(rotated(x[batch, head, i], positions[i])) == bits(full[batch, head, i])
         with monkeypatch.context() as patch:
             patch.setitem(vars(lib), "host", lib.host._replace(tile_size=lambda: case.tile))
             ra.clear_caches()
-            assert bits(rotated(x, positions)) == bits(whole)
+            assert bits(rotated(x, positions)) == bits(full)
         ra.clear_caches()
         for count in (1, 2, 3) if threads else ():
             lib.module.set_num_threads(count)
-            assert bits(rotated(x, positions)) == bits(whole)
+            assert bits(rotated(x, positions)) == bits(full)
 
     try:
         check()
@@ -1446,12 +1439,12 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype, pairing, torch):
     finally:
         torch.set_num_threads(before)
     assert results[0] == results[1] == results[2]
-    for rope, whole in zip(ropes, results[0], strict=True):
+    for rope, full in zip(ropes, results[0], strict=True):
         pieces = torch.cat([rope.apply(piece, 7 + 77 * i) for i, piece in enumerate(x.split(77, dim=1))], dim=1)
-        assert bits(pieces) == whole
+        assert bits(pieces) == full
 
 
-# --- cases that a review of the plans found ---------------------------------------------------------------------------
+# --- regressions ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
@@ -1464,8 +1457,8 @@ def test_plans_with_and_without_attention_factor_are_separate(put):
     for fused in (False, True):
         with_factor.apply(x, wide, inverse=True, fused=fused)
         got = without.apply(x, wide, inverse=True, fused=fused)
-        want = without.apply(x, [5] * 4096, inverse=True)
-        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=1e-6)
+        expected = without.apply(x, [5] * 4096, inverse=True)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=0, atol=1e-6)
 
 
 def test_batched_gradients_work_after_a_plan(torch):
@@ -1483,8 +1476,8 @@ def test_batched_gradients_work_after_a_plan(torch):
     y = Rotate.apply(x)
     many = torch.eye(y.numel()).reshape(-1, *y.shape)[:4]
     (got,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
-    want = torch.stack([ROPE.apply(row, 5, inverse=True) for row in many])
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+    expected = torch.stack([ROPE.apply(row, 5, inverse=True) for row in many])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
 def test_a_default_device_does_not_prevent_plans(torch):
@@ -1513,10 +1506,10 @@ def test_threads_can_share_one_wide_row(torch):
 def test_one_pair_does_not_depend_on_other_rows(put, dtype):
     x, rope = data(200, 2).astype(dtype), ra.Rope((0.7,), pairing="interleaved")
     table = rope.table(range(200), like=put(x))
-    whole = np.asarray(ra.rotate(put(x), *table, pairing="interleaved"))
+    full = np.asarray(ra.rotate(put(x), *table, pairing="interleaved"))
     for i in range(200):
-        alone = ra.rotate(put(x[i : i + 1]), *(part[i : i + 1] for part in table), pairing="interleaved")
-        assert np.array_equal(np.asarray(alone)[0], whole[i])
+        row = ra.rotate(put(x[i : i + 1]), *(part[i : i + 1] for part in table), pairing="interleaved")
+        assert np.array_equal(np.asarray(row)[0], full[i])
 
 
 def test_positions_of_empty_arrays_are_checked(put):

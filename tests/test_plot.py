@@ -1,4 +1,4 @@
-"""Pictures: their contents, against sums and products that are independent of the drawing code."""
+"""Figures: their contents, compared with sums and products that are independent of the drawing code."""
 
 import cmath
 import json
@@ -25,14 +25,14 @@ from rope_any import cli, plot
 from rope_any.plot import looks
 
 mpl.use("agg")
-pytestmark = pytest.mark.thread_unsafe(reason="the figures and settings of pyplot are one for all threads")
+pytestmark = pytest.mark.thread_unsafe(reason="all threads share the figures and settings of pyplot")
 
 NAN = float("nan")
 F = ra.frequencies(32, base=500_000.0)
 HALF = ra.Rope(F, pairing="half")
 THREE = ra.Rope(ra.axes.chunked(F, [4, 6, 6]), pairing="half")
 GALLERY = Path(__file__).parent.parent / "docs" / "gallery_src"
-EACH = {
+DRAW = {
     "hands": lambda **options: plot.hands(F, 1000, **options),
     "wavelengths": lambda **options: plot.wavelengths(F, ra.scaling.linear(F, 4.0), lengths={"trained": 64}, **options),
     "decay": lambda **options: plot.decay(F, length=100, **options),
@@ -56,11 +56,11 @@ def lightness(color):
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
-def assert_apart(ax):
-    """Check that no texts overlap, and none is inside the axes."""
+def assert_no_overlap(ax):
+    """Check that no texts overlap; return their boxes."""
     legend = ax.get_legend()
-    words = [*ax.texts, *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
-    boxes = [part.get_window_extent() for part in (*words, *([legend] if legend else [])) if part.get_visible()]
+    texts = [*ax.texts, *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
+    boxes = [part.get_window_extent() for part in (*texts, *([legend] if legend else [])) if part.get_visible()]
     assert not [(a, b) for a, b in combinations(boxes, 2) if a.overlaps(b)]
     return boxes
 
@@ -80,19 +80,19 @@ def test_hands_are_at_position_times_frequency(position):
 
 
 def test_hands_of_several_axes_add_their_angles(lib):
-    place = [3, 20, 500]
-    rotated = [sum(p * row[i] for p, row in zip(place, THREE.frequencies, strict=True)) for i in range(16)]
-    for given in (place, lib(place, "int32")):
+    position = [3, 20, 500]
+    angles = [sum(p * row[i] for p, row in zip(position, THREE.frequencies, strict=True)) for i in range(16)]
+    for given in (position, lib(position, "int32")):
         ax = plot.hands(THREE, given, pairs=range(16))
-        for line, angle in zip(ax.lines, rotated, strict=True):
+        for line, angle in zip(ax.lines, angles, strict=True):
             assert abs(cmath.rect(1, line.get_xdata()[1]) - cmath.rect(1, angle)) < 1e-9
 
 
 def test_hands_of_several_axes_name_their_axes():
     f = ra.frequencies(12)
-    by_turns = ra.Rope(ra.axes.chunked(f, [2, 3, 1]), pairing="half")
+    rope = ra.Rope(ra.axes.chunked(f, [2, 3, 1]), pairing="half")
     names = ["time", "row", "column"]
-    ax = plot.hands(by_turns, [3, 20, 500], axes=names)
+    ax = plot.hands(rope, [3, 20, 500], axes=names)
     assert [label.split(" ", 2)[2] for label in labels(ax)] == [f"({names[i]})" for i in (0, 0, 1, 1, 1, 2)]
     assert ax.get_legend().get_title().get_text() == "pair: tokens per turn (axis)"
     assert [label.split(" ", 1)[1] for label in labels(plot.hands(((1.0, 0.5, 0.0), (0.5, 0.0, 0.0)), [1, 2]))] == [
@@ -101,9 +101,9 @@ def test_hands_of_several_axes_name_their_axes():
 
 
 def test_one_position_applies_to_every_axis():
-    together, each = (plot.hands(THREE, place) for place in (7, (7, 7, 7)))
-    assert [ax.get_title(loc="left") for ax in (together, each)] == ["Position 7", "Position 7, 7, 7"]
-    assert [line.get_xdata()[1] for line in together.lines] == [line.get_xdata()[1] for line in each.lines]
+    one, three = (plot.hands(THREE, position) for position in (7, (7, 7, 7)))
+    assert [ax.get_title(loc="left") for ax in (one, three)] == ["Position 7", "Position 7, 7, 7"]
+    assert [line.get_xdata()[1] for line in one.lines] == [line.get_xdata()[1] for line in three.lines]
 
 
 def test_hands_have_names_and_distinct_colours():
@@ -127,9 +127,9 @@ def test_wavelengths_are_two_pi_over_the_frequency(lib):
     long = ra.scaling.linear(F, 4.0)
     given = lib(long, "float32")
     ax = plot.wavelengths(HALF, long, given, labels=["a", "b", "c"], lengths={"trained": 4096, "extended": 16_384})
-    plain, by_hand, by_array = ax.lines[:3]
+    plain, by_tuple, by_array = ax.lines[:3]
     np.testing.assert_allclose(plain.get_ydata(), [2 * math.pi / f for f in F], rtol=1e-14)
-    np.testing.assert_allclose(by_hand.get_ydata(), [8 * math.pi / f for f in F], rtol=1e-14)
+    np.testing.assert_allclose(by_tuple.get_ydata(), [8 * math.pi / f for f in F], rtol=1e-14)
     np.testing.assert_allclose(by_array.get_ydata(), [8 * math.pi / f for f in F], rtol=1e-6)
     assert list(plain.get_xdata()) == list(range(16))
     assert [line.get_ydata()[0] for line in ax.lines[3:]] == [4096, 16_384]
@@ -157,7 +157,7 @@ def test_equal_lengths_share_a_line_and_close_names_do_not_overlap():
     ]
     assert [line.get_ydata()[0] for line in ax.lines[1:]] == [4096, 4200, 5000, 4300]
     ax.figure.draw_without_rendering()
-    assert_apart(ax)
+    assert_no_overlap(ax)
 
 
 @pytest.mark.parametrize("upside_down", [False, True])
@@ -206,9 +206,9 @@ def test_decay_is_the_score_of_rotated_ones(pairing):
     assert distances[0] == 0 and distances[-1] == 300 and len(distances) > 100
     q = k = np.ones((301, 32))
     q = ra.rotate(q, *ra.cos_sin(np.arange(301), F, dtype=np.float64), pairing=pairing)
-    want = (q @ k[0])[distances] / 32
+    expected = (q @ k[0])[distances] / 32
     assert line.get_ydata()[0] == 1
-    np.testing.assert_allclose(line.get_ydata(), want, atol=1e-13)
+    np.testing.assert_allclose(line.get_ydata(), expected, atol=1e-13)
 
 
 def test_the_bound_equals_that_of_the_paper():
@@ -230,13 +230,13 @@ def test_the_bound_has_its_scale_at_the_right_and_is_never_below_the_score(rope)
     mirrored = ax.transData.transform(np.stack([score.get_xdata(), np.abs(score.get_ydata())], axis=-1))[:, 1]
     assert (heights[0] > mirrored - 1e-6).all() and np.isclose(heights[0], mirrored, atol=1e-6).any()
     (right,) = ax.child_axes
-    own = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
-    np.testing.assert_allclose(own, heights[0], atol=1e-6)
+    on_right = right.transData.transform([(1, y) for y in bound.get_ydata()])[:, 1]
+    np.testing.assert_allclose(on_right, heights[0], atol=1e-6)
     assert right.get_ylabel() == "bound of the paper"
     ticks = right.get_yticks()
     assert len(ticks) > 3 and min(ticks) == 0 and all(label.get_text() for label in right.get_yticklabels())
     inside = ax.transAxes.inverted().transform([(0, max(heights[0])), (0, min(heights[1]))])[:, 1]
-    assert 0.9 < inside[0] <= 1 and 0 <= inside[1] < 0.25  # all of it is seen, and fills the axes
+    assert 0.9 < inside[0] <= 1 and 0 <= inside[1] < 0.25  # both are inside, and fill the axes
     assert ax.get_xlim() == (0, 5000)
 
 
@@ -251,8 +251,8 @@ def test_short_waves_fill_their_range(f):
     figure.canvas.draw()
     left, low = ax.transData.transform((10_000, -0.7))
     right, high = ax.transData.transform((90_000, 0.7))
-    dots = np.asarray(figure.canvas.buffer_rgba())[::-1][int(low) : int(high), int(left) : int(right), :3]
-    assert (np.abs(dots / 255 - to_rgb(looks.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
+    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1][int(low) : int(high), int(left) : int(right), :3]
+    assert (np.abs(pixels / 255 - to_rgb(looks.BLUE)).max(axis=-1) < 0.1).mean() > 0.95 or len(f) > 1  # no white gaps
 
 
 def test_decay_is_drawn_up_to_the_requested_length():
@@ -273,8 +273,8 @@ def test_a_table_of_any_library_is_drawn(lib, dtype):
         pytest.skip(f"{lib.name} has no {dtype}")
     table = ra.cos_sin(lib(np.arange(40, 90), "int32"), F, dtype=lib.dtype(dtype))
     ax = plot.table(table, range(40, 90))
-    want = np.concatenate([lib.get(part).astype(np.float64) for part in table], axis=-1)
-    np.testing.assert_array_equal(ax.images[0].get_array(), want)
+    expected = np.concatenate([lib.get(part).astype(np.float64) for part in table], axis=-1)
+    np.testing.assert_array_equal(ax.images[0].get_array(), expected)
     assert ax.images[0].get_clim() == (-1, 1)
     shown = [ax.yaxis.get_major_formatter()(row, None) for row in (0, 10, 49, 10.5, 50)]
     assert shown == ["40", "50", "89", "", ""]
@@ -316,8 +316,8 @@ def test_an_image_of_a_table_has_labels():
 
 @pytest.mark.parametrize(("count", "step"), [(512, 1), (513, 2), (131_072, 256)])
 def test_many_positions_are_sampled(count, step):
-    for what in (HALF, ra.cos_sin(np.arange(count), F)):
-        ax = plot.table(what, range(count))
+    for source in (HALF, ra.cos_sin(np.arange(count), F)):
+        ax = plot.table(source, range(count))
         cos, sin = oracle.cos_sin(range(0, count, step), F) if count < 1000 else ra.cos_sin(np.arange(count), F)
         image = np.hstack([cos, sin])[:: 1 if count < 1000 else step]
         np.testing.assert_allclose(ax.images[0].get_array(), image, atol=2e-7)
@@ -341,17 +341,17 @@ def test_an_image_has_only_the_colours_of_its_colour_bar():
     figure = ax.figure
     figure.canvas.draw()
     left, bottom, right, top = ax.get_window_extent().extents.astype(int)
-    dots = np.asarray(figure.canvas.buffer_rgba())[::-1][bottom + 3 : top - 3, left + 3 : (left + right) // 2 - 3]
+    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1][bottom + 3 : top - 3, left + 3 : (left + right) // 2 - 3]
     allowed = {tuple(color) for color in ax.images[0].cmap(np.arange(256), bytes=True)}
-    found = {tuple(color) for color in np.unique(dots.reshape(-1, 4), axis=0)}
+    found = {tuple(color) for color in np.unique(pixels.reshape(-1, 4), axis=0)}
     assert found <= allowed and len(found) > 64
 
 
 def test_labels_mention_that_all_axes_have_the_same_position():
     for draw in (plot.table, plot.decay, lambda rope: plot.errors(rope, longest=9)):
-        for rope, said in ((THREE, True), (HALF, False)):
+        for rope, mentioned in ((THREE, True), (HALF, False)):
             ax = draw(rope)
-            assert any("the same on all axes" in text for text in (ax.get_xlabel(), ax.get_ylabel())) == said
+            assert any("the same on all axes" in text for text in (ax.get_xlabel(), ax.get_ylabel())) == mentioned
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -366,10 +366,10 @@ def test_errors_equal_those_against_sixty_digits():
         places = sorted({int(p) for p in np.linspace(end // 2 + 1, end, 8)})
         exact = oracle.cos_sin(places, F)
         angle = np.float32(places)[:, None] * np.float32(F)
-        off = [np.abs(way - part) for way, part in zip((np.cos(angle), np.sin(angle)), exact, strict=True)]
-        assert theirs == pytest.approx(np.max(off))
-        off = [np.abs(way - part) for way, part in zip(ra.cos_sin(np.asarray(places), F), exact, strict=True)]
-        assert mine == pytest.approx(np.max(off)) and mine <= 1.2e-7
+        narrow_errors = [np.abs(way - part) for way, part in zip((np.cos(angle), np.sin(angle)), exact, strict=True)]
+        assert theirs == pytest.approx(np.max(narrow_errors))
+        our_errors = [np.abs(way - part) for way, part in zip(ra.cos_sin(np.asarray(places), F), exact, strict=True)]
+        assert mine == pytest.approx(np.max(our_errors)) and mine <= 1.2e-7
     assert list(narrow.get_xdata()) == list(ours.get_xdata()) == ends
     assert narrow.get_ydata()[-1] > 1e-3
     assert set(bound.get_ydata()) == {1.2e-7}
@@ -397,14 +397,14 @@ def test_errors_of_any_library_are_drawn(lib):
 
 
 def cells(ax):
-    """Return by line and feature the number in a cell, and how the cell is filled: names of the legend by height."""
+    """Return {(line, feature): [number, names]} of the cells; the names are those of its colours in the legend."""
     handles, names = ax.get_legend_handles_labels()
-    of = {bar[0].get_facecolor(): name for bar, name in zip(handles, names, strict=True)}
+    by_color = {bar[0].get_facecolor(): name for bar, name in zip(handles, names, strict=True)}
     found = {}
     for patch in ax.patches:
         if patch.get_height():
-            place = int(patch.get_y() + 1e-9), round(patch.get_x() + 0.47)
-            found.setdefault(place, [None, []])[1].append(of[patch.get_facecolor()])
+            cell = int(patch.get_y() + 1e-9), round(patch.get_x() + 0.47)
+            found.setdefault(cell, [None, []])[1].append(by_color[patch.get_facecolor()])
     for text in ax.texts:
         column, height = text.get_position()
         found[round(height - 0.4), column][0] = int(text.get_text())
@@ -416,11 +416,11 @@ def expected_cells(rope, head_dim, names):
     rows = rope.frequencies if len(names) > 1 else (rope.frequencies,)
     found = {feature: [None, ["passes through"]] for feature in range(head_dim)}
     for pair in range(len(rows[0])):
-        turns = [name for name, row in zip(names, rows, strict=True) if row[pair]]
-        alone = tuple(float(i == pair) for i in range(len(rows[0])))
+        rotating = [name for name, row in zip(names, rows, strict=True) if row[pair]]
+        only = tuple(float(i == pair) for i in range(len(rows[0])))
         x = np.ones((1, head_dim))
-        moved = ra.Rope(alone, pairing=rope.pairing, start=rope.start, blocks=rope.blocks).apply(x, 1) != x
-        found |= {feature: [pair, turns or ["frequency 0"]] for feature in np.flatnonzero(moved).tolist()}
+        moved = ra.Rope(only, pairing=rope.pairing, start=rope.start, blocks=rope.blocks).apply(x, 1) != x
+        found |= {feature: [pair, rotating or ["frequency 0"]] for feature in np.flatnonzero(moved).tolist()}
     return found
 
 
@@ -428,7 +428,7 @@ ROPES = {
     "half": (HALF, 32),
     "interleaved, wide": (ra.Rope(F, pairing="interleaved"), 80),
     "in the middle": (ra.Rope(F, pairing="half", start=5), 40),
-    "some still": (ra.Rope(ra.scaling.proportional(F, 0.5), pairing="half"), 32),
+    "some unrotated": (ra.Rope(ra.scaling.proportional(F, 0.5), pairing="half"), 32),
     "three axes": (THREE, 32),
     "two axes in blocks": (ra.Rope(ra.axes.axial(F[:8], F[:8]), pairing="half", blocks=2), 36),
     "mixed": (ra.Rope((F, (0.0, *F[1:])), pairing="interleaved"), 32),
@@ -441,8 +441,8 @@ def test_cells_agree_with_the_rotation(kind):
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
     names = ["rotated"] if axes == 1 else [f"rotated by {name}" for name in "xyz"[:axes]]
     ax = plot.pairs(rope, head_dim=head_dim, axes=[*"xyz"][:axes])
-    want = expected_cells(rope, head_dim, names)
-    assert cells(ax) == {divmod(feature, 32): cell for feature, cell in want.items()}
+    expected = expected_cells(rope, head_dim, names)
+    assert cells(ax) == {divmod(feature, 32): cell for feature, cell in expected.items()}
     lines = ["0–31", "32–63", "64–79"] if head_dim == 80 else [f"0–31 32–{head_dim - 1}".split(), [""]][head_dim == 32]
     assert [text.get_text() for text in ax.get_yticklabels()] == lines
     assert ax.get_xlabel().startswith("feature;" if head_dim <= 32 else "feature within the row;")
@@ -471,18 +471,18 @@ def test_pair_numbers_fit_their_cells(head_dim):
 def test_cells_are_distinct_in_grey():
     faces = sorted(lightness(face) for face, _ in plot.FACES[:3])
     assert all(b / a > 2 for a, b in pairwise(faces))
-    assert all(contrast(face, ink) > 4.5 for face, ink in plot.FACES)  # what WCAG asks of text
+    assert all(contrast(face, ink) > 4.5 for face, ink in plot.FACES)  # as WCAG requires for text
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all functions ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", DRAW)
 def test_each_function_draws_on_the_given_axes(name):
     figure = plt.figure()
     ax = figure.add_subplot(projection="polar" if name == "hands" else None)
     figures, settings = plt.get_fignums(), dict(mpl.rcParams)
-    assert EACH[name](ax=ax) is ax
+    assert DRAW[name](ax=ax) is ax
     assert (plt.get_fignums(), dict(mpl.rcParams)) == (figures, settings)
     assert ax.has_data()
 
@@ -495,20 +495,20 @@ def test_given_axes_keep_their_style():
 
 
 def test_names_are_drawn_literally():
-    odd = ["_hidden", r"$x$ and $y^2$ for a dollar"]
-    ax = plot.wavelengths(F, F, labels=odd, lengths={"_a $b$": 64})
-    pairs = plot.pairs(HALF, HALF, labels=odd, axes=["$z$"])
-    turns = plot.pairs(THREE, axes=["_t", "$h$", "w"])
+    special = ["_hidden", r"$x$ and $y^2$ for a dollar"]
+    ax = plot.wavelengths(F, F, labels=special, lengths={"_a $b$": 64})
+    pairs = plot.pairs(HALF, HALF, labels=special, axes=["$z$"])
+    rotated = plot.pairs(THREE, axes=["_t", "$h$", "w"])
     texts = [
         *ax.get_legend().get_texts(),
         *ax.texts,
         *pairs.get_yticklabels(),
-        *turns.get_legend().get_texts(),
+        *rotated.get_legend().get_texts(),
     ]
     assert [text.get_text() for text in texts] == [
-        *odd,
+        *special,
         "_a $b$ 64",
-        *odd,
+        *special,
         *(f"rotated by {name}" for name in ("_t", "$h$", "w")),
     ]
     assert not any(text.get_parse_math() for text in texts)
@@ -520,30 +520,30 @@ def test_a_legend_of_many_hands_is_shortened():
     names = [int(text.get_text().split(":")[0]) for text in ax.get_legend().get_texts()]
     assert len(names) == 12 and (names[0], names[-1]) == (0, 255)
     ax.figure.draw_without_rendering()
-    around, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
-    assert around.y0 >= 0 and around.x1 <= width and around.y1 <= height
+    tight, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
+    assert tight.y0 >= 0 and tight.x1 <= width and tight.y1 <= height
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("new", [True, False])
 @pytest.mark.parametrize("name", ["hands", "wavelengths", "errors"])
-def test_lines_contrast_with_the_background_of_any_style(name, own, style):
+def test_lines_contrast_with_the_background_of_any_style(name, new, style):
     with plt.style.context(style):
         projection = "polar" if name == "hands" else None
-        ax = EACH[name](ax=None if own else plt.figure().add_subplot(projection=projection))
+        ax = DRAW[name](ax=None if new else plt.figure().add_subplot(projection=projection))
     for line in ax.lines:
         color = line.get_color()[:3] if name == "hands" else line.get_color()
         assert contrast(color, ax.get_facecolor()[:3]) > (1.4 if name == "hands" else 3), line
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", DRAW)
 def test_text_contrasts_with_axes_made_in_another_style(name, style):
     with plt.style.context(style):
         ax = plt.figure().add_subplot(projection="polar" if name == "hands" else None)
-    EACH[name](ax=ax)
+    DRAW[name](ax=ax)
     ax.figure.draw_without_rendering()
-    inside = ax.texts if name == "pairs" else []  # on colours of their own
+    inside = ax.texts if name == "pairs" else []  # on coloured cells
     words = [text for text in ax.figure.findobj(Text) if text.get_text() and text not in inside]
     assert len(words) > 5
     assert [text for text in words if contrast(text.get_color(), ax.get_facecolor()[:3]) < 3] == []
@@ -557,17 +557,17 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", DRAW)
 def test_each_function_makes_a_pyplot_figure(name):
     settings = dict(mpl.rcParams)
-    ax = EACH[name]()
+    ax = DRAW[name]()
     assert plt.gcf() is ax.figure and dict(mpl.rcParams) == settings
     ax.figure.draw_without_rendering()
     words = [text for part in ax.figure.axes for text in part.findobj(mpl.text.Text) if text.get_text().strip()]
     assert words and min(text.get_fontsize() for text in words) >= 8
-    around, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
-    assert around.x0 >= 0 and around.y0 >= 0 and around.x1 <= width and around.y1 <= height  # nothing is cut off
-    assert around.width > 0.6 * width and around.height > 0.6 * height
+    tight, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
+    assert tight.x0 >= 0 and tight.y0 >= 0 and tight.x1 <= width and tight.y1 <= height  # nothing is cut off
+    assert tight.width > 0.6 * width and tight.height > 0.6 * height
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ def test_each_function_makes_a_pyplot_figure(name):
 def test_wrong_arguments_are_refused(draw, error, match):
     with pytest.raises(error, match=match):
         draw()
-    assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty one is left
+    assert all(figure.axes for figure in map(plt.figure, plt.get_fignums()))  # no empty figure is left
 
 
 @pytest.mark.parametrize("script", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
@@ -704,38 +704,38 @@ def configs(tmp_path):
     return tmp_path
 
 
-def here(monkeypatch, capsys, folder, *words):
+def call(monkeypatch, capsys, folder, *arguments):
     """Run ``rope-any plot`` in this process; return the exit status and the output."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MPLBACKEND", "agg")  # restored afterwards
-    with pytest.raises(SystemExit) as left:
-        cli.app(["plot", *map(str, words)], prog_name="rope-any")
-    return left.value.code or 0, *capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.app(["plot", *map(str, arguments)], prog_name="rope-any")
+    return stopped.value.code or 0, *capsys.readouterr()
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG", "Svg"])
-def test_the_same_picture_gives_the_same_file(suffix, configs, monkeypatch, capsys):
+def test_the_same_plot_gives_the_same_file(suffix, configs, monkeypatch, capsys):
     for name in ("a", "b"):
-        assert here(monkeypatch, capsys, configs, "plain.json", "decay", "-o", f"{name}.{suffix}")[0] == 0
+        assert call(monkeypatch, capsys, configs, "plain.json", "decay", "-o", f"{name}.{suffix}")[0] == 0
     assert (configs / f"a.{suffix}").read_bytes() == (configs / f"b.{suffix}").read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_line_draws_each_kind(kind, configs, monkeypatch, capsys):
     options, draw = KINDS[kind]
-    status, out, err = here(monkeypatch, capsys, configs, "plain.json", kind, *options, "-o", "out/it.png", "--json")
+    status, out, err = call(monkeypatch, capsys, configs, "plain.json", kind, *options, "-o", "out/it.png", "--json")
     assert (status, err) == (0, "")
-    told, want = json.loads(out), draw()
-    assert (told["file"], told["kind"]) == ("out/it.png", kind)
-    assert [line["label"] for line in told["lines"]] == [line.get_gid() or line.get_label() for line in want.lines]
-    for line, drawn in zip(told["lines"], want.lines, strict=True):
+    report, ax = json.loads(out), draw()
+    assert (report["file"], report["kind"]) == ("out/it.png", kind)
+    assert [line["label"] for line in report["lines"]] == [line.get_gid() or line.get_label() for line in ax.lines]
+    for line, drawn in zip(report["lines"], ax.lines, strict=True):
         assert (line["x"], line["y"]) == tuple(np.asarray(data).tolist() for data in drawn.get_data())
-    assert told["images"] == [np.asarray(image.get_array()).tolist() for image in want.images]
-    assert [text["text"] for text in told["texts"]] == [text.get_text() for text in want.texts]
+    assert report["images"] == [np.asarray(image.get_array()).tolist() for image in ax.images]
+    assert [text["text"] for text in report["texts"]] == [text.get_text() for text in ax.texts]
     right = {"right": "bound of the paper"} if kind == "decay" else {}
-    assert told["axes"] == {"x": want.get_xlabel(), "y": want.get_ylabel(), **right}
+    assert report["axes"] == {"x": ax.get_xlabel(), "y": ax.get_ylabel(), **right}
     picture = plt.imread(configs / "out" / "it.png")
-    assert picture.shape[1] == 1140 and picture.std() > 0.05  # as wide as a page at 150 dots, and not empty
+    assert picture.shape[1] == 1140 and picture.std() > 0.05  # 7.6 inches at 150 dots, and not empty
 
 
 def test_the_command_line_names_position_axes(configs, monkeypatch, capsys):
@@ -743,19 +743,19 @@ def test_the_command_line_names_position_axes(configs, monkeypatch, capsys):
     model = LLAMA | {"model_type": "qwen2_vl", "rope_scaling": sections}
     (configs / "images.json").write_text(json.dumps(model), encoding="utf-8")
     words = ["hands", "--position", "5,2,3", "-o", "h.png", "--json"]
-    status, out, _ = here(monkeypatch, capsys, configs, "images.json", *words)
+    status, out, _ = call(monkeypatch, capsys, configs, "images.json", *words)
     labels = [line["label"] for line in json.loads(out)["lines"]]
     assert status == 0 and {label.partition("(")[2] for label in labels} == {"time)", "height)", "width)"}
 
 
 def test_the_command_line_draws_several_configs(configs):
-    done = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
-    assert done.returncode == 0, done.stderr
-    plain, scaled, *marks = json.loads(done.stdout)["lines"]
+    result = run("plot", "plain.json", "scaled.json", "wavelengths", "-o", "w.svg", "--json", cwd=configs)
+    assert result.returncode == 0, result.stderr
+    plain, scaled, *marks = json.loads(result.stdout)["lines"]
     long = "trained 8\u202f192, extended 32\u202f768"
     assert (plain["label"], scaled["label"]) == ("plain: trained 8\u202f192", f"scaled: {long}")
     np.testing.assert_allclose(scaled["y"], 4 * np.asarray(plain["y"]))
-    lengths, heights = zip(*((text["text"], text["at"][1]) for text in json.loads(done.stdout)["texts"]), strict=True)
+    lengths, heights = zip(*((text["text"], text["at"][1]) for text in json.loads(result.stdout)["texts"]), strict=True)
     assert [(mark["label"], mark["y"][0]) for mark in marks] == [("trained", 8192), ("extended", 32_768)]
     assert lengths == ("trained 8\u202f192", "extended 32\u202f768") and heights == (8192, 32_768)
     before = (configs / "w.svg").read_bytes()
@@ -768,7 +768,7 @@ def test_the_command_line_draws_several_configs(configs):
     assert (configs / "w.svg").read_bytes() != before
 
 
-NAMED = {
+CONFIGS = {
     "llama-3.1-8b": LLAMA3,
     "gpt-oss-20b": LLAMA
     | {
@@ -793,7 +793,7 @@ NAMED = {
 
 @pytest.fixture
 def models(tmp_path):
-    for name, config in NAMED.items():
+    for name, config in CONFIGS.items():
         (tmp_path / name).mkdir()
         for file in (tmp_path / name / "config.json", tmp_path / f"{name}.json"):
             file.write_text(json.dumps(config), encoding="utf-8")
@@ -802,21 +802,21 @@ def models(tmp_path):
 
 @pytest.mark.parametrize("form", ["{}.json", "{}/config.json", "./{}/"])
 def test_labels_of_four_configs_do_not_overlap(form, models, monkeypatch, capsys):
-    files = [form.format(name) for name in NAMED]
-    assert here(monkeypatch, capsys, models, *files, "wavelengths", "-o", "w.png")[::2] == (0, "")
+    files = [form.format(name) for name in CONFIGS]
+    assert call(monkeypatch, capsys, models, *files, "wavelengths", "-o", "w.png")[::2] == (0, "")
     (ax,) = plt.gcf().axes
-    want = [
+    expected = [
         "llama-3.1-8b: trained 8 192, extended 131 072",
         "gpt-oss-20b: trained 4 096, extended 131 072",
         "gemma-3-4b, sliding_attention: stated 131 072",
         "gemma-3-4b, full_attention: stated 131 072",
-        f"{[*NAMED][-1]}: trained 32 768",
+        f"{[*CONFIGS][-1]}: trained 32 768",
     ]
-    assert [label.replace("\u202f", " ") for label in labels(ax)] == want
+    assert [label.replace("\u202f", " ") for label in labels(ax)] == expected
     written = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert [text.replace("\n", " ").replace("\u202f", " ") for text in written] == want
+    assert [text.replace("\n", " ").replace("\u202f", " ") for text in written] == expected
     assert max(len(line) for text in written for line in text.splitlines()) <= 60
-    boxes = assert_apart(ax)
+    boxes = assert_no_overlap(ax)
     page, inside = ax.figure.bbox, ax.get_window_extent()
     assert inside.width > 0.6 * page.width and inside.height > 0.5 * page.height
     assert all(box.x0 >= 0 and box.x1 <= page.width and not box.overlaps(inside) for box in boxes)
@@ -825,14 +825,14 @@ def test_labels_of_four_configs_do_not_overlap(form, models, monkeypatch, capsys
 def test_configs_with_the_same_name_are_labelled_by_path(configs, monkeypatch, capsys):
     (configs / "other").mkdir()
     (configs / "other" / "plain.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-    assert here(monkeypatch, capsys, configs, "plain.json", "other/plain.json", "wavelengths", "-o", "w.png")[0] == 0
+    assert call(monkeypatch, capsys, configs, "plain.json", "other/plain.json", "wavelengths", "-o", "w.png")[0] == 0
     assert labels(plt.gca()) == ["plain.json", str(Path("other", "plain.json"))]
 
 
 def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
     inside = models / "llama-3.1-8b" / "inside"
     inside.mkdir()
-    assert here(monkeypatch, capsys, inside, "..", "../../gpt-oss-20b", "wavelengths", "-o", "w.png")[0] == 0
+    assert call(monkeypatch, capsys, inside, "..", "../../gpt-oss-20b", "wavelengths", "-o", "w.png")[0] == 0
     names = [text.get_text().split(":")[0] for text in plt.gca().get_legend().get_texts()]
     assert names == ["llama-3.1-8b", "gpt-oss-20b"]
 
@@ -843,17 +843,17 @@ def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
         ("llama-3.1-8b.json decay", "llama-3.1-8b (llama)"),
         ("llama-3.1-8b/config.json hands --position 5", "llama-3.1-8b (llama)"),
         ("gemma-3-4b table --layer-type full_attention", "gemma-3-4b (gemma3_text, full_attention)"),
-        (f"{[*NAMED][-1]}.json pairs", f"{[*NAMED][-1]} (qwen2_vl_text)"),
+        (f"{[*CONFIGS][-1]}.json pairs", f"{[*CONFIGS][-1]} (qwen2_vl_text)"),
         ("gpt-oss-20b errors --length 9", "gpt-oss-20b (llama)"),
         ("none.json decay --pairing half", "none"),
         ("dynamic.json decay --sequence-length 9000", "dynamic (llama, for 9 000 tokens)"),
     ],
 )
-def test_a_picture_of_one_config_names_it(words, name, models, monkeypatch, capsys):
+def test_a_plot_of_one_config_names_it(words, name, models, monkeypatch, capsys):
     (models / "none.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 1e4}), encoding="utf-8")
     dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (models / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
-    assert here(monkeypatch, capsys, models, *words.split(), "-o", "w.png")[::2] == (0, "")
+    assert call(monkeypatch, capsys, models, *words.split(), "-o", "w.png")[::2] == (0, "")
     figure = plt.gcf()
     assert " ".join(figure.get_suptitle().split()) == name
     (top,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
@@ -869,12 +869,12 @@ def test_decay_is_drawn_up_to_the_length_of_the_config(configs, monkeypatch, cap
     (configs / "far.json").write_text(json.dumps(LLAMA | {"max_position_embeddings": 10**12}), encoding="utf-8")
     lengths = {"plain": 8192, "scaled": 32_768, "none": 4096, "dynamic": 8192, "far": 2**31 - 1}
     for file, length in lengths.items():
-        here(monkeypatch, capsys, configs, f"{file}.json", "decay", "-o", "d.png", "--overwrite")
+        call(monkeypatch, capsys, configs, f"{file}.json", "decay", "-o", "d.png", "--overwrite")
         assert plt.gca().lines[0].get_xdata()[-1] == length
 
 
 def test_video_axes_have_their_names(models, monkeypatch, capsys):
-    here(monkeypatch, capsys, models, f"{[*NAMED][-1]}.json", "pairs", "-o", "p.png")
+    call(monkeypatch, capsys, models, f"{[*CONFIGS][-1]}.json", "pairs", "-o", "p.png")
     assert plt.gca().get_legend_handles_labels()[1] == [f"rotated by {name}" for name in ("time", "height", "width")]
 
 
@@ -935,7 +935,7 @@ def test_the_command_line_refuses_wrong_arguments_in_one_line(words, message, co
     for n in range(1, 7):
         shutil.copy(configs / "plain.json", configs / f"{n}.json")
     before = sorted(configs.iterdir())
-    status, out, err = here(monkeypatch, capsys, configs, *words.split())
+    status, out, err = call(monkeypatch, capsys, configs, *words.split())
     assert (status, out) == (2, "")
     assert err.startswith("rope-any: ") and message in err and err.count("\n") == 1
     assert sorted(configs.iterdir()) == before
@@ -951,8 +951,8 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith('is missing; install it by: pip install "rope-any[plot]"')
-    assert "matplotlib" in done.stdout and done.stderr == ""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().endswith('is missing; install it by: pip install "rope-any[plot]"')
+    assert "matplotlib" in result.stdout and result.stderr == ""
     code = "import sys, rope_any; assert not {'matplotlib', 'rope_any.plot'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,18 +16,18 @@ F = ra.frequencies(8)
 ROPE = ra.Rope(F, pairing="half")
 
 
-def same(lib, found, wanted, *, real=False):
-    """Assert numbers, shape and dtype of positions."""
-    wanted = np.asarray(wanted)
+def check(lib, found, expected, *, real=False):
+    """Check the numbers, shape and dtype of positions."""
+    expected = np.asarray(expected)
     host = lib.get(found)
-    assert host.shape == wanted.shape
+    assert host.shape == expected.shape
     kind, wide = ("float", "float64") if real else ("int", "int64")
     dtype = wide if lib.has_float64 else f"{kind}32"
     assert found.dtype == lib.dtype(dtype)
-    np.testing.assert_allclose(host, wanted, rtol=0 if not real else 1e-6, atol=0)
+    np.testing.assert_allclose(host, expected, rtol=0 if not real else 1e-6, atol=0)
 
 
-def cumulated(lengths):
+def cumulative(lengths):
     return [0, *itertools.accumulate(lengths)]
 
 
@@ -45,29 +45,29 @@ PACKS = [[3, 2, 4], [1], [0, 3, 0, 0, 2, 0], [5, 0], [0], []]
 @one_jax
 @pytest.mark.parametrize("lengths", PACKS)
 def test_packed_counts_each_sequence_from_0(lib, like, lengths):
-    ends, wanted = cumulated(lengths), [i for n in lengths for i in range(n)]
-    same(lib, positions.packed(ends, like=like), np.asarray(wanted, dtype=int))
-    behind = [*wanted, 0, 1, 2]
-    same(lib, positions.packed(ends, len(behind), like=like), behind)
+    ends, expected = cumulative(lengths), [i for n in lengths for i in range(n)]
+    check(lib, positions.packed(ends, like=like), np.asarray(expected, dtype=int))
+    longer = [*expected, 0, 1, 2]
+    check(lib, positions.packed(ends, len(longer), like=like), longer)
     for dtype in ("int32", "uint8"):
-        same(lib, positions.packed(lib(ends, dtype), len(behind)), behind)
-    same(lib, positions.packed([*ends, ends[-1]], len(behind), like=like), behind)  # its own length, come up to a bound
+        check(lib, positions.packed(lib(ends, dtype), len(longer)), longer)
+    check(lib, positions.packed([*ends, ends[-1]], len(longer), like=like), longer)  # ends padded with its last entry
 
 
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 5))
-def test_random_packed_sequences_are_counted(lengths, more):
-    wanted = [i for n in (*lengths, more) for i in range(n)]
-    ends = cumulated(lengths)
-    assert positions.packed(np.asarray(ends), len(wanted)).tolist() == wanted
+def test_random_packed_sequences_are_counted(lengths, rest):
+    expected = [i for n in (*lengths, rest) for i in range(n)]
+    ends = cumulative(lengths)
+    assert positions.packed(np.asarray(ends), len(expected)).tolist() == expected
 
 
 def test_packed_memory_does_not_grow_with_the_number_of_sequences():
-    ends = np.arange(0, 2**20 + 1, 16)  # 65 536 sequences: together, 64 GiB of comparisons
+    ends = np.arange(0, 2**20 + 1, 16)  # comparing each token with 65 536 ends would take 64 GiB
     found = positions.packed(ends, 2**20)
     assert np.array_equal(found, np.arange(2**20) % 16)
 
 
-def attended(q, k, v, mask):
+def attention(q, k, v, mask):
     scores = np.where(mask, q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1]), -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True) @ v
@@ -78,25 +78,25 @@ def test_packed_attention_equals_that_of_each_sequence(rng):
     q, k, v = rng.standard_normal((3, 2, sum(lengths), 8))
     owner = np.repeat(range(len(lengths)), lengths)
     mask = (owner[:, None] == owner) & np.tri(len(owner), dtype=bool)
-    p = positions.packed(cumulated(lengths), like=q)
+    p = positions.packed(cumulative(lengths), like=q)
     rotated = ROPE(q, k, p)
-    together = attended(*rotated, v, mask)
-    for n, last in zip(lengths, cumulated(lengths)[1:], strict=True):
-        own = slice(last - n, last)
-        by_itself = ROPE(q[:, own], k[:, own])  # scores depend only on distances; keys on the first position too
-        assert np.array_equal(rotated[1][:, own], by_itself[1])
-        alone = attended(*by_itself, v[:, own], np.tri(n, dtype=bool))
-        np.testing.assert_allclose(together[:, own], alone, rtol=0, atol=1e-12)
+    packed = attention(*rotated, v, mask)
+    for n, last in zip(lengths, cumulative(lengths)[1:], strict=True):
+        part = slice(last - n, last)
+        separate = ROPE(q[:, part], k[:, part])  # keys depend on the first position, scores do not
+        assert np.array_equal(rotated[1][:, part], separate[1])
+        expected = attention(*separate, v[:, part], np.tri(n, dtype=bool))
+        np.testing.assert_allclose(packed[:, part], expected, rtol=0, atol=1e-12)
 
 
 # --- padded, from_starts ------------------------------------------------------------------------------------
 
 
-def counted(mask):
+def count_tokens(mask):
     rows = []
     for row in mask:
-        place = itertools.count()
-        rows.append([next(place) if token else 0 for token in row])
+        count = itertools.count()
+        rows.append([next(count) if token else 0 for token in row])
     return rows
 
 
@@ -104,16 +104,16 @@ def counted(mask):
 def test_padded_counts_only_tokens(lib):
     mask = [[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]
     for dtype in ("bool", *lib.integers):
-        same(lib, positions.padded(lib(mask, dtype)), counted(mask))
-    same(lib, positions.padded(lib(mask[2], "bool")), counted(mask)[2])
-    same(lib, positions.padded(lib([mask, mask[::-1]], "bool")), [counted(mask), counted(mask[::-1])])
-    same(lib, positions.padded(lib([[0, -7, 2]], "int32")), [[0, 0, 1]])
-    same(lib, positions.padded(lib(np.ones((2, 300)), "uint8")), [list(range(300))] * 2)
+        check(lib, positions.padded(lib(mask, dtype)), count_tokens(mask))
+    check(lib, positions.padded(lib(mask[2], "bool")), count_tokens(mask)[2])
+    check(lib, positions.padded(lib([mask, mask[::-1]], "bool")), [count_tokens(mask), count_tokens(mask[::-1])])
+    check(lib, positions.padded(lib([[0, -7, 2]], "int32")), [[0, 0, 1]])
+    check(lib, positions.padded(lib(np.ones((2, 300)), "uint8")), [list(range(300))] * 2)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_random_padded_sequences_are_counted(mask):
-    assert positions.padded(np.asarray(mask)).tolist() == counted(mask)
+    assert positions.padded(np.asarray(mask)).tolist() == count_tokens(mask)
 
 
 def test_padded_attention_equals_that_without_padding(rng):
@@ -121,29 +121,29 @@ def test_padded_attention_equals_that_without_padding(rng):
     mask = np.array([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], dtype=bool)
     rotated = ROPE(q, k, positions.padded(mask))
     for row, tokens in enumerate(mask):
-        whole = attended(*(x[row] for x in rotated), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
+        padded = attention(*(x[row] for x in rotated), v[row], tokens & np.tri(6, dtype=bool) | np.eye(6, dtype=bool))
         n = tokens.sum()
-        by_itself = ROPE(q[row][tokens], k[row][tokens])
-        assert np.array_equal(rotated[1][row][tokens], by_itself[1])
-        alone = attended(*by_itself, v[row][tokens], np.tri(n, dtype=bool))
-        np.testing.assert_allclose(whole[tokens], alone, rtol=0, atol=1e-12)
+        separate = ROPE(q[row][tokens], k[row][tokens])
+        assert np.array_equal(rotated[1][row][tokens], separate[1])
+        expected = attention(*separate, v[row][tokens], np.tri(n, dtype=bool))
+        np.testing.assert_allclose(padded[tokens], expected, rtol=0, atol=1e-12)
 
 
 def test_from_starts_counts_from_each_start(lib, like):
     starts = [7, -3, 2**31 - 5]
-    wanted = [list(range(s, s + 4)) for s in starts]
-    same(lib, positions.from_starts(starts, 4, like=like), wanted)
-    same(lib, positions.from_starts(lib(starts, "int32"), 4), wanted)
-    same(lib, positions.from_starts(lib([[250], [255]], "uint8"), 2, like=like), [[[250, 251]], [[255, 256]]])
-    same(lib, positions.from_starts(lib(5, "int32"), 3), [5, 6, 7])
-    same(lib, positions.from_starts(range(2), 0, like=like), np.zeros((2, 0), int))
-    same(lib, positions.from_starts([], 3, like=like), np.zeros((0, 3), int))
+    expected = [list(range(s, s + 4)) for s in starts]
+    check(lib, positions.from_starts(starts, 4, like=like), expected)
+    check(lib, positions.from_starts(lib(starts, "int32"), 4), expected)
+    check(lib, positions.from_starts(lib([[250], [255]], "uint8"), 2, like=like), [[[250, 251]], [[255, 256]]])
+    check(lib, positions.from_starts(lib(5, "int32"), 3), [5, 6, 7])
+    check(lib, positions.from_starts(range(2), 0, like=like), np.zeros((2, 0), int))
+    check(lib, positions.from_starts([], 3, like=like), np.zeros((0, 3), int))
 
 
-# --- what loaders have: segment ids, ragged batches ---------------------------------------------------------
+# --- segment ids and ragged batches of data loaders ---------------------------------------------------------
 
 
-def numbered(ids):
+def count_segments(ids):
     """Return positions of a row of segment ids, by counting."""
     found = []
     for i, number in enumerate(ids):
@@ -156,13 +156,13 @@ def numbered(ids):
 def test_segments_count_each_document_from_0(lib):
     segments = lib.quick(positions.segments)
     rows = [[1, 1, 1, 2, 2, 2, 2, 0, 0, 0], [7, 0, 0, 3, 3, 1, 1, 1, 3, 3], [-1] * 10, [5] * 10, [0, *[1] * 9]]
-    assert numbered(rows[0]) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]  # the positions of MaxText
+    assert count_segments(rows[0]) == [0, 1, 2, 0, 1, 2, 3, 0, 0, 0]  # the positions of MaxText
     for dtype in ("int32", "int8"):
-        same(lib, segments(lib(rows, dtype)), [numbered(row) for row in rows])
-    same(lib, segments(lib([[rows[0]]], "int32")), [[numbered(rows[0])]])
-    same(lib, segments(lib([[1, 1, 2, 2, 2, 0]], "int32")), [[0, 1, 0, 1, 2, 0]])  # a mask of documents
+        check(lib, segments(lib(rows, dtype)), [count_segments(row) for row in rows])
+    check(lib, segments(lib([[rows[0]]], "int32")), [[count_segments(rows[0])]])
+    check(lib, segments(lib([[1, 1, 2, 2, 2, 0]], "int32")), [[0, 1, 0, 1, 2, 0]])  # a mask of documents
     for shape in ((0,), (2, 0), (1,)):
-        same(lib, segments(lib(np.ones(shape), "int32")), np.zeros(shape, int))
+        check(lib, segments(lib(np.ones(shape), "int32")), np.zeros(shape, int))
 
 
 @one_jax
@@ -173,13 +173,13 @@ def test_segments_beyond_32_bits_and_of_unsigned_dtypes_are_documents(lib, dtype
     ids = [far + 1, far + 1, 1, 1, far, far, far, far + 1, 0, 0]
     x = lib(np.asarray(ids, dtype))
     if lib.get(x).dtype != dtype:
-        pytest.skip(f"{lib.name} has no {dtype}, but is given 32 bits")
-    same(lib, lib.quick(positions.segments)(x), numbered(ids))
+        pytest.skip(f"{lib.name} has no {dtype}: its arrays have 32 bits")
+    check(lib, lib.quick(positions.segments)(x), count_segments(ids))
 
 
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=13, max_size=13), min_size=1, max_size=4))
 def test_random_segments_are_counted(rows):
-    assert positions.segments(np.asarray(rows)).tolist() == [numbered(row) for row in rows]
+    assert positions.segments(np.asarray(rows)).tolist() == [count_segments(row) for row in rows]
 
 
 @one_jax
@@ -191,23 +191,23 @@ def test_segments_of_packed_sequences_equal_packed(lib, like):
 @one_jax
 def test_ragged_counts_each_sequence_from_its_offset(lib, like):
     lengths, offsets = [3, 0, 2, 4], [100, 7, -2, 0]
-    indptr = cumulated(lengths)
+    indptr = cumulative(lengths)
     # pos = offset[b] + i − indptr[b], as FlashInfer's apply_rope
-    wanted = [o + i - b for o, (b, e) in zip(offsets, itertools.pairwise(indptr), strict=True) for i in range(b, e)]
-    same(lib, positions.ragged(indptr, offsets, like=like), wanted)
-    same(lib, positions.ragged(lib(indptr, "int32"), lib(offsets, "int32"), 11), [*wanted, 0, 1])
-    same(lib, positions.ragged(lib(indptr, "int32"), offsets, 9), wanted)
-    same(lib, positions.ragged([0, 2], [2**31 - 2], like=like), [2**31 - 2, 2**31 - 1])
+    expected = [o + i - b for o, (b, e) in zip(offsets, itertools.pairwise(indptr), strict=True) for i in range(b, e)]
+    check(lib, positions.ragged(indptr, offsets, like=like), expected)
+    check(lib, positions.ragged(lib(indptr, "int32"), lib(offsets, "int32"), 11), [*expected, 0, 1])
+    check(lib, positions.ragged(lib(indptr, "int32"), offsets, 9), expected)
+    check(lib, positions.ragged([0, 2], [2**31 - 2], like=like), [2**31 - 2, 2**31 - 1])
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), max_size=6), st.integers(0, 4))
-def test_random_ragged_batches_are_counted(sequences, more):
-    wanted = [o + i for n, o in (*sequences, (more, 0)) for i in range(n)]
-    indptr, offsets = cumulated([n for n, _ in sequences]), [o for _, o in sequences]
-    assert positions.ragged(np.asarray(indptr), np.asarray(offsets, int), len(wanted)).tolist() == wanted
+def test_random_ragged_batches_are_counted(sequences, rest):
+    expected = [o + i for n, o in (*sequences, (rest, 0)) for i in range(n)]
+    indptr, offsets = cumulative([n for n, _ in sequences]), [o for _, o in sequences]
+    assert positions.ragged(np.asarray(indptr), np.asarray(offsets, int), len(expected)).tolist() == expected
 
 
-WRONG_PLACES = {
+WRONG_SEQUENCES = {
     "floats as segments": (positions.segments, TypeError, "ids must .*integer"),
     "numbers as segments": (lambda _: positions.segments([1, 1, 2]), TypeError, "ids must be an array"),
     "one segment id": (lambda _: positions.segments(np.asarray(1)), ValueError, r"ids must have shape \(..., seq\)"),
@@ -255,9 +255,9 @@ WRONG_PLACES = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_PLACES)
+@pytest.mark.parametrize("case", WRONG_SEQUENCES)
 def test_wrong_segments_and_documents_are_refused(case):
-    call, error, message = WRONG_PLACES[case]
+    call, error, message = WRONG_SEQUENCES[case]
     with pytest.raises(error, match=message):
         call(np.ones(1))
 
@@ -266,7 +266,7 @@ def test_wrong_segments_and_documents_are_refused(case):
 
 
 def points(axes, order="rows", window=None):
-    """Return the points of a grid by sorting them: windows first, then places in a window."""
+    """Return the points of a grid by sorting them: windows first, then points in a window."""
     window = window or [1] * len(axes)
     slow = list(range(len(axes)))[:: 1 if order == "rows" else -1]
 
@@ -296,13 +296,13 @@ GRIDS = {
 @pytest.mark.parametrize("name", GRIDS)
 def test_grid_lists_the_points_in_order(lib, like, name):
     axes, options = GRIDS[name]
-    wanted, real = points(axes, **options), any(isinstance(n, float) for axis in axes for n in axis)
-    same(lib, positions.grid(*axes, like=like, **options), wanted, real=real)
+    expected, real = points(axes, **options), any(isinstance(n, float) for axis in axes for n in axis)
+    check(lib, positions.grid(*axes, like=like, **options), expected, real=real)
     short = [len(axis) if axis == range(len(axis)) else axis for axis in axes]
-    same(lib, positions.grid(*short, like=like, **options), wanted, real=real)
+    check(lib, positions.grid(*short, like=like, **options), expected, real=real)
     arrays = [lib(np.asarray(axis), "int32" if isinstance(axis[0], int) else lib.dtypes[-1]) for axis in axes]
-    same(lib, positions.grid(*arrays, **options), wanted, real=real)
-    same(lib, positions.grid(axes[0], *arrays[1:], like=like, **options), wanted, real=real)
+    check(lib, positions.grid(*arrays, **options), expected, real=real)
+    check(lib, positions.grid(axes[0], *arrays[1:], like=like, **options), expected, real=real)
 
 
 @given(st.data())
@@ -315,7 +315,7 @@ def test_random_grids_are_listed_in_order(data):
     assert found.tolist() == points([range(n) for n in lengths], order, window)
 
 
-def test_a_grid_takes_the_wider_of_its_real_axes(lib):
+def test_a_grid_has_the_widest_dtype_of_its_real_axes(lib):
     narrow, wide = lib([0.5], "float32"), lib.dtypes[-1]
     assert positions.grid(narrow, 2).dtype == lib.dtype("float32")
     assert positions.grid(narrow, lib([0.1], wide), range(2)).dtype == lib.dtype(wide)
@@ -329,21 +329,21 @@ def test_coordinates_equal_plain_python():
     assert positions.normalised(2, edges=True) == (-1.0, 1.0)
     assert positions.normalised(1, edges=True) == (-1.0,)
     assert positions.frames(3, fps=8, base_fps=24) == (0.0, 3.0, 6.0)
-    for made in (positions.centred(0), positions.scaled(0, 2), positions.normalised(0), positions.normalised(1)[1:]):
-        assert made == ()
+    for empty in (positions.centred(0), positions.scaled(0, 2), positions.normalised(0), positions.normalised(1)[1:]):
+        assert empty == ()
 
 
 @given(st.integers(2, 300), st.floats(0.1, 300))
 def test_random_coordinates_equal_plain_python(n, size):
-    def check(found, wanted):
-        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14 * size)
+    def assert_close(found, expected):
+        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14 * size)
 
     edges = np.linspace(-n / 2, n / 2, n + 1) * size  # as Mochi in diffusers
-    check(positions.centred(n, step=size), (edges[1:] + edges[:-1]) / 2)
-    check(positions.scaled(n, size), np.linspace(0, size * (n - 1) / n, n))  # as CogVideoX in diffusers
-    check(positions.normalised(n), 2 * (np.arange(0.5, n) / n) - 1)
-    check(positions.normalised(n, edges=True), np.linspace(-1, 1, n))
-    check(positions.frames(n, fps=size, base_fps=24.0), np.arange(n) / size * 24)  # as Cosmos in diffusers
+    assert_close(positions.centred(n, step=size), (edges[1:] + edges[:-1]) / 2)
+    assert_close(positions.scaled(n, size), np.linspace(0, size * (n - 1) / n, n))  # as CogVideoX in diffusers
+    assert_close(positions.normalised(n), 2 * (np.arange(0.5, n) / n) - 1)
+    assert_close(positions.normalised(n, edges=True), np.linspace(-1, 1, n))
+    assert_close(positions.frames(n, fps=size, base_fps=24.0), np.arange(n) / size * 24)  # as Cosmos in diffusers
 
 
 # --- shards -------------------------------------------------------------------------------------------------
@@ -363,12 +363,12 @@ SHARDS = [(12, 3), (8, 4), (10, 1)]
 @pytest.mark.parametrize("zigzag", [True, False])
 @pytest.mark.parametrize(("length", "ranks"), SHARDS)
 def test_shards_have_the_positions_of_their_rank(lib, like, length, ranks, zigzag):
-    wanted = sharded_list(length, ranks, zigzag=zigzag)
-    for rank, tokens in enumerate(wanted):
-        same(lib, positions.shard(length, ranks, rank, zigzag=zigzag, like=like), np.asarray(tokens, int))
-        same(lib, positions.shard(length, ranks, lib(rank, "uint8"), zigzag=zigzag), np.asarray(tokens, int))
-    back = positions.gather_order(length, ranks, zigzag=zigzag, like=like)
-    same(lib, back, np.argsort(np.ravel(wanted)))
+    expected = sharded_list(length, ranks, zigzag=zigzag)
+    for rank, tokens in enumerate(expected):
+        check(lib, positions.shard(length, ranks, rank, zigzag=zigzag, like=like), np.asarray(tokens, int))
+        check(lib, positions.shard(length, ranks, lib(rank, "uint8"), zigzag=zigzag), np.asarray(tokens, int))
+    order = positions.gather_order(length, ranks, zigzag=zigzag, like=like)
+    check(lib, order, np.argsort(np.ravel(expected)))
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.booleans())
@@ -376,29 +376,29 @@ def test_random_shards_have_the_positions_of_their_rank(ranks, size, zigzag):
     length, x = 2 * ranks * size, np.ones(1)
     parts = [positions.shard(length, ranks, rank, zigzag=zigzag, like=x) for rank in range(ranks)]
     assert [part.tolist() for part in parts] == sharded_list(length, ranks, zigzag=zigzag)
-    back = positions.gather_order(length, ranks, zigzag=zigzag, like=x)
-    assert np.concatenate(parts)[back].tolist() == list(range(length))
+    order = positions.gather_order(length, ranks, zigzag=zigzag, like=x)
+    assert np.concatenate(parts)[order].tolist() == list(range(length))
 
 
 def thd(n, ranks, rank):
     """Return the positions of a rank's tokens of one document, by the formula of TransformerEngine (layout thd)."""
-    mine = n // ranks
-    return [rank * mine // 2 + i if i < mine // 2 else n - (rank + 1) * mine // 2 + i - mine // 2 for i in range(mine)]
+    size = n // ranks
+    return [rank * size // 2 + i if i < size // 2 else n - (rank + 1) * size // 2 + i - size // 2 for i in range(size)]
 
 
 @one_jax
 @pytest.mark.parametrize("lengths", [[4, 4], [8, 0, 16, 4], [24]])
 def test_documents_are_sharded_one_by_one(lib, like, lengths):
-    ends, total, rows = cumulated(lengths), sum(lengths), []
+    ends, total, rows = cumulative(lengths), sum(lengths), []
     for rank in (0, 1):
-        wanted = [p for n in lengths for p in thd(n, 2, rank)]
+        expected = [p for n in lengths for p in thd(n, 2, rank)]
         rows.append([begin + p for begin, n in zip(ends, lengths, strict=False) for p in thd(n, 2, rank)])
         for which, options in ((rank, {"like": like}), (lib(rank, "int32"), {})):
             sharded = {"zigzag": True, "cumulative_lengths": ends, **options}
-            same(lib, positions.shard(total, 2, which, **sharded), wanted)
-            same(lib, positions.shard(total, 2, which, **sharded, restart=False), rows[-1])
-    back = positions.gather_order(total, 2, zigzag=True, cumulative_lengths=ends, like=like)
-    same(lib, back, np.argsort(np.concatenate(rows)))
+            check(lib, positions.shard(total, 2, which, **sharded), expected)
+            check(lib, positions.shard(total, 2, which, **sharded, restart=False), rows[-1])
+    order = positions.gather_order(total, 2, zigzag=True, cumulative_lengths=ends, like=like)
+    check(lib, order, np.argsort(np.concatenate(rows)))
 
 
 def test_the_rows_of_packed_documents_equal_those_of_megatron():
@@ -411,26 +411,26 @@ def test_the_rows_of_packed_documents_equal_those_of_megatron():
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any), st.integers(1, 4), st.booleans())
 def test_random_documents_are_put_back_in_order(sizes, ranks, zigzag):
     lengths = [2 * ranks * n for n in sizes]
-    given = {"zigzag": zigzag, "cumulative_lengths": cumulated(lengths), "like": np.ones(1)}
-    parts = [positions.shard(sum(lengths), ranks, rank, **given, restart=False) for rank in range(ranks)]
-    within = [positions.shard(sum(lengths), ranks, rank, **given) for rank in range(ranks)]
-    back = positions.gather_order(sum(lengths), ranks, **given)
-    assert np.concatenate(parts)[back].tolist() == list(range(sum(lengths)))
-    assert np.concatenate(within)[back].tolist() == [i for n in lengths for i in range(n)]
+    options = {"zigzag": zigzag, "cumulative_lengths": cumulative(lengths), "like": np.ones(1)}
+    parts = [positions.shard(sum(lengths), ranks, rank, **options, restart=False) for rank in range(ranks)]
+    restarted = [positions.shard(sum(lengths), ranks, rank, **options) for rank in range(ranks)]
+    order = positions.gather_order(sum(lengths), ranks, **options)
+    assert np.concatenate(parts)[order].tolist() == list(range(sum(lengths)))
+    assert np.concatenate(restarted)[order].tolist() == [i for n in lengths for i in range(n)]
 
 
 @one_jax
-def test_tables_of_shards_are_rows_of_the_whole_table(lib, rng):
+def test_tables_of_shards_are_rows_of_the_full_table(lib, rng):
     x = lib(rng.standard_normal((2, 16, 8)), "float32")
-    everywhere = lib(np.arange(16), "int32")
+    every = lib(np.arange(16), "int32")
     table, apply = lib.quick(ROPE.table), lib.quick(ROPE.apply)
-    whole, rotated = lib.get(table(everywhere).cos), lib.get(apply(x, everywhere))
+    full, rotated = lib.get(table(every).cos), lib.get(apply(x, every))
     for rank in range(4):
         p = positions.shard(16, 4, rank, zigzag=True, like=x)
-        held = sharded_list(16, 4, zigzag=True)[rank]
-        assert np.array_equal(lib.get(table(p).cos), whole[held])
-        part = lib(lib.get(x)[:, held], "float32")
-        assert np.array_equal(lib.get(apply(part, p)), rotated[:, held])
+        local = sharded_list(16, 4, zigzag=True)[rank]
+        assert np.array_equal(lib.get(table(p).cos), full[local])
+        part = lib(lib.get(x)[:, local], "float32")
+        assert np.array_equal(lib.get(apply(part, p)), rotated[:, local])
 
 
 # --- unrotated ----------------------------------------------------------------------------------------------
@@ -438,14 +438,14 @@ def test_tables_of_shards_are_rows_of_the_whole_table(lib, rng):
 
 @one_jax
 def test_unrotated_sets_positions_to_0(lib, like):
-    same(lib, positions.unrotated([5, 6], before=1, after=2, like=like), [0, 5, 6, 0, 0])
-    same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), after=1), [[5, 6, 0], [7, 8, 0]])
-    same(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), axes=2, before=1), [[0, 0], [5, 6], [7, 8]])
-    same(lib, positions.unrotated([[0.5], [2.5]], axes=1, after=1, like=like), [[0.5], [2.5], [0.0]], real=True)
+    check(lib, positions.unrotated([5, 6], before=1, after=2, like=like), [0, 5, 6, 0, 0])
+    check(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), after=1), [[5, 6, 0], [7, 8, 0]])
+    check(lib, positions.unrotated(lib([[5, 6], [7, 8]], "int32"), axes=2, before=1), [[0, 0], [5, 6], [7, 8]])
+    check(lib, positions.unrotated([[0.5], [2.5]], axes=1, after=1, like=like), [[0.5], [2.5], [0.0]], real=True)
     batch = np.arange(12).reshape(2, 2, 3)
-    wanted = np.concatenate([np.zeros((2, 2, 3)), batch], axis=1)
-    same(lib, positions.unrotated(lib(batch, "int32"), axes=3, before=2), wanted.astype(int))
-    same(lib, positions.unrotated(lib(batch, "int32")), batch)
+    expected = np.concatenate([np.zeros((2, 2, 3)), batch], axis=1)
+    check(lib, positions.unrotated(lib(batch, "int32"), axes=3, before=2), expected.astype(int))
+    check(lib, positions.unrotated(lib(batch, "int32")), batch)
 
 
 @one_jax
@@ -505,11 +505,11 @@ def test_packed_and_padded_equal_those_of_transformers(torch, rng):
     ours = positions.packed(batch["cu_seq_lens_q"], sum(lengths))
     assert torch.equal(ours, batch["position_ids"][0])
     (ends, _), _ = attention.prepare_fa_kwargs_from_position_ids(ours)
-    assert ends.tolist() == cumulated(lengths)
+    assert ends.tolist() == cumulative(lengths)
     generation = transformers("generation.utils").GenerationMixin
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0], [1, 0, 1, 1]])
     theirs = generation._prepare_position_ids_for_generation(None, mask, {"attention_mask": mask})
-    assert torch.equal(positions.padded(mask) * mask, theirs * mask)  # versions differ in what padding has
+    assert torch.equal(positions.padded(mask) * mask, theirs * mask)  # those of padding depend on the version
 
 
 def test_zigzag_equals_the_head_tail_order_of_torch(torch):
@@ -522,11 +522,11 @@ def test_zigzag_equals_the_head_tail_order_of_torch(torch):
     for length, ranks in ((24, 3), (16, 1), (64, 8)):
         theirs = balancer._HeadTailLoadBalancer(length, ranks, "cpu")
         assert torch.equal(ours(length, ranks), theirs._generate_indices()[0].long())
-        back = positions.gather_order(length, ranks, zigzag=True, like=like)
-        assert torch.equal(back, theirs._generate_indices(restore=True)[0])
-    lengths = [8, 16, 4]  # documents, each dealt out by itself
+        order = positions.gather_order(length, ranks, zigzag=True, like=like)
+        assert torch.equal(order, theirs._generate_indices(restore=True)[0])
+    lengths = [8, 16, 4]  # documents, each sharded by itself
     theirs = balancer._PerDocumentHeadTailLoadBalancer([lengths], 2, "cpu")._generate_indices()[0]
-    each = [start + ours(n, 2) for n, start in zip(lengths, cumulated(lengths), strict=False)]
+    each = [start + ours(n, 2) for n, start in zip(lengths, cumulative(lengths), strict=False)]
     assert torch.equal(torch.cat(each), theirs)
 
 
@@ -550,20 +550,20 @@ def all_positions(ends, mask, starts, row, rank):
     )
 
 
-def given_arrays(lib):
+def example_arrays(lib):
     return lib([0, 3, 3, 7], "int32"), lib([[0, 1], [1, 0]], "bool"), lib([2, 5]), lib([1.5, 2.5]), lib(3, "int32")
 
 
 def test_compiled_positions_equal_eager_ones(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    wanted, compiled = all_positions(*given_arrays(np.asarray)), lib.trace(all_positions)(*given_arrays(lib))
-    for one, other in zip(wanted, compiled, strict=True):
-        same(lib, other, one, real=one.dtype.kind == "f")
+    expected, compiled = all_positions(*example_arrays(np.asarray)), lib.trace(all_positions)(*example_arrays(lib))
+    for one, other in zip(expected, compiled, strict=True):
+        check(lib, other, one, real=one.dtype.kind == "f")
 
 
-def of_length(x):
-    """Return positions whose lengths are those of an array."""
+def by_length(x):
+    """Return positions whose lengths depend on that of an array."""
     n = x.shape[0]
     return (
         positions.packed([0, 2, n], like=x),
@@ -574,18 +574,17 @@ def of_length(x):
     )
 
 
-def test_one_compilation_serves_all_lengths(lib):
+def test_compiled_positions_equal_eager_ones_for_several_lengths(lib):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    # of torch the graph, without inductor's code, whose numbers are those of the test above
-    compiled = lib.trace(of_length)
+    compiled = lib.trace(by_length)
     for n in (4, 6, 10):
         x = np.ones(n, dtype=np.float32)
-        for one, other in zip(of_length(x), compiled(lib(x)), strict=True):
+        for one, other in zip(by_length(x), compiled(lib(x)), strict=True):
             np.testing.assert_allclose(lib.get(other), one, rtol=1e-6)
 
 
-def test_unknown_dask_lengths_are_refused_or_kept():
+def test_unknown_dask_lengths_are_refused():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     x = da.from_array(np.arange(10))
     x = x[x > 3]
@@ -605,12 +604,12 @@ def test_nothing_is_computed_on_dask():
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     dask = pytest.importorskip("dask", reason="dask is not installed")
 
-    def burn(_):
+    def fail(_):
         msg = "computed"
         raise AssertionError(msg)
 
     host = ([0, 3, 3, 7], [[0, 1], [1, 0]], [2, 5], [1.5, 2.5], 3)
-    lazy = [da.map_blocks(burn, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in map(da.asarray, host)]
+    lazy = [da.map_blocks(fail, x, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)) for x in map(da.asarray, host)]
     found = all_positions(*lazy)
     assert all(isinstance(p, da.Array) for p in found)
     with pytest.raises(AssertionError, match="computed"):

@@ -1,4 +1,4 @@
-"""The project's own files agree with each other, and name existing things."""
+"""The files of the project agree with each other, and what they name exists."""
 
 import dataclasses
 import os
@@ -66,26 +66,26 @@ def test_contributing_names_existing_files():
     named = files_named(read("CONTRIBUTING.md"))
     assert len(named) > 20
     assert missing(named) == set()
-    assert missing(files_named("`src/rope_any/nobody.py`, `docs/nothing/`, `_nobody.py` and `Rope`")) == {
-        "src/rope_any/nobody.py",
-        "docs/nothing/",
-        "_nobody.py",
+    assert missing(files_named("`src/rope_any/absent.py`, `docs/absent/`, `_absent.py` and `Rope`")) == {
+        "src/rope_any/absent.py",
+        "docs/absent/",
+        "_absent.py",
     }
 
 
 def test_contributing_names_existing_fields():
     text = read("CONTRIBUTING.md")
-    asked = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.strip()[:1] == "|")))
+    named = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.strip()[:1] == "|")))
     fields = {field.name for field in dataclasses.fields(_arrays.Library)}
-    assert len(asked) > 10
-    assert asked <= fields
+    assert len(named) > 10
+    assert named <= fields
     assert callable(_arrays.register)
 
 
 def test_commands_equal_those_of_the_readme():
     install, test = re.search(r"^(pip install -e .*) && (.*)$", read("README.md"), re.MULTILINE).groups()
     runs = [step["run"] for step in steps() if "run" in step]
-    assert ".ci/run" in runs  # which takes both commands from the README
+    assert ".ci/run" in runs  # it takes both commands from the README
     tests = [run for run in runs if "pytest" in run]
     assert tests and all(run.startswith(test) for run in tests)
     contributing = re.search(r"```console\n(.*?)```", read("CONTRIBUTING.md"), re.DOTALL)[1]
@@ -97,16 +97,16 @@ def test_ci_tests_the_python_versions_of_the_package():
     extras = {extra for row in rows["include"] for extra in row.get("extras", "").split(",")}
     assert extras <= set(PROJECT["optional-dependencies"])
     assert set(rows["libraries"]) <= {row["libraries"] for row in rows["include"]}
-    shown = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)}
-    assert shown <= set(rows["python"])
+    supported = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)}
+    assert supported <= set(rows["python"])
     assert f">={min(rows['python'], key=lambda v: int(v[2:]))}" == PROJECT["requires-python"]
 
 
 def test_ci_tests_the_oldest_versions_of_the_package():
     (oldest,) = (row["oldest"] for row in matrix()["include"] if "oldest" in row)
     pinned = dict(pin.split("==") for pin in oldest.split())
-    asked = dict(dependency.split(">=") for dependency in PROJECT["dependencies"])
-    assert {name: version.removesuffix(".0") for name, version in pinned.items()} == asked
+    required = dict(dependency.split(">=") for dependency in PROJECT["dependencies"])
+    assert {name: version.removesuffix(".0") for name, version in pinned.items()} == required
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -116,8 +116,8 @@ def test_workflows_pin_actions_and_start_without_permissions(path):
     assert workflow["permissions"] == {}
     assert {"name", "concurrency"} <= set(workflow)
     used = re.findall(r"uses: (\S+)(.*)", text)
-    loose = [(what, rest) for what, rest in used if not re.search(r"@[0-9a-f]{40}$", what) or "  # v" not in rest]
-    assert {what for what, _ in loose} <= {"./.github/workflows/tests.yml"}
+    unpinned = [(what, rest) for what, rest in used if not re.search(r"@[0-9a-f]{40}$", what) or "  # v" not in rest]
+    assert {what for what, _ in unpinned} <= {"./.github/workflows/tests.yml"}
 
 
 def test_publishing_uses_no_password():
@@ -133,7 +133,7 @@ def test_the_bug_report_form_asks_for_the_output_of_check():
     assert {"check", "versions"} <= required
 
 
-def test_the_wheel_holds_the_package_and_its_data_alone(tmp_path):
+def test_the_wheel_contains_only_the_package_and_its_data(tmp_path):
     builder = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed").WheelBuilder
     (wheel,) = builder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
@@ -159,18 +159,18 @@ DATA = [
 
 @pytest.mark.thread_unsafe(reason="it starts a process")
 def test_each_python_block_of_the_docs_is_run():
-    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "README.md", "docs"]
-    env = os.environ | {"PYTEST_ADDOPTS": ""}  # which would be of other tests
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    run = {(ROOT / page, int(line)) for page, line in re.findall(r"^(.*)::line:(\d+),", done.stdout, re.MULTILINE)}
-    blocks, lost = 0, []
+    options = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "README.md", "docs"]
+    env = os.environ | {"PYTEST_ADDOPTS": ""}  # not those of this run
+    result = subprocess.run([sys.executable, *options], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    run = {(ROOT / page, int(line)) for page, line in re.findall(r"^(.*)::line:(\d+),", result.stdout, re.MULTILINE)}
+    blocks, missed = 0, []
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         if page.name == "migrate.md":  # its blocks need seven other libraries: tests/test_migrate.py runs them
             continue
         text = page.read_text(encoding="utf-8")
         for block in re.finditer(r"^ *```(py\w*)\n.*?^ *```$", text, re.MULTILINE | re.DOTALL):
-            first, last = (text.count("\n", 0, place) + 1 for place in block.span())
+            first, last = (text.count("\n", 0, offset) + 1 for offset in block.span())
             blocks += 1
             if block[1] != "python" or not any((page, line) in run for line in range(first, last)):
-                lost.append((page.name, first))
-    assert blocks > 100 and lost == []
+                missed.append((page.name, first))
+    assert blocks > 100 and missed == []

@@ -1,4 +1,4 @@
-"""The figures of the README are those of the committed results, and its links have targets."""
+"""The numbers of the README are those of the committed results, and its links have targets."""
 
 import importlib
 import json
@@ -39,8 +39,8 @@ def test_speed_figures_agree_with_the_results():
     for name, what in SPEED.items():
         times = []
         for end in (", eager", ", fused") if "position" in what else ("", ", fused"):
-            wanted = {"library": "PyTorch", "regime": "default allocator", "what": what + end}
-            (row,) = [row for row in rows if {**wanted, "peer": "transformers, eager"}.items() <= row.items()]
+            key = {"library": "PyTorch", "regime": "default allocator", "what": what + end}
+            (row,) = [row for row in rows if {**key, "peer": "transformers, eager"}.items() <= row.items()]
             times += [row["ours"]] if times else [row["theirs"], row["ours"]]
         assert f"| {name} | {' | '.join(map(readable, times))} |" in README
 
@@ -55,11 +55,11 @@ def test_error_figures_agree_with_the_table():
     assert max(ours) == float(figure(r"largest that was measured, on CPUs, ([\d.e-]+)\."))
     assert float(figure(r"the bound is ([\d.e-]+)")) == TABLE_BOUND
     column = heads.index("1 048 576")
-    careless, in_float64 = (
+    in_float32, in_float64 = (
         next([float(row[at]) for at in (column, -1)] for row in integers if row[0] == name)
         for name in ("float32 product, NumPy", "float64 product and cosine, rounded, NumPy")
     )
-    assert float(figure(r"the error is ([\d.]+) at a million")) == round(careless[0], 2)
+    assert float(figure(r"the error is ([\d.]+) at a million")) == round(in_float32[0], 2)
     assert [*map(float, figure(r"has them, err by ([\d.e-]+) there and by ([\d.e-]+) at 2³¹"))] == in_float64
 
 
@@ -67,18 +67,18 @@ def test_the_picture_agrees_with_its_caption(monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("agg")
     from rope_any import plot
 
-    said = re.search(
+    caption = re.search(
         r"!\[.*grows from ([\d.e-]+) to ([\d.e-]+), ours stays below ([\d.e-]+)\.\]\(docs/errors.svg\)", README
     )
-    first, last, bound = map(float, said.groups())
+    first, last, bound = map(float, caption.groups())
     config = json.loads(re.search(r"of a config `(.*?)`", README)[1])
     lines = [line.get_ydata().tolist() for line in plot.errors(ra.Rope.from_config(config)).lines]
     monkeypatch.syspath_prepend(ROOT / "docs")
     (narrow,) = importlib.import_module("pictures").errors_narrow().axes
     assert [line.get_ydata().tolist() for line in narrow.lines] == lines
-    careless, ours, *_ = lines
-    assert first == float(f"{careless[0]:.0e}")
-    assert last == round(careless[-1])
+    in_float32, ours, *_ = lines
+    assert first == float(f"{in_float32[0]:.0e}")
+    assert last == round(in_float32[-1])
     assert max(ours) < bound == TABLE_BOUND
     svg = (ROOT / "docs" / "errors.svg").read_text(encoding="utf-8")
     assert all(f"<!-- {text} -->" in svg for text in ("rope_any", "float32 product", "position (tokens)"))
@@ -97,7 +97,7 @@ def test_model_counts_agree_with_the_test_data():
 
 
 def test_counted_tables_equal_the_compared_ones():
-    pytest.importorskip("transformers", minversion="5.23", reason="they are those of transformers 5.23")
+    pytest.importorskip("transformers", minversion="5.24", reason="they are those of transformers 5.24")
     architectures = pytest.importorskip("test_architectures", reason="torch is not installed")
     cases = [case for case in architectures.CASES if not architectures.is_newer(case)]
     assert int(figure(r"of the (\d+) rotary tables")) == len(cases)

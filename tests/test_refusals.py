@@ -67,7 +67,7 @@ def test_inside_prefixes_where():
 def test_the_text_is_composed_on_demand():
     class Value:
         def __repr__(self):
-            pytest.fail("asked for its text")
+            pytest.fail("its text was composed")
 
     assert isinstance(ra.ArgumentTypeError("x", "be a number", Value()), ArgumentError)
 
@@ -99,7 +99,7 @@ def test_torch_compile_raises_the_exceptions():
     assert str(caught.value) == str(plain.value)
 
 
-# --- common mistakes: the answer says what to write instead -----------------------------------------------------------
+# --- common mistakes: the message says what to write instead ----------------------------------------------------------
 
 F = ra.frequencies(8)
 ROPE = ra.Rope(F, pairing="half")
@@ -107,11 +107,11 @@ AXES = ra.Rope((F, F, F), pairing="half")
 Q, K = np.ones((2, 8, 10, 8), "f4"), np.ones((2, 2, 10, 8), "f4")  # (batch, heads, seq, head_dim)
 BY_TOKEN, KEYS_BY_TOKEN = np.ones((2, 10, 8, 8), "f4"), np.ones((2, 10, 2, 8), "f4")  # (batch, seq, heads, head_dim)
 COS = SIN = np.ones((10, 4), "f4")
-TWICE = np.ones((10, 8), "f4")
+REPEATED = np.ones((10, 8), "f4")
 """Cosines or sines as transformers has them, each angle twice."""
 SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, with tokens along axis {}; each length 1 or that of {}"
 LONGER = "q must not be longer than k; got {} queries for {} keys; {}"
-APART = "rotate each by apply() if they are two sequences"
+SEPARATE = "rotate each by apply() if they are two sequences"
 HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
 TABLE = "give Table(cos, sin) for cosines and sines, or one array for several"
 LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array to rotate"
@@ -144,15 +144,15 @@ MISTAKES = {
     # tokens on another axis
     "(batch, seq, heads, dim)": (
         lambda: ROPE(BY_TOKEN, KEYS_BY_TOKEN),
-        LONGER.format(8, 2, f"give `seq_axis`=-3 if the tokens are along axis 1, or {APART}"),
+        LONGER.format(8, 2, f"give `seq_axis`=-3 if the tokens are along axis 1, or {SEPARATE}"),
     ),
     "(batch, heads, seq, dim) with seq_axis=-3": (
         lambda: ROPE(Q, K, seq_axis=-3),
-        LONGER.format(8, 2, f"give `seq_axis`=-2 if the tokens are along axis 2, or {APART}"),
+        LONGER.format(8, 2, f"give `seq_axis`=-2 if the tokens are along axis 2, or {SEPARATE}"),
     ),
     "cross-attention": (
         lambda: ROPE(Q, K[:, :, :4]),
-        LONGER.format(10, 4, APART),
+        LONGER.format(10, 4, SEPARATE),
     ),
     "positions along another axis": (
         lambda: ROPE(BY_TOKEN, BY_TOKEN, np.arange(10)),
@@ -222,7 +222,7 @@ MISTAKES = {
             "positions.padded(mask) counts the tokens of a mask"
         ),
     ),
-    "a pair (cos, sin) to be bent": (
+    "a pair (cos, sin) for xpos": (
         lambda: ra.bending.xpos((COS, SIN), np.arange(10), centre=0),
         "table must be a Table, as cos_sin and Rope.table return it; got tuple; give Table(cos, sin)",
     ),
@@ -230,7 +230,7 @@ MISTAKES = {
         lambda: ROPE(Q, K, np.arange(10)[:, None]),
         shapes("q", (2, 8, 10, 8), 2, (10, 1), "give p[..., 0], without the last axis"),
     ),
-    "positions in the place of k": (
+    "positions instead of k": (
         lambda: ROPE(Q, np.arange(10)),
         (
             "seq_axis must be an axis of k other than its last; got -2 for shape (10,); "
@@ -251,7 +251,7 @@ MISTAKES = {
         ("positions must be an integer if 0-d; got float64; cast it to an integer, or give a position for each token"),
     ),
     "a start in quotes": (lambda: ROPE(Q, K, "0"), HOST.format("str", "write 0 without quotes")),
-    "three axes before all others": (
+    "position axes first": (
         lambda: AXES.apply(Q, np.zeros((3, 2, 10), int)),
         (
             "positions must end in an axis of length 3, one for each row of frequencies; got shape (3, 2, 10); "
@@ -295,7 +295,7 @@ MISTAKES = {
             "bool True", 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
         ),
     ),
-    "a pairing that nobody knows": (lambda: pairing("zigzag"), PAIRING.format("'zigzag'", "")[:-2]),
+    "an unknown pairing": (lambda: pairing("zigzag"), PAIRING.format("'zigzag'", "")[:-2]),
     "fp16": (lambda: ra.cos_sin(np.arange(3), F, dtype="fp16"), DTYPE.format("fp16", "float16")),
     "bf16": (lambda: ra.cos_sin(np.arange(3), F, dtype="bf16"), DTYPE.format("bf16", "bfloat16")),
     # frequencies
@@ -324,7 +324,7 @@ MISTAKES = {
         "rotary_dim must be an integer; got float 10000.0; the dimension comes first: frequencies(128, base=10000.0)",
     ),
     "head_dim a float": (lambda: ra.frequencies(128 / 2), "rotary_dim must be an integer; got float 64.0; write 64"),
-    "head_dim half a number": (lambda: ra.frequencies(6.5), "rotary_dim must be an integer; got float 6.5"),
+    "head_dim 6.5": (lambda: ra.frequencies(6.5), "rotary_dim must be an integer; got float 6.5"),
     "head_dim odd": (
         lambda: ra.frequencies(7),
         "rotary_dim must be even and from 2 to 1048576; got 7; 6 leaves the last feature unrotated",
@@ -334,7 +334,7 @@ MISTAKES = {
         lambda: ra.frequencies(8, base="1e4"),
         "base must be a real number; got str '1e4'; write 10000.0 without quotes",
     ),
-    "base a word": (lambda: ra.frequencies(8, base="llama"), "base must be a real number; got str 'llama'"),
+    "base a name": (lambda: ra.frequencies(8, base="llama"), "base must be a real number; got str 'llama'"),
     "base not a number": (lambda: ra.frequencies(8, base="nan"), "base must be a real number; got str 'nan'"),
     # tables of another width
     "rotary_dim beyond head_dim": (
@@ -342,14 +342,14 @@ MISTAKES = {
         "q must have the 16 features of 8 pairs from `start`=0; got 8 features; frequencies(8) would fit",
     ),
     "tables of transformers": (
-        lambda: ra.rotate(Q, TWICE, TWICE, pairing="half"),
+        lambda: ra.rotate(Q, REPEATED, REPEATED, pairing="half"),
         (
             "x must have the 16 features of 8 pairs from `start`=0; got 8 features; "
             "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
         ),
     ),
     "a Table of transformers": (
-        lambda: ROPE(Q, K, ra.Table(TWICE, TWICE)),
+        lambda: ROPE(Q, K, ra.Table(REPEATED, REPEATED)),
         (
             "positions must be of shape (..., 4) if they are a table; got (10, 8); "
             "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
@@ -373,7 +373,7 @@ MISTAKES = {
             "reshape both to (2, 1, 10, 4), or let Rope.apply do it"
         ),
     ),
-    # what is rotated
+    # q and k
     "integers": (lambda: ROPE(Q.astype(int), K), DTYPES.format("q", "int64", "cast it to one of these")),
     "long double": (
         lambda: ROPE.apply(Q.astype(np.longdouble)),
@@ -385,7 +385,7 @@ MISTAKES = {
         "q must be an array (NumPy, CuPy, PyTorch, JAX, ...); got list; make an array of it, as by asarray()",
     ),
     "seq_axis out of range": (lambda: ROPE(Q, K, seq_axis=-5), AXIS.format("q", -5, Q.shape, HEADS)),
-    "seq_axis the features": (lambda: ROPE(Q, K, seq_axis=-1), AXIS.format("q", -1, Q.shape, HEADS)),
+    "seq_axis of the features": (lambda: ROPE(Q, K, seq_axis=-1), AXIS.format("q", -1, Q.shape, HEADS)),
     "one token without its axis": (
         lambda: ROPE.apply(Q[0, 0, 0]),
         AXIS.format("x", -2, (8,), "x[None, :] if it is one token"),
@@ -543,6 +543,6 @@ def test_a_graph_capture_without_constants_has_a_hint(monkeypatch):
 )
 def test_a_missing_package_is_reported_with_its_extra(call, user, package, extra):
     program = f"import sys; sys.modules[{package!r}] = None; import numpy as np; import rope_any as ra; {call}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     sentence = f'{user} needs {package}, which is missing; install it by: pip install "rope-any[{extra}]"'
-    assert done.stderr.strip().endswith(f"ModuleNotFoundError: {sentence}"), done.stderr
+    assert result.stderr.strip().endswith(f"ModuleNotFoundError: {sentence}"), result.stderr
