@@ -1,7 +1,7 @@
 """
-`rope_any.integrations.transformers.replace` under models of many architectures, small and at random.
+`rope_any.integrations.transformers.replace` on small random models of many architectures.
 
-The truth is the same model by its own code, in which every float32 is float64: see `truth`.
+The truth is the output of the original code of the same model in float64: see `truth`.
 """
 
 import copy
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
-def _as_if_many(monkeypatch):
+def _use_rotate_for_few_elements(monkeypatch):
     """Use `rotate` for the few elements of these models too."""
     monkeypatch.setattr(ours, "FEW", -1)
 
@@ -33,13 +33,13 @@ def _as_if_many(monkeypatch):
 CACHE = next(
     name for name in ("cache", "past_key_values") if name in signature(transformers.LlamaModel.forward).parameters
 )
-"""What a model calls its cache: from transformers 5.24 on, and before."""
+"""The argument and output of a model for its cache: from transformers 5.24 on, and before."""
 
 
 # --- the models -------------------------------------------------------------------------------------------------------
 
-# Of these, each config takes the keys that it has. Weights are large: attention that is almost uniform would not notice
-# a rotation.
+# Each config takes the keys that it has. Weights are large: rotations have almost no effect on attention that is almost
+# uniform.
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "vocab_size_per_layer_input": 64,
@@ -76,10 +76,10 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 2,
 }
 MLA = {"num_key_value_heads": 4, "head_dim": None}
-LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen hold the tables of all their positions
+LONG = {"n_positions": 2**17 + 64}  # GPT-J and CodeGen have tables of all their positions
 MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
 
-# Their attention uses `rotate`; that of the three below its own function, with exact tables.
+# Their attention uses `rotate`; that of TABLES_ONLY uses the original function, with exact tables.
 ALL: dict[str, dict[str, Any]] = {
     "apertus": {},
     "arcee": {},
@@ -128,22 +128,22 @@ ALL: dict[str, dict[str, Any]] = {
     "stablelm": {},
     "starcoder2": {},
 }
-OWN: dict[str, dict[str, Any]] = {"deepseek_v2": MLA, "deepseek_v4": {}, "llama4_text": {}}
-ARCHITECTURES = ALL | OWN
+TABLES_ONLY: dict[str, dict[str, Any]] = {"deepseek_v2": MLA, "deepseek_v4": {}, "llama4_text": {}}
+ARCHITECTURES = ALL | TABLES_ONLY
 
 
 def config_of(name, **changes):
     kind = type(transformers.AutoConfig.for_model(name))
     default = kind().to_dict()
     known = {key: value for key, value in SIZES.items() if key in default}
-    # Lists with one item for each layer of the default size.
+    # Lists with one item for each layer.
     lists = {key: None for key in ("layer_types", "mlp_layer_types") if key in default}
     return kind(**known | lists | ARCHITECTURES.get(name, {}) | changes)
 
 
 def built(config):
     """Return a model with random weights, with its language head if it has one."""
-    config._experts_implementation = "eager"  # the others know no float64
+    config._experts_implementation = "eager"  # the others do not support float64
     causal = type(config) in transformers.AutoModelForCausalLM._model_mapping
     auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     with torch.random.fork_rng():
@@ -160,17 +160,17 @@ IDS = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(0))
 
 
 def answers(model, first=0, **options):
-    """Return the logits, or the last states of a model without a head, of tokens from a position on."""
+    """Return the logits, or the last states of a model without a head; the first token is at position `first`."""
     positions = torch.arange(first, first + IDS.shape[1]).expand(IDS.shape)
-    mask = torch.ones_like(IDS)  # else positions that don't begin at 0 might be taken for several texts
+    mask = torch.ones_like(IDS)  # otherwise positions that don't begin at 0 may count as several texts
     options = {"position_ids": positions, "attention_mask": mask, "use_cache": False} | options
     with torch.no_grad():
-        answer = model(input_ids=IDS, **options)
-    return answer.logits if "logits" in answer else answer.last_hidden_state
+        output = model(input_ids=IDS, **options)
+    return output.logits if "logits" in output else output.last_hidden_state
 
 
 def distance(a, b):
-    """Return the largest difference, in units of the spread."""
+    """Return the largest difference, in standard deviations of b."""
     return float((a.double() - b.double()).abs().max() / b.double().std())
 
 
@@ -188,23 +188,23 @@ def all_float64():
 
 
 def truth(model, first=0):
-    """Return the answers of a model by its own code, in float64 from the frequencies on."""
+    """Return the answers of the original code of a model, in float64 from the frequencies on."""
     with all_float64():
         exact = built(type(model.config)(**model.config.to_dict() | {"dtype": "float64"})).double()
         exact.load_state_dict(model.state_dict())
         return answers(exact, first)
 
 
-# --- the same at short positions, and right at far ones ---------------------------------------------------------------
+# --- logits at near and far positions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_logits_equal_those_before_at_short_positions_and_the_truth_at_far_ones(name):
+def test_logits_are_unchanged_at_near_positions_and_right_at_far_ones(name):
     model = model_of(name)
     right, right_far = truth(model), truth(model, FAR)
-    assert distance(right_far, right) < 1e-9  # only distances count: so it is the truth
+    assert distance(right_far, right) < 1e-9  # the truth depends only on distances
     before, before_far = answers(model), answers(model, FAR)
-    noise = distance(before, right)  # of float32
+    noise = distance(before, right)  # the rounding of float32
     undo = replace(model)
     assert undo.tables
     assert bool(undo.rotations) == (name in ALL)
@@ -216,7 +216,7 @@ def test_logits_equal_those_before_at_short_positions_and_the_truth_at_far_ones(
     assert torch.equal(answers(model, FAR), before_far)
 
 
-# The first four have no language head; DeepSeek V4 knows no static cache.
+# The first four have no language head; DeepSeek V4 supports no static cache.
 GENERATING = sorted(ARCHITECTURES.keys() - {"eurobert", "glm4v_text", "modernbert", "qwen2_vl_text", "deepseek_v4"})
 
 
@@ -245,10 +245,10 @@ def test_a_compiled_model_is_one_graph_with_the_same_logits(name, backend):
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     assert distance(answers(compiled, FAR), expected) < 1e-4 < distance(expected, before)
     undo()
-    assert distance(answers(compiled, FAR), before) < 1e-4  # the undo is seen
+    assert distance(answers(compiled, FAR), before) < 1e-4  # undo applies to the compiled model too
 
 
-# --- what is shared, and what stays -----------------------------------------------------------------------------------
+# --- copies, wrappers, buffers and gradients --------------------------------------------------------------------------
 
 
 def test_models_of_the_same_class_are_replaced_and_restored_one_by_one():
@@ -278,9 +278,9 @@ def test_a_copy_is_independent():
 
 
 def wrap(module):
-    """Put another ``forward`` on a module, as the hooks of accelerate do."""
-    own = module.forward
-    module.forward = update_wrapper(partial(lambda _, *args, **options: own(*args, **options), module), own)
+    """Wrap the ``forward`` of a module, as the hooks of accelerate do."""
+    forward = module.forward
+    module.forward = update_wrapper(partial(lambda _, *args, **options: forward(*args, **options), module), forward)
 
 
 def test_undo_keeps_wrappers_of_others_and_is_idempotent():
@@ -327,7 +327,7 @@ def test_undo_restores_buffers_in_the_current_dtype_of_the_model(name):
     assert torch.equal(answers(model, FAR), expected)
     replace(model)
     after = answers(model, FAR)
-    undo()  # it is spent
+    undo()  # no effect the second time
     assert torch.equal(answers(model, FAR), after)
     assert not torch.equal(after, expected)
 
@@ -354,7 +354,7 @@ def test_the_state_dict_and_the_buffers_are_unchanged():
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_gradients_are_unchanged_also_if_layers_run_twice():
+def test_gradients_are_unchanged_even_if_layers_run_twice():
     model = model_of("qwen3").train()
 
     def gradient():
@@ -365,8 +365,8 @@ def test_gradients_are_unchanged_also_if_layers_run_twice():
     expected = gradient()
     replace(model)
     torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
-    again = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
-    model._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=again)
+    checkpoint = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+    model._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=checkpoint)
     torch.testing.assert_close(gradient(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
@@ -374,7 +374,7 @@ def test_gradients_are_unchanged_also_if_layers_run_twice():
 def test_a_half_precision_model_is_nearer_to_the_truth(name):
     model = model_of(name)
     with torch.no_grad():
-        for weight in model.parameters():  # else the error would be theirs
+        for weight in model.parameters():  # otherwise their rounding would add to the error
             weight.copy_(weight.to(torch.bfloat16))
     right = truth(model)
     model = model.to(torch.bfloat16)
@@ -430,14 +430,14 @@ def indirect(way):
 
     def attend(self, x, tables, rotation):
         q, k, v = (part(x).unflatten(-1, (-1, 16)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
-        made = torch.nn.functional.scaled_dot_product_attention(
+        output = torch.nn.functional.scaled_dot_product_attention(
             *rotation(q, k, *tables), v, is_causal=True, enable_gqa=True
         )
-        return self.o_proj(made.transpose(1, 2).flatten(-2)), None
+        return self.o_proj(output.transpose(1, 2).flatten(-2)), None
 
     rotation = modeling.apply_rotary_pos_emb
 
-    class Taken(torch.nn.Module):
+    class Closure(torch.nn.Module):
         def forward(self, hidden_states, position_embeddings, **_):
             return attend(self, hidden_states, position_embeddings, rotation)
 
@@ -448,11 +448,11 @@ def indirect(way):
         def helper(self, hidden_states, **options):
             return attend(self, hidden_states, options["position_embeddings"], modeling.apply_rotary_pos_emb)
 
-    return {"inherited": Inherited, "decorated": Decorated, "taken": Taken, "method": Method}[way]
+    return {"inherited": Inherited, "decorated": Decorated, "closure": Closure, "method": Method}[way]
 
 
 @pytest.mark.parametrize("layers", ["all", "one"])
-@pytest.mark.parametrize("way", ["inherited", "decorated", "taken", "method"])
+@pytest.mark.parametrize("way", ["inherited", "decorated", "closure", "method"])
 def test_tables_are_rounded_if_an_attention_may_use_its_own_function(way, layers):
     model, kind = model_of("llama").to(torch.bfloat16), indirect(way)
     for layer in model.model.layers[: None if layers == "all" else 1]:
@@ -479,7 +479,7 @@ def test_tables_are_rounded_if_they_may_reach_another_function(way):
                 return self.apply_rotary(tensor)
 
         attention.__class__ = Attention
-    elif way == "outside":  # of what has the embedding
+    elif way == "outside":  # outside of the model that has the embedding
         modules["other"] = type(attention)(model.config, 0)
     else:
         wrap(attention)
@@ -513,7 +513,7 @@ def test_a_float64_model_gets_float64_tables():
     replace(model)
     cos, _ = model.model.rotary_emb(torch.zeros(1, dtype=torch.float64), torch.tensor([[FAR]]))
     assert cos.dtype == torch.float64
-    assert distance(answers(model, FAR), right) < 1e-5  # its norms and its softmax are float32
+    assert distance(answers(model, FAR), right) < 1e-5  # norms and softmax are float32
 
 
 # --- positions of several axes, and tables that depend on the length --------------------------------------------------
@@ -554,9 +554,9 @@ def test_dynamic_tables_are_made_for_a_length():
     with pytest.raises(ValueError, match=r"sequence_length must be given for rope type 'dynamic', .*; got None"):
         replace(model)
     trained = model.config.max_position_embeddings
-    expected = answers(model, 3 * trained - 24)  # so the length is three times as large
+    expected = answers(model, 3 * trained - 24)  # the length is three times as large
     replace(model, sequence_length=3 * trained)
-    assert distance(answers(model, 3 * trained - 24), expected) < 1e-2  # their angles err
+    assert distance(answers(model, 3 * trained - 24), expected) < 1e-2  # the original angles are inexact
     assert distance(answers(model, 0), expected) < 1e-2
 
 
@@ -573,15 +573,15 @@ def test_the_vision_tower_is_not_replaced():
     assert undo.left == ("visual.rotary_pos_emb",)
 
 
-# --- what is refused, or kept -----------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_function_with_another_rotation_is_not_replaced(monkeypatch):
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
-    own = modeling.apply_rotary_pos_emb
+    original = modeling.apply_rotary_pos_emb
 
     def doubled(q, k, cos, sin, unsqueeze_dim=1):
-        return tuple(2 * x for x in own(q, k, cos, sin, unsqueeze_dim))
+        return tuple(2 * x for x in original(q, k, cos, sin, unsqueeze_dim))
 
     monkeypatch.setattr(modeling, "apply_rotary_pos_emb", doubled)
     model = model_of("llama")
@@ -599,7 +599,7 @@ def with_other_tables():
     return model
 
 
-def with_other_tables_held():
+def with_another_buffer():
     model = model_of("gptj", n_positions=64)
     with torch.no_grad():
         next(table for name, table in model.named_buffers() if name.endswith("embed_positions"))[1] *= 1.0001
@@ -619,10 +619,10 @@ def with_a_hook():
 
 
 def of_an_unknown_type():
-    class UnheardOfConfig(transformers.LlamaConfig):
-        model_type = "unheard_of"
+    class UnknownConfig(transformers.LlamaConfig):
+        model_type = "unknown"
 
-    return transformers.LlamaModel(UnheardOfConfig(**config_of("llama").to_dict()))
+    return transformers.LlamaModel(UnknownConfig(**config_of("llama").to_dict()))
 
 
 def replaced(name):
@@ -633,13 +633,13 @@ def replaced(name):
 
 REFUSED = {
     "twice": (lambda: replaced("llama"), ValueError, r"model must not be .* twice; got a LlamaAttention .*"),
-    "held twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
+    "buffer twice": (lambda: replaced("gptj"), ValueError, r"model must not be .* twice; got a GPTJAttention .*"),
     "no rotary": (lambda: model_of("gpt2"), ValueError, r"model must have rotary embeddings, .*; got a GPT2LM.*"),
-    "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unheard_of'"),
+    "unknown": (of_an_unknown_type, ValueError, r"model_type must be one .*; got 'unknown'"),
     "other tables": (with_other_tables, ValueError, r"model must make .* config says; got a LlamaRotaryEmbedding .*"),
     "other axes": (with_other_axes, ValueError, r"model must make .* config says; got a Qwen2VLRotaryEmbedding .*"),
-    "other held": (
-        with_other_tables_held,
+    "other buffer": (
+        with_another_buffer,
         ValueError,
         r"model must hold .* says; got a GPTJ(Attention|RotaryEmbedding) that holds others",
     ),
@@ -649,7 +649,7 @@ REFUSED = {
         ValueError,
         r"model must .* in memory; got a LlamaRota.* meta device",
     ),
-    "held, meta": (
+    "buffer, meta": (
         lambda: model_of("gptj").to("meta"),
         ValueError,
         r"model must .* in memory; got a GPTJ.* meta device",

@@ -12,7 +12,7 @@ F = ra.frequencies(16, base=500.0)
 ROPE = ra.Rope(F, pairing="half")
 LONG = ra.Rope(ra.scaling.linear(F, 4.0), pairing="half", attention_factor=1.25)
 GRID = ra.Rope(ra.axes.chunked(F, [3, 5]), pairing="half")
-# one rounding of the keys as they came, one of the result
+# one rounding of the keys, one of the result
 STEP = {"float64": 1e-13, "float32": 5e-7, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -21,11 +21,10 @@ def keys(rng):
     return rng.uniform(-2, 2, (2, 3, 6, 20))
 
 
-def moved(lib, rope, keys, *where, dtype="float32", **options):
+def moved(lib, rope, keys, old, new, **options):
     """Return keys moved from old to new positions, rotated before by a rope or by `source`; and the expected keys."""
-    old, new = where
     before = (options.get("source") or rope).apply(np.asarray(keys), old)
-    got = lib.get(rope.reposition(lib(before, dtype), *where, **options)).astype(np.float64)
+    got = lib.get(rope.reposition(lib(before, "float32"), old, new, **options)).astype(np.float64)
     return got, rope.apply(np.asarray(keys), new)
 
 
@@ -39,28 +38,28 @@ def test_moved_keys_equal_keys_rotated_at_the_new_positions(lib, keys, dtype, pa
     before = [lib(rope.apply(keys, old), dtype) for old, _ in moves]
     move_all = lib.quick(lambda *all_keys: [rope.reposition(k, *move) for k, move in zip(all_keys, moves, strict=True)])
     for got, (_, new) in zip(move_all(*before), moves, strict=True):
-        want = rope.apply(keys, new)
-        np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=4 * STEP[dtype])
+        expected = rope.apply(keys, new)
+        np.testing.assert_allclose(lib.get(got).astype(np.float64), expected, rtol=0, atol=4 * STEP[dtype])
 
 
 def test_positions_of_any_form_are_accepted(lib, keys):
     rows = [[0, 1, 2, 3, 4, 5], [9, 8, 7, 6, 5, 4]]
-    wanted = ROPE.apply(keys, rows)
+    expected = ROPE.apply(keys, rows)
     for old, new in ((None, rows), (range(6), np.asarray(rows)), ([0.5, 1.5, 2.5, 3.5, 4.5, 5.5], rows)):
         before = lib(ROPE.apply(keys, old), "float32")
         if isinstance(new, np.ndarray):
             got = lib.quick(lambda k, new, old=old: ROPE.reposition(k, old, new))(before, lib(new))
         else:
             got = lib.quick(lambda k, old=old, new=new: ROPE.reposition(k, old, new))(before)
-        np.testing.assert_allclose(lib.get(got), wanted, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=2e-6)
 
 
 @one_jax
 @pytest.mark.parametrize("batch", [2, 3])
 def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batch):
     x, rows = rng.uniform(-2, 2, (batch, 3, 6, 20)), rng.integers(0, 99, (batch, 6))
-    of_heads = rng.integers(0, 99, (batch, 3, 6))
-    for old, new in ((rows, of_heads), (of_heads, rows), (rows, range(6))):
+    by_head = rng.integers(0, 99, (batch, 3, 6))
+    for old, new in ((rows, by_head), (by_head, rows), (rows, range(6))):
         k = lib(ROPE.apply(x, old), "float32")
         places = np.asarray(old).tolist(), np.asarray(new).tolist()
         got = lib.quick(lambda k, places=places: ROPE.reposition(k, *places))(k)
@@ -70,8 +69,8 @@ def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batc
 @one_jax
 def test_tokens_can_be_on_any_axis(lib, keys):
     got = ROPE.reposition(lib(ROPE.apply(np.swapaxes(keys, 1, 2), 7, seq_axis=1), "float32"), 7, 2, seq_axis=1)
-    want = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
-    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=2e-6)
+    expected = np.swapaxes(ROPE.apply(keys, 2), 1, 2)
+    np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=2e-6)
 
 
 @one_jax
@@ -80,31 +79,31 @@ def test_tokens_can_be_on_any_axis(lib, keys):
 def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
     places = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
     old, new = (places[2 if (r or rope) is GRID else 1] for r in (source, rope))
-    got, want = moved(lib, rope, keys, old, new, source=source)
-    np.testing.assert_allclose(got, want, rtol=0, atol=3e-6)
+    got, expected = moved(lib, rope, keys, old, new, source=source)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=3e-6)
 
 
 @one_jax
 def test_keys_with_blocks_move(lib, keys):
     rope = ra.Rope(ra.axes.axial(F[:4], F[:4]), pairing="half", blocks=2, start=1)
-    got, want = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
+    got, expected = moved(lib, rope, keys, 3, [[i, 2 * i] for i in range(6)])
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(("old", "new"), [(2**31 - 7, 0), (-(2**31) + 7, 2**31 - 7), (2**30, 2**30 - 1)])
 def test_far_moves_are_exact(lib, keys, old, new):
-    got, want = moved(lib, ROPE, keys, old, new)
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
+    got, expected = moved(lib, ROPE, keys, old, new)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
 
 
 @one_jax
 def test_a_thousand_moves_do_not_drift(lib, rng):
-    """As a cache with sinks moves them: by −1, again and again. The bounds are those that the docstring states."""
+    """Keys move by −1 again and again, as in a cache with sinks. The bounds are those of the docstring."""
     if lib.name == "dask":
-        pytest.skip("a thousand lazy moves are a graph a thousand deep, of NumPy's own moves")
-    # slow pairs are rounded the same way each time, and some of many keys have the worst values for that
+        pytest.skip("a thousand lazy moves make a graph a thousand deep")
+    # slow pairs are rounded in the same direction each time; among many keys are the worst cases
     x, rope = rng.uniform(-2, 2, (8, 4, 128)), ra.Rope(ra.frequencies(128, base=500_000.0), pairing="half")
-    moves = 1000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 200  # a move of the others takes long
+    moves = 1000 if lib.name in {"numpy", "torch-cpu", "torch-cuda"} else 200  # the others are slow
     k = lib(rope.apply(x, moves), "float32")
     for at in range(moves, 0, -1):
         k = rope.reposition(k, at, at - 1)
@@ -114,10 +113,10 @@ def test_a_thousand_moves_do_not_drift(lib, rng):
 
 
 def test_real_positions_without_float64(lib, keys):
-    """No digit of a large position is lost, for any other position."""
+    """A large position loses no digits, whatever the other position is."""
     for old, new in ((100_000_001, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), ([1_000_000.3 + i for i in range(6)], 0)):
-        got, want = moved(lib, ROPE, keys, old, new)
-        np.testing.assert_allclose(got, want, rtol=0, atol=5e-6)
+        got, expected = moved(lib, ROPE, keys, old, new)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=5e-6)
 
 
 @given(st.lists(st.integers(-(2**31) + 9, 2**31 - 9), min_size=1, max_size=12), st.data())
@@ -125,24 +124,24 @@ def test_a_chain_of_moves_equals_one_move(stops, data):
     """Intermediate positions do not matter."""
     ropes = data.draw(st.lists(st.sampled_from([ROPE, LONG]), min_size=len(stops), max_size=len(stops)))
     x = np.random.default_rng(0).uniform(-2, 2, (3, 16)).astype(np.float32)
-    k, at, of = ROPE.apply(x, 0), 0, ROPE
+    k, at, source = ROPE.apply(x, 0), 0, ROPE
     for rope, stop in zip(ropes, stops, strict=True):
-        k = rope.reposition(k, at, stop, source=of)
-        at, of = stop, rope
-    want = of.apply(x.astype(np.float64), at)
-    np.testing.assert_allclose(k, want, rtol=0, atol=1e-6 * (1 + len(stops)))
+        k = rope.reposition(k, at, stop, source=source)
+        at, source = stop, rope
+    expected = source.apply(x.astype(np.float64), at)
+    np.testing.assert_allclose(k, expected, rtol=0, atol=1e-6 * (1 + len(stops)))
 
 
 def test_moves_in_place_and_into_out_are_exact(lib, keys):
     if not lib.mutable:
         pytest.skip(f"{lib.name} cannot write")
     k = lib(ROPE.apply(keys, 5), "float32")
-    want = lib.get(ROPE.reposition(k, 5, 2))
+    expected = lib.get(ROPE.reposition(k, 5, 2))
     other = lib(np.zeros_like(keys), "float32")
     assert ROPE.reposition(k, 5, 2, out=other) is other
     assert ROPE.reposition(k, 5, 2, out=k) is k
-    np.testing.assert_array_equal(lib.get(other), want)
-    np.testing.assert_array_equal(lib.get(k), want)
+    np.testing.assert_array_equal(lib.get(other), expected)
+    np.testing.assert_array_equal(lib.get(k), expected)
 
 
 def test_reposition_can_be_compiled(lib, keys):
@@ -160,7 +159,7 @@ def test_gradients_reach_the_keys(keys):
 
 
 K = np.ones((2, 3, 6, 16), np.float32)
-BAD = {
+WRONG = {
     "a table": (lambda: ROPE.reposition(K, ROPE.table(range(6), like=K), 0), TypeError, "old must be .* got a table"),
     "a pair of tables": (
         lambda: ROPE.reposition(K, 0, (ROPE.table(range(6), like=K),) * 2),
@@ -168,8 +167,8 @@ BAD = {
         "new must be .* got a table",
     ),
     "new a table": (lambda: ROPE.reposition(K, 0, ROPE.table(range(6), like=K)), TypeError, "new must be .* a table"),
-    "words": (lambda: ROPE.reposition(K, 0, "x"), TypeError, "^new must be .* got str"),
-    "a number that is no integer": (
+    "a string": (lambda: ROPE.reposition(K, 0, "x"), TypeError, "^new must be .* got str"),
+    "a real number": (
         lambda: ROPE.reposition(K, np.asarray(0.5), 0),
         TypeError,
         "^old must be an integer if 0-d; got float64",
@@ -211,9 +210,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_are_refused(name):
-    call, kind, message = BAD[name]
+    call, kind, message = WRONG[name]
     with pytest.raises(kind, match=message):
         call()
 

@@ -31,13 +31,13 @@ def rotated(x, positions, axis=-2):
     return np.moveaxis(oracle.rotate(moved, positions, F, pairing="half"), -2, axis)
 
 
-def assert_close(lib, got, want):
-    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=ATOL)
+def assert_close(lib, got, expected):
+    np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=ATOL)
 
 
 @one_jax
 @pytest.mark.parametrize(
-    ("given", "means"),
+    ("given", "explicit"),
     [
         (None, range(6)),
         (7, range(7, 13)),
@@ -53,17 +53,17 @@ def assert_close(lib, got, want):
         ([[3], [8]], [[3] * 6, [8] * 6]),
     ],
 )
-def test_each_form_of_positions_has_its_meaning(lib, qk, given, means):
+def test_each_form_of_positions_equals_explicit_positions(lib, qk, given, explicit):
     q, k = map(lib, qk)
-    both, alone = lib.quick(lambda q, k: (ROPE(q, k, given), ROPE.apply(k, given)))(q, k)
-    for x, y in zip(qk, both, strict=True):
-        assert_close(lib, y, rotated(x, means))
-    assert_close(lib, alone, rotated(qk[1], means))
+    pair, single = lib.quick(lambda q, k: (ROPE(q, k, given), ROPE.apply(k, given)))(q, k)
+    for x, y in zip(qk, pair, strict=True):
+        assert_close(lib, y, rotated(x, explicit))
+    assert_close(lib, single, rotated(qk[1], explicit))
     if isinstance(given, list):
         array = np.asarray(given, dtype=np.float32 if isinstance(np.ravel(given)[0], float) else np.int32)
         by_array = lib.quick(lambda q, k, p: (ROPE.apply(q, p), ROPE(q, k, ROPE.table(p))[1]))(q, k, lib(array))
         for x, y in zip(qk, by_array, strict=True):
-            assert_close(lib, y, rotated(x, means))
+            assert_close(lib, y, rotated(x, explicit))
 
 
 def test_tokens_are_counted_beyond_32_bits(lib, qk):
@@ -91,15 +91,15 @@ def test_tokens_can_be_on_any_axis(lib, rng, seq_axis):
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
     n = x.shape[seq_axis]
     apply = lib.quick(partial(ROPE.apply, seq_axis=seq_axis))
-    of_number = lib.quick(partial(ROPE.apply, positions=5, seq_axis=seq_axis))
-    assert_close(lib, of_number(lib(x)), rotated(x, range(5, 5 + n), seq_axis))
-    # the batch is the first other axis: with tokens in front it is the second
+    by_number = lib.quick(partial(ROPE.apply, positions=5, seq_axis=seq_axis))
+    assert_close(lib, by_number(lib(x)), rotated(x, range(5, 5 + n), seq_axis))
+    # the batch is the first axis other than that of the tokens
     batch = 3 if seq_axis == 0 else 2
     p = rng.integers(-99, 99, (batch, n))
-    want = rotated(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
-    want = want if seq_axis else np.swapaxes(want, 0, 1)
-    assert_close(lib, apply(lib(x), lib(p, "int32")), want)
-    assert_close(lib, apply(lib(x), lib.quick(ROPE.table)(lib(p, "int32"))), want)
+    expected = rotated(x if seq_axis else np.swapaxes(x, 0, 1), p, seq_axis or 1)
+    expected = expected if seq_axis else np.swapaxes(expected, 0, 1)
+    assert_close(lib, apply(lib(x), lib(p, "int32")), expected)
+    assert_close(lib, apply(lib(x), lib.quick(ROPE.table)(lib(p, "int32"))), expected)
 
 
 @one_jax
@@ -124,13 +124,13 @@ def test_a_query_tail_is_at_the_end_of_the_keys(lib, qk):
     for n in (1, 2, 5, 0):
         short = q[:, :, 6 - n :] if n else q[:, :, :0]
         for positions, got in zip(forms, rotation(lib(short), lib(k)), strict=True):
-            means = positions if isinstance(positions, list) else range(positions or 0, (positions or 0) + 6)
+            explicit = positions if isinstance(positions, list) else range(positions or 0, (positions or 0) + 6)
             assert tuple(got.shape) == short.shape
             if n:
                 assert_close(
                     lib,
                     got,
-                    rotated(q, means)[:, :, 6 - n :] if len(np.ravel(means)) > 1 else rotated(short, means),
+                    rotated(q, explicit)[:, :, 6 - n :] if len(np.ravel(explicit)) > 1 else rotated(short, explicit),
                 )
 
 
@@ -138,10 +138,10 @@ def test_a_query_tail_is_at_the_end_of_the_keys(lib, qk):
 def test_q_and_k_can_have_different_numbers_of_axes(lib, rng):
     # the same seq_axis, counted from the end, is another axis of each
     q, k = (rng.uniform(-2, 2, shape).astype(np.float32) for shape in ((2, 4, 6, 8), (6, 8)))
-    for got, want in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
-        assert_close(lib, got, rotated(want, range(9, 15)))
-    for got, want in zip(ROPE(lib(k), lib(q), 9), (k, q), strict=True):
-        assert_close(lib, got, rotated(want, range(9, 15)))
+    for got, x in zip(ROPE(lib(q), lib(k), 9), (q, k), strict=True):
+        assert_close(lib, got, rotated(x, range(9, 15)))
+    for got, x in zip(ROPE(lib(k), lib(q), 9), (k, q), strict=True):
+        assert_close(lib, got, rotated(x, range(9, 15)))
 
 
 @one_jax
@@ -160,20 +160,20 @@ def test_several_axes_add_their_angles(lib, rng):
     x = rng.uniform(-2, 2, (2, 3, 4, 8)).astype(np.float32)
     grid = np.asarray([[0, 5], [1, 4], [2, 3], [3, 2]])
 
-    def want(p):
+    def expected(p):
         once = oracle.rotate(x, p[..., 0], rows[0], pairing="half")
         return oracle.rotate(once, p[..., 1], rows[1], pairing="half")
 
     apply = lib.quick(rope.apply)
     on_host = lib.quick(lambda x: [rope.apply(x, given) for given in (grid.tolist(), 9)])(lib(x))
-    assert_close(lib, apply(lib(x), lib(grid, "int32")), want(grid))
-    assert_close(lib, on_host[0], want(grid))
+    assert_close(lib, apply(lib(x), lib(grid, "int32")), expected(grid))
+    assert_close(lib, on_host[0], expected(grid))
     batch = np.stack([grid, grid[::-1] + 7])
-    assert_close(lib, apply(lib(x), lib(batch, "int32")), want(batch[:, None]))
-    # consecutive positions count alike on every axis, and then it is plain RoPE of the sum of the rows
+    assert_close(lib, apply(lib(x), lib(batch, "int32")), expected(batch[:, None]))
+    # consecutive positions are equal on all axes: plain RoPE with the sum of the rows
     count = np.stack([np.arange(9, 13)] * 2, -1)
-    assert_close(lib, on_host[1], want(count))
-    assert_close(lib, apply(lib(x), lib(9, "int32")), want(count))
+    assert_close(lib, on_host[1], expected(count))
+    assert_close(lib, apply(lib(x), lib(9, "int32")), expected(count))
 
 
 def test_float64_arrays_get_float64_tables(lib, rng):
@@ -181,19 +181,19 @@ def test_float64_arrays_get_float64_tables(lib, rng):
         pytest.skip(f"{lib.name} has no float64 tables")
     x = rng.uniform(-2, 2, (3, 8))
     q32, k64 = lib(x, "float32"), lib(x)
-    for positions, means in [
+    for positions, explicit in [
         (None, range(3)),
         (70_000, range(70_000, 70_003)),
         ([1, 2, 3], [1, 2, 3]),
         (lib([1, 2, 3], "int32"), [1, 2, 3]),
     ]:
-        want = rotated(x, means)
-        np.testing.assert_allclose(lib.get(ROPE.apply(k64, positions)), want, atol=3e-15, rtol=0)
+        expected = rotated(x, explicit)
+        np.testing.assert_allclose(lib.get(ROPE.apply(k64, positions)), expected, atol=3e-15, rtol=0)
         q, k = ROPE(q32, k64, positions)
         assert (q.dtype, k.dtype) == (q32.dtype, k64.dtype)
-        np.testing.assert_allclose(lib.get(k), want, atol=3e-15, rtol=0)
-        assert_close(lib, q, want)
-        np.testing.assert_allclose(lib.get(ROPE(k64, q32, positions)[0]), want, atol=3e-15, rtol=0)
+        np.testing.assert_allclose(lib.get(k), expected, atol=3e-15, rtol=0)
+        assert_close(lib, q, expected)
+        np.testing.assert_allclose(lib.get(ROPE(k64, q32, positions)[0]), expected, atol=3e-15, rtol=0)
 
 
 @one_jax
@@ -201,11 +201,11 @@ def test_the_inverse_divides_by_the_attention_factor(lib, rng):
     rope = ra.Rope(F, pairing="interleaved", attention_factor=1.5)
     x = rng.uniform(-2, 2, (5, 8)).astype(np.float32)
     y = lib.quick(partial(rope.apply, positions=30))(lib(x))
-    want = oracle.rotate(x, range(30, 35), F, pairing="interleaved", attention_factor=1.5)
-    np.testing.assert_allclose(lib.get(y), want, atol=3e-6, rtol=0)
+    expected = oracle.rotate(x, range(30, 35), F, pairing="interleaved", attention_factor=1.5)
+    np.testing.assert_allclose(lib.get(y), expected, atol=3e-6, rtol=0)
     table = rope.table([30, 31, 32, 33, 34], like=y)
-    for back in lib.quick(lambda y: [rope.apply(y, given, inverse=True) for given in (30, table)])(y):
-        assert_close(lib, back, x)
+    for inverted in lib.quick(lambda y: [rope.apply(y, given, inverse=True) for given in (30, table)])(y):
+        assert_close(lib, inverted, x)
 
 
 @one_jax
@@ -228,22 +228,22 @@ def test_out_is_a_pair(lib, qk):
 
 def test_nothing_is_written_if_an_argument_is_wrong(qk):
     q, k = (x.copy() for x in qk)
-    for bad in (
+    for wrong in (
         np.empty((1, 2, 6, 8), np.float32),
         k.astype(np.float64),
         q[:, :2],
         np.broadcast_to(k[:1], k.shape),
     ):
         with pytest.raises((TypeError, ValueError), match="out"):
-            ROPE(q, k, 5, out=(q, bad))
+            ROPE(q, k, 5, out=(q, wrong))
         assert (q == qk[0]).all()
         assert (k == qk[1]).all()
 
 
 def test_ropes_are_compared_and_hashed_by_value():
-    same = ra.Rope(list(F), pairing="half", attention_factor=1)
-    assert same == ROPE
-    assert hash(same) == hash(ROPE)
+    equal = ra.Rope(list(F), pairing="half", attention_factor=1)
+    assert equal == ROPE
+    assert hash(equal) == hash(ROPE)
     others = [
         ra.Rope(F, pairing="interleaved"),
         ra.Rope(F, pairing="half", attention_factor=1.1),
@@ -251,7 +251,7 @@ def test_ropes_are_compared_and_hashed_by_value():
         ra.Rope(F[:3], pairing="half"),
         ra.Rope((F,), pairing="half"),
     ]
-    assert len({ROPE, same, *others}) == 6
+    assert len({ROPE, equal, *others}) == 6
     assert pickle.loads(pickle.dumps(ROPE)) == copy.deepcopy(ROPE) == ROPE
     with pytest.raises(AttributeError):
         ROPE.start = 1
@@ -280,7 +280,7 @@ def test_shapes_of_llama_3_1_are_rotated_exactly(lib, rng, pairing):
         x = [lib(x, dtype), lib(x[:, :8], dtype)]
         for given, got in zip(x, rope(*x, 131_072), strict=True):
             a, b = (lib.get(part)[0][:, tokens].astype(np.float64) for part in (given, got))
-            want = (a[..., first] + 1j * a[..., second]) * (cos + 1j * sin)
-            error = np.abs(b[..., first] + 1j * b[..., second] - want)
+            expected = (a[..., first] + 1j * a[..., second]) * (cos + 1j * sin)
+            error = np.abs(b[..., first] + 1j * b[..., second] - expected)
             bound = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 4e-7, "float64": 3e-15}[dtype]
-            assert (error <= bound * (np.abs(want) + 1e-3)).all(), dtype
+            assert (error <= bound * (np.abs(expected) + 1e-3)).all(), dtype

@@ -27,11 +27,11 @@ def draw(rng, shape):
     return np.clip(rng.standard_normal(shape), -2.5, 2.5)
 
 
-def check(lib, got, x, want, dtype):
+def check(lib, got, x, expected, dtype):
     assert type(got) is type(x)
     assert got.dtype == x.dtype
     assert tuple(got.shape) == tuple(x.shape)
-    np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(lib.get(got).astype(np.float64), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -91,8 +91,8 @@ def test_any_leading_axes_broadcast(lib, rng, shape, rows, pairing):
         got = rotate(lib(x), *table(lib, p))
         check(lib, got, lib(x), oracle.rotate(x, p, F, pairing=pairing), "float32")
     else:
-        nothing = lib(np.zeros((*rows, 8)), "float32")
-        got = rotate(lib(x), nothing, nothing)
+        empty = lib(np.zeros((*rows, 8)), "float32")
+        got = rotate(lib(x), empty, empty)
         assert tuple(got.shape) == shape
         assert got.dtype == lib.dtype("float32")
 
@@ -100,17 +100,17 @@ def test_any_leading_axes_broadcast(lib, rng, shape, rows, pairing):
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_out_and_in_place_equal_a_new_array(lib, rng, pairing):
     x, (cos, sin) = draw(rng, (2, 3, 16)).astype(np.float32), table(lib, np.asarray([4, 5, 6]))
-    want = oracle.rotate(x, [4, 5, 6], F, pairing=pairing)
+    expected = oracle.rotate(x, [4, 5, 6], F, pairing=pairing)
     if not lib.mutable:
         with pytest.raises(ValueError, match=r"out must be an array that can be written"):
             ra.rotate(lib(x), cos, sin, pairing=pairing, out=lib(x))
         return
     given, out = lib(x), lib(np.full_like(x, np.nan))
     assert ra.rotate(given, cos, sin, pairing=pairing, out=out) is out
-    check(lib, out, given, want, "float32")
+    check(lib, out, given, expected, "float32")
     assert (lib.get(given) == x).all()
     assert ra.rotate(given, cos, sin, pairing=pairing, out=given) is given
-    check(lib, given, given, want, "float32")
+    check(lib, given, given, expected, "float32")
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -130,13 +130,13 @@ def test_non_contiguous_read_only_and_strided_arrays_are_rotated(rng, pairing, f
     views["big-endian"] = views["read-only"].astype(">f8")
     views["read-only"].flags.writeable = False
     for name, x in views.items():
-        want = oracle.rotate(x, p, F, pairing=pairing)
+        expected = oracle.rotate(x, p, F, pairing=pairing)
         got = ra.rotate(x, cos, sin, pairing=pairing)
         assert got.dtype == x.dtype, name
-        np.testing.assert_allclose(got, want, atol=3e-15, rtol=0, err_msg=name)
+        np.testing.assert_allclose(got, expected, atol=3e-15, rtol=0, err_msg=name)
         if x.flags.writeable and name != "broadcast":
             assert ra.rotate(x, cos, sin, pairing=pairing, out=x) is x
-            np.testing.assert_allclose(x, want, atol=3e-15, rtol=0, err_msg=f"{name}, in place")
+            np.testing.assert_allclose(x, expected, atol=3e-15, rtol=0, err_msg=f"{name}, in place")
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -160,31 +160,31 @@ def test_q_inside_a_qkv_buffer_is_rotated_in_place(name, rng):
     ra.rotate(q, cos, sin, pairing="half", out=q)
     # k is interleaved with q in memory, and overlaps it nowhere
     ra.rotate(q, cos, sin, pairing="half", inverse=True, out=k)
-    want = np.concatenate([oracle.rotate(data[..., :16], p, F, pairing="half"), data[..., :16], data[..., 32:]], -1)
-    np.testing.assert_allclose(np.asarray(qkv), want, atol=3e-15, rtol=0)
+    expected = np.concatenate([oracle.rotate(data[..., :16], p, F, pairing="half"), data[..., :16], data[..., 32:]], -1)
+    np.testing.assert_allclose(np.asarray(qkv), expected, atol=3e-15, rtol=0)
 
 
 def test_another_view_of_the_same_elements_can_be_the_output(rng):
-    whole = draw(rng, (3, 4, 32))
-    x, out = whole[:1, :, :16], whole[::2][:1, :, :16]  # the strides of the first axis differ
+    full = draw(rng, (3, 4, 32))
+    x, out = full[:1, :, :16], full[::2][:1, :, :16]  # the strides of the first axis differ
     assert x.strides != out.strides
     cos, sin = oracle.cos_sin(np.arange(4), F)
-    want = ra.rotate(x.copy(), cos, sin, pairing="half")
+    expected = ra.rotate(x.copy(), cos, sin, pairing="half")
     ra.rotate(x, cos, sin, pairing="half", out=out)
-    np.testing.assert_array_equal(x, want)
+    np.testing.assert_array_equal(x, expected)
 
 
 def test_tables_can_have_another_precision(lib, rng):
     x = draw(rng, (3, 16))
     p = np.asarray([1, 2, 3])
     for dtype in lib.dtypes:
-        for of_table in lib.dtypes:
-            cos, sin = (lib(part, of_table) for part in oracle.cos_sin(p, F))
+        for table_dtype in lib.dtypes:
+            cos, sin = (lib(part, table_dtype) for part in oracle.cos_sin(p, F))
             got = ra.rotate(lib(x, dtype), cos, sin, pairing="half")
-            want = oracle.rotate(lib.get(lib(x, dtype)).astype(np.float64), p, F, pairing="half")
-            atol = max(TOLERANCE[dtype], 3 * TOLERANCE[of_table])
+            expected = oracle.rotate(lib.get(lib(x, dtype)).astype(np.float64), p, F, pairing="half")
+            atol = max(TOLERANCE[dtype], 3 * TOLERANCE[table_dtype])
             assert got.dtype == lib.dtype(dtype)
-            np.testing.assert_allclose(lib.get(got).astype(np.float64), want, rtol=0, atol=atol)
+            np.testing.assert_allclose(lib.get(got).astype(np.float64), expected, rtol=0, atol=atol)
 
 
 def test_half_precision_is_rotated_in_float32(lib, rng):
@@ -194,9 +194,9 @@ def test_half_precision_is_rotated_in_float32(lib, rng):
             continue
         x = lib(draw(rng, (64, 16)), dtype)
         p = np.arange(64) * 37
-        want = oracle.rotate(lib.get(x).astype(np.float64), p, F, pairing="half")
+        expected = oracle.rotate(lib.get(x).astype(np.float64), p, F, pairing="half")
         got = lib.get(ra.rotate(x, *table(lib, p), pairing="half")).astype(np.float64)
-        assert (np.abs(got - want) <= unit * np.abs(want) + 2e-6).all()
+        assert (np.abs(got - expected) <= unit * np.abs(expected) + 2e-6).all()
 
 
 def test_numpy_subclasses_are_rotated(tmp_path, rng):
@@ -231,9 +231,9 @@ def test_a_token_does_not_depend_on_other_tokens(lib, pairing, fused, rng):
         table = (lib(part[index[-1]]) for part in (cos, sin))
         return lib.get(ra.rotate(lib(x[index]), *table, pairing=pairing, start=1, fused=fused))
 
-    whole = rotated(slice(None), slice(None), slice(None))
+    full = rotated(slice(None), slice(None), slice(None))
     for index in ((slice(1, 2), slice(2, 3), slice(17, 18)), (slice(2), slice(1), slice(9, 24))):
-        np.testing.assert_array_equal(rotated(*index), whole[index])
-        own = map(lib.get, rope.table(lib(positions[index[-1]], "int32")))
-        for part, all_of_it in zip(own, (cos, sin), strict=True):
-            np.testing.assert_array_equal(part, all_of_it[index[-1]])
+        np.testing.assert_array_equal(rotated(*index), full[index])
+        tables = map(lib.get, rope.table(lib(positions[index[-1]], "int32")))
+        for part, full_part in zip(tables, (cos, sin), strict=True):
+            np.testing.assert_array_equal(part, full_part[index[-1]])

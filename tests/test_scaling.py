@@ -1,4 +1,4 @@
-"""Context extension: against transformers on random parameters, against the papers' formulas, and its refusals."""
+"""Context extension, compared with transformers on random parameters and with the papers' formulas."""
 
 import math
 import re
@@ -14,11 +14,11 @@ from rope_any import scaling
 F = ra.frequencies(16, base=10_000.0)
 
 
-# --- transformers' own functions ---------------------------------------------------------------------------
+# --- the functions of transformers -------------------------------------------------------------------------
 
 
 def theirs(rope_type, **parameters):
-    """Return transformers' frequencies and attention factor for random shapes and the parameters given."""
+    """Return the frequencies and the attention factor of transformers."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     utils = pytest.importorskip("transformers.modeling_rope_utils")
@@ -60,32 +60,32 @@ def test_each_rope_type_equals_that_of_transformers(seed):
     )
 
     low, high = sorted(rng.uniform(0.5, 16, 2))
-    turns = {"low_freq_factor": low, "high_freq_factor": high + 1}
-    want, _ = theirs("llama3", factor=s, original_max_position_embeddings=original, **turns, **shared)
-    # their float32 ramp divides by the difference of the two numbers of turns, and then a part of it by s
-    agree(scaling.llama3(f, s, original_length=original, **turns), want, rtol=1e-4)
+    bounds = {"low_freq_factor": low, "high_freq_factor": high + 1}
+    expected, _ = theirs("llama3", factor=s, original_max_position_embeddings=original, **bounds, **shared)
+    # their ramp is float32; it is divided by the difference of the two bounds, and a part of it by s
+    agree(scaling.llama3(f, s, original_length=original, **bounds), expected, rtol=1e-4)
 
     slow, fast = sorted(rng.uniform(0.5, 64, 2))
     ramp = {"beta_fast": fast, "beta_slow": slow, "truncate": bool(rng.integers(2))}
     scales = {"mscale": rng.uniform(0.1, 2), "mscale_all_dim": rng.uniform(0.1, 2)} if seed % 2 else {}
-    want, factor = theirs("yarn", factor=s, original_max_position_embeddings=original, **ramp, **scales, **shared)
-    agree(scaling.yarn(f, s, base=base, original_length=original, **ramp), want, rtol=1e-4)  # likewise
+    yarn, factor = theirs("yarn", factor=s, original_max_position_embeddings=original, **ramp, **scales, **shared)
+    agree(scaling.yarn(f, s, base=base, original_length=original, **ramp), yarn, rtol=1e-4)  # a float32 ramp too
     assert scaling.yarn_attention_factor(s, **scales) == pytest.approx(factor, rel=1e-12)
 
     lists = {f"{name}_factor": rng.uniform(1, 60, dim // 2).tolist() for name in ("short", "long")}
     length = original + int(rng.integers(-2, 3))
-    want, factor = theirs(
+    expected, factor = theirs(
         "longrope", factor=s, original_max_position_embeddings=original, length=length, **lists, **shared
     )
-    agree(scaling.longrope(f, **lists, original_length=original, length=length), want)
+    agree(scaling.longrope(f, **lists, original_length=original, length=length), expected)
     assert scaling.longrope_attention_factor(s, original_length=original) == pytest.approx(factor, rel=1e-12)
 
     proportion = float(rng.uniform(0, 1))
-    want, _ = theirs("proportional", partial_rotary_factor=proportion, **shared)
-    agree(scaling.proportional(f, proportion), want)
+    expected, _ = theirs("proportional", partial_rotary_factor=proportion, **shared)
+    agree(scaling.proportional(f, proportion), expected)
 
 
-# --- the papers' formulas, if no peer has them --------------------------------------------------------------
+# --- formulas of the papers, for other schemes --------------------------------------------------------------
 
 
 def test_ntk_is_a_larger_base():
@@ -152,9 +152,9 @@ def test_dype_equals_60_digits(seed):
     rng = np.random.default_rng(seed)
     dim, base, factor = draw(rng)
     noise, length = float(rng.uniform(0.001, 1) ** 2), int(rng.integers(16, 256))
-    want = dype_in_60_digits(dim, base, max(factor, 1.01), length, noise)
+    expected = dype_in_60_digits(dim, base, max(factor, 1.01), length, noise)
     options = {"base": base, "original_length": length, "noise": noise}
-    agree(scaling.dype(ra.frequencies(dim, base=base), max(factor, 1.01), **options), want, rtol=1e-12)
+    agree(scaling.dype(ra.frequencies(dim, base=base), max(factor, 1.01), **options), expected, rtol=1e-12)
 
 
 def test_dype_ends_in_the_frequencies_of_training():
@@ -162,7 +162,7 @@ def test_dype_ends_in_the_frequencies_of_training():
     assert scaling.dype(f, 1.0, noise=1.0, **flux) == scaling.dype(f, 0.5, noise=1.0, **flux) == f
     for noise in (0, 1e-200, 1e-154, 0.002):  # the authors' code divides all frequencies by the factor, or by zero
         assert scaling.dype(f, 4.0, noise=noise, **flux) == f
-    # of the authors' code, for a factor of 4
+    # ratios of the authors' code
     by_step = {1.0: (0.851, 0.25, 0.25, 0.25), 0.3: (1, 0.408, 0.25, 0.25), 0.1: (1, 0.854, 0.358, 0.25)}
     for noise, ratios in by_step.items():
         got = scaling.dype(f, 4.0, noise=noise, **flux)
@@ -187,15 +187,15 @@ def test_riflex_equals_60_digits(seed):
     dim, base, _ = draw(rng)
     n, length = int(rng.integers(4, 3000)), int(rng.integers(8, 500))
     f = ra.frequencies(dim, base=base)
-    off = [
+    distances = [
         abs(int(mp.nint(2 * mp.pi * mp.mpf(base) ** (mp.mpf(2 * (j - 1)) / dim))) - n) for j in range(1, dim // 2 + 1)
     ]
-    k, got = off.index(min(off)), scaling.riflex(f, n, length=length)
+    k, got = distances.index(min(distances)), scaling.riflex(f, n, length=length)
     assert got[k] == pytest.approx(float(mp.mpf("0.9") * 2 * mp.pi / length), 1e-15)
     assert (*got[:k], *got[k + 1 :]) == (*f[:k], *f[k + 1 :])
     for k in range(min(len(f), 8)):  # neighbours at the fast end, and with equal rounded periods, the first of them
-        same = [round(2 * math.pi / g) for g in f].index(round(2 * math.pi / f[k]))
-        assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[same] == got[off.index(min(off))]
+        first = [round(2 * math.pi / g) for g in f].index(round(2 * math.pi / f[k]))
+        assert scaling.riflex(f, 2 * math.pi / f[k], length=length)[first] == got[distances.index(min(distances))]
 
 
 def test_riflex_ignores_pairs_without_period():
@@ -213,7 +213,7 @@ def test_clipped_equals_60_digits(count):
     assert count < 2 or got[-1] == 0
 
 
-def test_hard_clipping_is_proportional():
+def test_hard_clipping_equals_proportional():
     f = ra.frequencies(128, base=500_000.0)
     assert scaling.proportional(f, 44 / 64) == (*f[:44], *(0.0,) * 20)
 
@@ -228,7 +228,7 @@ def test_resonance_makes_positions_repeat():
     assert scaling.resonance((0.0, 100.0, -0.1)) == (0.0, 2 * math.pi, -2 * math.pi / 63)
 
 
-def test_frequencies_are_between_kept_and_interpolated():
+def test_frequencies_are_between_unscaled_and_interpolated():
     for scaled in (
         scaling.yarn(F, 8.0, base=10_000.0, original_length=4096),
         scaling.llama3(F, 8.0, original_length=4096, low_freq_factor=1.0, high_freq_factor=4.0),
@@ -317,8 +317,8 @@ def test_scores_equal_those_of_the_dense_matrix(name, pairing, rng):
             dense[np.ix_(order(i), order(i))] = [[c, -s], [s, c]]
         return factor**2 * dense
 
-    want = [[q[a] @ matrix(at[b] - at[a]) @ k[b] for b in range(3)] for a in range(3)]
-    np.testing.assert_allclose(got, want, atol=1e-11)
+    expected = [[q[a] @ matrix(at[b] - at[a]) @ k[b] for b in range(3)] for a in range(3)]
+    np.testing.assert_allclose(got, expected, atol=1e-11)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_errors_name_the_wrong_argument(scheme, argument):
 
     assert call(ARGUMENTS)
     with pytest.raises(TypeError, match=f"^{argument} must be"):
-        call(ARGUMENTS | {argument: "odd"})
+        call(ARGUMENTS | {argument: "x"})
 
 
 WRONG = {
@@ -380,15 +380,15 @@ WRONG = {
         ValueError,
         "^original_length must be positive and finite; got 0",
     ),
-    "no length": (lambda: scaling.dynamic_ntk(F, 2.0, length=0, trained_length=1), ValueError, "length .* got 0"),
+    "length 0": (lambda: scaling.dynamic_ntk(F, 2.0, length=0, trained_length=1), ValueError, "length .* got 0"),
     "an array": (lambda: scaling.linear(np.asarray(F), 2.0), TypeError, "frequencies must be"),
     "rows": (lambda: scaling.linear((F, F), 2.0), TypeError, "frequencies must be a real number; got tuple"),
-    "ramp the wrong way": (
+    "ramp reversed": (
         lambda: scaling.llama3(F, 8.0, original_length=8192, low_freq_factor=4.0, high_freq_factor=1.0),
         ValueError,
         "high_freq_factor must be at least `low_freq_factor`, 4.0; got 1.0",
     ),
-    "betas the wrong way": (
+    "betas reversed": (
         lambda: scaling.yarn(F, 8.0, base=1e4, original_length=8192, beta_fast=1.0, beta_slow=32.0),
         ValueError,
         "beta_fast must be at least `beta_slow`, 32.0; got 1.0",
@@ -414,8 +414,8 @@ WRONG = {
         ValueError,
         "base must not be 1",
     ),
-    "never": (lambda: scaling.riflex(F, 0, length=66), ValueError, "repeats_at must be positive and finite; got 0"),
-    "more than all": (lambda: scaling.clipped(F, 9), ValueError, "count must be from 0 to 8; got 9"),
+    "at 0": (lambda: scaling.riflex(F, 0, length=66), ValueError, "repeats_at must be positive and finite; got 0"),
+    "count above all": (lambda: scaling.clipped(F, 9), ValueError, "count must be from 0 to 8; got 9"),
     "proportion above 1": (lambda: scaling.proportional(F, 1.5), ValueError, "proportion .* got 1.5"),
     "one token": (
         lambda: scaling.longrope_attention_factor(2.0, original_length=1),

@@ -1,8 +1,8 @@
 """
-What the introductions to RoPE state, each statement written out again by hand, and `rotate` against it.
+Statements of introductions to RoPE, written out by hand and compared with `rotate`.
 
 The texts rotate adjacent features, (x₁, x₂), (x₃, x₄), …: the pairing "interleaved". For "half" the features
-are put into its order before, and back afterwards, by the permutation that lies between the two.
+are reordered before and after the rotation.
 """
 
 import cmath
@@ -15,10 +15,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from rope_any import Rope, cos_sin, frequencies, rotate
 
-# Angles here are at most some thousand radians, and the hand's own products of them lose 1e-16 of that.
+# Angles are at most some thousand radians, and products by hand lose 1e-16 of them.
 CLOSE = {"rtol": 0, "atol": 1e-12}
 
-PIG = {"The": 0, "pig": 1, "chased": 2, "the": 3, "dog": 4}
+WORDS = {"The": 0, "pig": 1, "chased": 2, "the": 3, "dog": 4}
 
 
 @pytest.fixture(params=["interleaved", "half"])
@@ -92,7 +92,7 @@ def test_d_2_m_7_equals_the_2_by_2_matrix(pairing):
 
 @pytest.mark.parametrize("m", [1, 2, 7, 1000, -3])
 def test_the_angle_of_a_pair_is_m_times_theta(m, pairing):
-    """Θ is the one number that the method needs: the first word rotates by θ, the second by 2 θ, and so on."""
+    """The first word rotates by θ, the second by 2 θ, and so on."""
     t = 0.3
     x1, x2 = rotate_adjacent([2.0, 0.0], m, (t,), pairing)
     assert_allclose([x1, x2], [2 * math.cos(m * t), 2 * math.sin(m * t)], **CLOSE)
@@ -151,7 +151,7 @@ def test_the_pairings_differ_only_by_the_order_of_features():
     interleaved = rotate(x, cos, sin, pairing="interleaved")
     half = rotate(x[:, [0, 2, 4, 6, 1, 3, 5, 7]], cos, sin, pairing="half")
     assert_allclose(half[:, [0, 4, 1, 5, 2, 6, 3, 7]], interleaved, rtol=0, atol=1e-15)
-    assert np.abs(rotate(x, cos, sin, pairing="half") - interleaved).max() > 0.1  # without it they do differ
+    assert np.abs(rotate(x, cos, sin, pairing="half") - interleaved).max() > 0.1  # without reordering they differ
 
 
 # --- the derivation --------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_the_norm_of_each_pair_is_preserved(pairing):
     rotated = rotate_adjacent(q, positions, frequencies(8), pairing)
     assert_allclose(np.abs(as_complex(rotated)), np.abs(as_complex(q)), rtol=1e-14)
     assert_allclose(np.linalg.norm(rotated, axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-14)
-    assert np.abs(rotated[1:] - q[1:]).max(axis=-1).min() > 0.1  # and yet each has moved
+    assert np.abs(rotated[1:] - q[1:]).max(axis=-1).min() > 0.1  # each has changed
 
 
 def test_the_score_is_g_of_both_words_and_m_minus_n(pairing):
@@ -206,17 +206,17 @@ def test_each_pair_keeps_its_term_of_the_score(pairing):
     near = as_complex(rotate_adjacent(q, 12, f, pairing)) * as_complex(rotate_adjacent(k, 5, f, pairing)).conj()
     far = as_complex(rotate_adjacent(q, 1012, f, pairing)) * as_complex(rotate_adjacent(k, 1005, f, pairing)).conj()
     assert_allclose(np.angle(far), np.angle(near), rtol=0, atol=1e-11)
-    same = as_complex(q) * as_complex(k).conj()
-    assert np.abs(np.angle(near / same) - [7 - 2 * math.pi, 0.7, 0.07, 0.007]).max() < 1e-11
+    at_0 = as_complex(q) * as_complex(k).conj()
+    assert np.abs(np.angle(near / at_0) - [7 - 2 * math.pi, 0.7, 0.07, 0.007]).max() < 1e-11
 
 
-# --- a sentence, and a whole attention -------------------------------------------------------------------
+# --- a sentence and its attention ------------------------------------------------------------------------
 
 
 def test_the_pig_sentence_rotates_by_p_over_10000_to_the_2i_over_d(pairing):
     """The pig chased the dog: positions 0 to 4, pairs (q₀ q₁) … (q₆ q₇), θ(p, i) = p / 10000^(2i/d)."""
     q = random(5, 8)
-    rotated = rotate_adjacent(q, list(PIG.values()), frequencies(8), pairing)
+    rotated = rotate_adjacent(q, list(WORDS.values()), frequencies(8), pairing)
     for p, (word, after) in enumerate(zip(q, rotated, strict=True)):
         for i in range(4):
             angle = p / 10000 ** (2 * i / 8)
@@ -256,25 +256,25 @@ def sentence():
     return random(5, 8), random(3, 8, 8, seed=1)
 
 
-def test_a_whole_attention_equals_that_of_the_texts(sentence, pairing):
+def test_attention_equals_that_of_the_texts(sentence, pairing):
     x, weights = sentence
-    a, o = attention_by_hand(x, list(PIG.values()), weights)
-    ours = attention(x, list(PIG.values()), weights, pairing)
+    a, o = attention_by_hand(x, list(WORDS.values()), weights)
+    ours = attention(x, list(WORDS.values()), weights, pairing)
     assert_allclose(ours[0], a, **CLOSE)
     assert_allclose(ours[1], o, **CLOSE)
-    unturned, _ = attention_by_hand(x, [0] * 5, weights)
-    assert np.abs(unturned - a).max() > 0.1  # the positions matter in this sentence
+    unrotated, _ = attention_by_hand(x, [0] * 5, weights)
+    assert np.abs(unrotated - a).max() > 0.1  # the positions matter in this sentence
 
 
 @pytest.mark.parametrize("shift", [1, 1000, 1_000_000, 2_000_000_000, -20])
-def test_shifting_all_positions_changes_nothing_in_an_attention(sentence, shift, pairing):
+def test_shifting_all_positions_does_not_change_attention(sentence, shift, pairing):
     x, weights = sentence
     a, o = attention(x, list(range(5)), weights, pairing)
     shifted_a, shifted_o = attention(x, list(range(shift, shift + 5)), weights, pairing)
-    assert_allclose(shifted_a, a, **CLOSE)  # as close far out as near: the angles lose nothing there
+    assert_allclose(shifted_a, a, **CLOSE)  # angles are exact at far positions too
     assert_allclose(shifted_o, o, **CLOSE)
     spread_a, _ = attention(x, list(range(0, 10, 2)), weights, pairing)
-    assert np.abs(spread_a - a).max() > 0.01  # other distances do change it
+    assert np.abs(spread_a - a).max() > 0.01  # other distances change it
 
 
 def test_words_added_at_the_end_do_not_change_earlier_ones(pairing):
@@ -301,7 +301,7 @@ def test_each_hand_rotates_at_its_own_speed_and_returns_after_2_pi_over_f(pairin
     f = frequencies(8)
     for i, speed in enumerate(f):
         full, half = (hand_positions(np.asarray(turns * 2 * math.pi / speed), f, pairing) for turns in (1.0, 0.5))
-        others = [j for j in range(4) if j > i]  # the faster ones are back too, as each is ten times the next
+        others = [j for j in range(4) if j > i]  # faster hands have returned too: ratios are powers of 10
         assert_allclose(full[: i + 1], 1, **CLOSE)
         assert_allclose(half[i], -1, **CLOSE)
         assert all(abs(full[j] - 1) > 0.006 for j in others)
@@ -309,11 +309,11 @@ def test_each_hand_rotates_at_its_own_speed_and_returns_after_2_pi_over_f(pairin
 
 @pytest.mark.parametrize(("hour", "minute", "second"), [(3, 25, 45), (6, 0, 0), (11, 59, 59), (12, 0, 0), (100, 7, 8)])
 def test_a_clock_of_three_hands_shows_the_time(hour, minute, second, pairing):
-    """Seconds, minutes and hours: pairs that turn once in 60, 3600 and 43 200 positions."""
+    """Seconds, minutes and hours: pairs that make one turn in 60, 3600 and 43 200 positions."""
     clock = (2 * math.pi / 60, 2 * math.pi / 3600, 2 * math.pi / 43200)
     time = 3600 * hour + 60 * minute + second
     turns = [second / 60, (60 * minute + second) / 3600, (time % 43200) / 43200]
-    # The frequencies of the clock are rounded, which 360 000 s make 1e-10 radians.
+    # The frequencies of the clock are rounded: an error of 1e-10 radians after 360 000 s.
     expected = [cmath.exp(2j * math.pi * part) for part in turns]
     assert_allclose(hand_positions(time, clock, pairing), expected, rtol=0, atol=1e-10)
 
@@ -325,22 +325,22 @@ def test_relative_angles_of_the_hands_give_the_time_between_two_events(pairing):
 
 
 def test_the_score_of_equal_words_is_highest_at_distance_0_and_fades(pairing):
-    """A word with itself, far and near: not at every step, but in the mean over wider and wider stretches."""
+    """The score of a word with itself falls, not at every step, but in the means of longer and longer ranges."""
     d = 64
     word = rotate_adjacent_by_rope(np.ones((4096, d)), None, frequencies(d), pairing)
     score = word @ word[0]
     assert score[0] == pytest.approx(d)
     assert score[1:].max() < 0.97 * d
-    stretches = [score[1:4], score[4:16], score[16:64], score[64:256], score[256:1024], score[1024:]]
-    means = [stretch.mean() for stretch in stretches]
+    ranges = [score[1:4], score[4:16], score[16:64], score[64:256], score[256:1024], score[1024:]]
+    means = [scores.mean() for scores in ranges]
     assert all(near - far > 0.1 * d for near, far in pairwise(means))
 
 
-# --- the text with a ramp of its own ---------------------------------------------------------------------
+# --- a text with other frequencies -----------------------------------------------------------------------
 
 
 def printed_frequencies(d):
-    """Return the frequencies of the text with a program, literally."""
+    """Return the frequencies of the program in that text."""
     return np.exp(np.linspace(0.0, -1.0, d // 2) * np.log(10000.0))
 
 
@@ -351,14 +351,14 @@ def printed_table(position, d):
 
 
 @pytest.mark.parametrize("d", [4, 8, 64, 128])
-def test_the_printed_ramp_differs_from_that_of_the_paper(d):
-    """The printed ramp ends at 1/10000; that of the paper ends one step before. Only the first frequency is equal."""
+def test_the_printed_frequencies_differ_from_those_of_the_paper(d):
+    """Those printed end at 1/10000, those of the paper one step before. Only the first frequency is equal."""
     printed, paper = printed_frequencies(d), frequencies(d)
     assert printed[0] == paper[0] == 1
     assert printed[-1] == pytest.approx(1 / 10000, rel=1e-15)
     assert paper[-1] == pytest.approx(10000 ** (2 / d) / 10000, rel=1e-14)
     assert all(a < 0.999 * b for a, b in zip(printed[1:], paper[1:], strict=True))
-    # The printed ramp is that of the paper with a greater base.
+    # The printed frequencies are those of the paper with a larger base.
     assert_allclose(frequencies(d, base=10000 ** (d / (d - 2))), printed, rtol=1e-13)
 
 
@@ -372,7 +372,7 @@ def test_our_table_of_the_printed_frequencies_equals_theirs_with_cos_first():
     assert np.abs(table.cos - theirs[:, 0::2]).max() > 0.1  # the order matters
 
 
-def test_the_printed_frequencies_rotate_like_any_others(pairing):
+def test_any_frequencies_can_be_used(pairing):
     """`rotate` and `Rope` need only a tuple of frequencies."""
     d, positions = 8, [0, 1, 7, 1000]
     x, freqs = random(4, d), tuple(printed_frequencies(d).tolist())

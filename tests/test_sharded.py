@@ -25,10 +25,10 @@ def load(name):
     return module
 
 
-def failures(script, *words, **environment):
-    """Run a script, and return the failures that it reports, by the names of its cases."""
+def failures(script, *arguments, **environment):
+    """Run a script; return the failures that it reports, by case."""
     run = subprocess.run(
-        [sys.executable, TOOLS / f"{script}.py", *map(str, words)],
+        [sys.executable, TOOLS / f"{script}.py", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -71,7 +71,7 @@ def devices():
     )
 
 
-@pytest.mark.skipif(not JAX, reason="there is no jax of 0.5.3 or later")
+@pytest.mark.skipif(not JAX, reason="JAX 0.5.3 or later is not installed")
 @pytest.mark.parametrize("name", load("sharded_jax").CASES if JAX else [])
 def test_jax_shards_are_rotated_without_communication(devices, name):
     assert devices.get(name) is None
@@ -113,20 +113,20 @@ def positions_of(da, x):
 def test_dask_chunks_are_rotated_without_computation(da, chunks, pairing, rng):
     import dask
 
-    whole = rng.standard_normal((2, 4, 12, 32))
-    x, rope = da.from_array(whole, chunks=CHUNKS[chunks]), ra.Rope(F, pairing=pairing, start=3)
+    full = rng.standard_normal((2, 4, 12, 32))
+    x, rope = da.from_array(full, chunks=CHUNKS[chunks]), ra.Rope(F, pairing=pairing, start=3)
     for positions in positions_of(da, x):
         with dask.config.set(scheduler=forbidden):
             rotated = rope.apply(x, positions)
         assert rotated.chunks == x.chunks
-        plain = (
+        host = (
             ra.Table(*dask.compute(*positions, scheduler="sync"))
             if isinstance(positions, ra.Table)
             else positions.compute(scheduler="sync")
             if isinstance(positions, da.Array)
             else positions
         )
-        np.testing.assert_allclose(rotated.compute(scheduler="sync"), rope.apply(whole, plain), rtol=0, atol=1e-15)
+        np.testing.assert_allclose(rotated.compute(scheduler="sync"), rope.apply(full, host), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -141,7 +141,7 @@ def test_dask_tasks_per_chunk_are_constant(da, pairing):
 
     chunks = [(tokens, heads) for tokens in (64, 640, 6400) for heads in (1, 8)]
     counts = {(n, heads): tasks(n, heads) for n, heads in chunks}
-    of_table = (counts[640, 1] - counts[64, 1]) / 9 - 2  # for each chunk of tokens
-    assert of_table <= 40
+    per_table = (counts[640, 1] - counts[64, 1]) / 9 - 2  # for each chunk of tokens
+    assert per_table <= 40
     for (tokens, heads), count in counts.items():
-        assert count <= tokens // 64 * (2 * heads + of_table) + 10, (tokens, heads)
+        assert count <= tokens // 64 * (2 * heads + per_table) + 10, (tokens, heads)
