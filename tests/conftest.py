@@ -212,7 +212,7 @@ def lib(request: pytest.FixtureRequest) -> Iterator[Library]:
     yield from LIBRARIES[request.param]()
 
 
-# For tests that are the same in both modes of JAX, such as those of layouts. They run in the mode of 32 bits alone, since
+# For tests that are the same in both modes of JAX, such as those of layouts. They run only in the 32-bit mode, since
 # JAX compiles each operation for each shape. Tests of dtypes, tables and positions run in both modes.
 one_jax = pytest.mark.parametrize("lib", [name for name in LIBRARIES if name != "jax-x64"], indirect=True)
 
