@@ -1,4 +1,4 @@
-"""Advice on a longer context: figures by other ways, parameters that are read, and the command line."""
+"""Advice on a longer context: its figures, its parameters in a config, and the command line."""
 
 import json
 import math
@@ -14,11 +14,11 @@ from rope_any.config import advise, explain, wavelengths
 from rope_any.config._advise import LIU, MEN, PERPLEXITY
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = {each["model"]: each["config"] for each in json.loads((ROOT / "tests/published.json").read_text())}
+PUBLISHED = {entry["model"]: entry["config"] for entry in json.loads((ROOT / "tests/published.json").read_text())}
 LLAMA2 = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096}
 
 
-def texts():
+def text_models():
     """Return the names of the published configs of text models."""
     names = []
     for name, config in PUBLISHED.items():
@@ -30,9 +30,9 @@ def texts():
     return names
 
 
-def advices(config, length):
+def advice_of(config, length):
     """Return the advice, for a trained length of 4096 if the config gives none."""
-    known = any("trained_length" in each.facts for each in explain(config))
+    known = any("trained_length" in explanation.facts for explanation in explain(config))
     return advise(config, length, trained_length=None if known else 4096)
 
 
@@ -50,7 +50,7 @@ def test_the_fitted_base_is_near_the_least_one_with_no_negative_sum(length):
     distances = np.arange(length + 1)[:, None]
 
     def least(base):
-        """Return the least sum of cosines up to the length, which the paper asks not to be negative."""
+        """Return the least sum of cosines up to the length; by the paper, it must not be negative."""
         return np.cos(distances * np.asarray(ra.frequencies(128, base=base))).sum(axis=-1).min()
 
     (one,) = advise(LLAMA2, length)
@@ -79,21 +79,21 @@ def test_pairs_that_are_slowed_and_pairs_at_unseen_angles():
     assert [one.schemes[name].unseen for name in ("none", "linear", "yarn")] == [18, 0, 0]
 
 
-@pytest.mark.parametrize("name", texts())
+@pytest.mark.parametrize("name", text_models())
 def test_parameters_to_try_are_read_and_reach_the_length(name):
     length = 2**24
-    for one in advices(PUBLISHED[name], length):
+    for one in advice_of(PUBLISHED[name], length):
         assert one.reason
         if one.rope_parameters is None:
             assert one.code is None
             continue
-        space = {"ra": ra, "config_file": PUBLISHED[name]}
-        exec(one.code.replace('"config.json"', "config_file"), space)  # noqa: S102  # our own lines
+        names = {"ra": ra, "config_file": PUBLISHED[name]}
+        exec(one.code.replace('"config.json"', "config_file"), names)  # noqa: S102  # code of the library
         kind, longest = one.rope_parameters["rope_type"], one.schemes["none"].wavelengths[1]
         longest = longest * one.rope_parameters["factor"] if kind == "llama3" else one.schemes[kind].wavelengths[1]
-        assert max(wavelengths(space["rope"])) == pytest.approx(longest)
-        (again,) = advise(space["config"], length, layer_type=one.layer_type, trained_length=one.trained_length.value)
-        if one.rope_parameters["rope_type"] != "linear":  # which has no key of the trained length
+        assert max(wavelengths(names["rope"])) == pytest.approx(longest)
+        (again,) = advise(names["config"], length, layer_type=one.layer_type, trained_length=one.trained_length.value)
+        if one.rope_parameters["rope_type"] != "linear":  # it has no key of the trained length
             assert again.rope_parameters is None
             assert "already" in again.reason
 
@@ -113,13 +113,13 @@ def test_the_reason_is_given_if_no_formula_helps(model, reason):
     assert reason in one.reason
 
 
-def test_layers_with_a_window_need_nothing():
+def test_layers_with_a_window_need_no_scaling():
     sliding, full = advise(PUBLISHED["google/gemma-3-1b-it"], 2**20)
     assert (sliding.in_window, sliding.rope_parameters) == (True, None)
     assert full.rope_parameters["factor"] == 32.0
 
 
-def test_models_whose_layers_all_have_a_window_need_nothing():
+def test_models_with_a_window_in_all_layers_need_no_scaling():
     mistral = {"model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "sliding_window": 4096}
     (one,) = advise(mistral | {"max_position_embeddings": 32768}, 65536)
     assert (one.in_window, one.rope_parameters) == (True, None)
@@ -127,15 +127,15 @@ def test_models_whose_layers_all_have_a_window_need_nothing():
     assert one.rope_parameters["factor"] == 2.0
 
 
-def test_a_scheme_of_the_config_grows_from_the_length_that_it_reaches():
+def test_the_factor_of_the_config_is_raised_from_the_length_that_it_reaches():
     (llama,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 262_144)
     assert llama.rope_parameters["factor"] == 16.0  # 8 for 131 072
     full = advise(PUBLISHED["allenai/Olmo-3.1-32B-Instruct"], 131_072)[1]
     assert full.rope_parameters["factor"] == 16.0
-    assert "attention_factor" not in full.rope_parameters  # it was that of the factor 8
+    assert "attention_factor" not in full.rope_parameters  # that of the config is for the factor 8
 
 
-def test_what_the_parameters_to_try_do_is_told_beside_the_scaling_of_the_config():
+def test_the_outlook_has_the_parameters_to_try_beside_the_scaling_of_the_config():
     (one,) = advise(PUBLISHED["meta-llama/Llama-3.1-8B"], 524_288)
     factors = {name: round(outlook.factor, 6) for name, outlook in one.schemes.items()}
     assert factors == {"none": 1, "linear": 64, "ntk": 64, "yarn": 64, "config": 8, "to try": 32}
@@ -147,7 +147,7 @@ def test_what_the_parameters_to_try_do_is_told_beside_the_scaling_of_the_config(
     assert "to try" not in plain.schemes  # it is "yarn"
 
 
-def test_a_model_that_rotates_backwards_has_the_outlook_of_one_that_does_not():
+def test_the_outlook_does_not_depend_on_the_direction_of_rotation():
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
     one, other = (
         advise({"model_type": name, "head_dim": 64, "rope_parameters": yarn}, 65_536)[0]
@@ -168,7 +168,7 @@ def test_another_trained_length_is_refused_only_if_the_config_scales_from_it():
     assert one.rope_parameters["original_max_position_embeddings"] == 2048
 
 
-def test_a_length_within_the_trained_one_needs_nothing():
+def test_a_length_within_the_trained_one_needs_no_scaling():
     (one,) = advise(LLAMA2, 4096)
     assert (one.schemes, one.rope_parameters) == ({}, None)
     assert one.reason == "the config is for 4096 tokens already"
@@ -187,7 +187,7 @@ def test_configs_without_advice_are_refused(config, length, message):
         advise(config, length)
 
 
-def test_the_perplexities_are_those_of_the_example():
+def test_the_perplexities_equal_those_of_the_docs():
     runs = json.loads((ROOT / "docs/perplexity.json").read_text())["runs"]
     names = {"none": "RoPE", "linear": "RoPE, linear", "ntk": "RoPE, NTK", "yarn": "RoPE, YaRN"}
     for name, method in names.items():
@@ -199,32 +199,32 @@ def test_the_perplexities_are_those_of_the_example():
 
 
 @pytest.fixture
-def file(tmp_path):
-    """Write a config file; return its path."""
+def config_path(tmp_path):
+    """Return the path of a config."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA2))
     return str(path)
 
 
 def run(*arguments):
-    """Run the command line."""
+    """Run `rope-any advise`."""
     return CliRunner().invoke(app, ["advise", *arguments])
 
 
 @pytest.mark.parametrize(("length", "tokens"), [("16384", 16384), ("16K", 16384), ("1M", 2**20)])
-def test_the_command_prints_what_advise_returns(file, length, tokens):
-    got = run(file, "--length", length)
+def test_the_command_prints_what_advise_returns(config_path, length, tokens):
+    got = run(config_path, "--length", length)
     (one,) = advise(LLAMA2, tokens)
     assert got.exit_code == 0
     assert f"from 4096 tokens (max_position_embeddings) to {tokens}" in got.output
     assert json.dumps(one.rope_parameters, indent=2) in got.output
-    (record,) = json.loads(run(file, "--length", length, "--json").output)
+    (record,) = json.loads(run(config_path, "--length", length, "--json").output)
     assert record["schemes"]["yarn"]["unseen"] == one.schemes["yarn"].unseen
 
 
-def test_wrong_lengths_are_refused_by_their_option(file):
-    assert "--length must be a number of tokens" in run(file, "--length", "1G").output
-    assert run(file, "--length", "1G").exit_code == 2
+def test_the_message_about_a_wrong_length_names_the_option(config_path):
+    assert "--length must be a number of tokens" in run(config_path, "--length", "1G").output
+    assert run(config_path, "--length", "1G").exit_code == 2
 
 
 def test_an_odd_rotary_dim_has_the_pairs_of_its_rope():
