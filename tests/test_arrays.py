@@ -1,4 +1,4 @@
-"""Each library has one record, found by the type of an array, and a library may be added from outside."""
+"""Each library has one record, found by the type of an array; users can register more libraries."""
 
 import os
 import re
@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 F = ra.frequencies(8)
 
 
-# --- which record ---------------------------------------------------------------------------------------------------
+# --- the record of an array -------------------------------------------------------------------------------------------
 
 
 def test_each_library_of_the_matrix_has_a_record(lib):
@@ -34,20 +34,20 @@ def test_subclasses_are_arrays_of_their_library(tmp_path):
     assert _arrays.find(np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(3,))) is numpy
     torch = pytest.importorskip("torch", reason="torch is not installed")
     plain = _arrays.find(torch.ones(1))
-    own = type("Own", (torch.Tensor,), {"__module__": "somewhere.else"})
-    for x in (torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(own)):
+    subclass = type("Subclass", (torch.Tensor,), {"__module__": "somewhere.else"})
+    for x in (torch.nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(subclass)):
         assert _arrays.find(x) is plain
     with torch._subclasses.fake_tensor.FakeTensorMode():
         assert _arrays.find(torch.ones(1)) is plain
 
 
 def test_objects_that_imitate_arrays_have_no_record():
-    class Disguised:
+    class Imitation:
         def __torch_function__(self, *_):
             raise NotImplementedError
 
     if find_spec("torch"):
-        assert _arrays.find(Disguised()) is None
+        assert _arrays.find(Imitation()) is None
     for thing in (np.float32(1), np.dtype("float32"), np.random.default_rng(), [1.0], None, "x", object()):
         assert not _arrays.is_array(thing)
         hint = r"; make an array of it, as by asarray\(\)" if isinstance(thing, list) else ""
@@ -55,53 +55,52 @@ def test_objects_that_imitate_arrays_have_no_record():
             _arrays.require_array("x", thing)
 
 
+@pytest.mark.usefixtures("jax")
 def test_arrays_of_older_versions_of_jax_are_found():
-    pytest.importorskip("jax", reason="jax is not installed")
-    array = type("ArrayImpl", (), {"__module__": "jaxlib.xla_extension"})  # which derives from nothing of jax
+    array = type("ArrayImpl", (), {"__module__": "jaxlib.xla_extension"})  # without a base class of jax
     assert _arrays.find(array()).name == "jax"
 
 
 def test_classes_of_one_namespace_share_a_record():
-    def duck(name, **more):
+    def array_class(name, **more):
         return type(name, (), {"__module__": "ducks", "__array_namespace__": lambda *_, **__: np, **more})
 
-    first, second = duck("First"), duck("Second", __torch_function__=None)
+    first, second = array_class("First"), array_class("Second", __torch_function__=None)
     assert _arrays.find(first()) is _arrays.find(second()) is not None
     assert _arrays.library(x=first(), y=second()).name == "ducks"
 
 
-def test_tracers_are_arrays_of_their_library():
-    jax = pytest.importorskip("jax", reason="jax is not installed")
+def test_tracers_are_arrays_of_their_library(jax):
     record, seen = _arrays.find(jax.numpy.ones(1)), []
 
-    def look(x):
+    def find_record(x):
         seen.append(_arrays.find(x))
         return (x * x).sum()
 
-    jax.jit(look)(jax.numpy.ones(3))
-    jax.vmap(look)(jax.numpy.ones((2, 3)))
-    jax.grad(look)(jax.numpy.ones(3))
-    jax.jit(jax.vmap(jax.grad(look)))(jax.numpy.ones((2, 3)))
+    jax.jit(find_record)(jax.numpy.ones(3))
+    jax.vmap(find_record)(jax.numpy.ones((2, 3)))
+    jax.grad(find_record)(jax.numpy.ones(3))
+    jax.jit(jax.vmap(jax.grad(find_record)))(jax.numpy.ones((2, 3)))
     assert seen == [record] * 4
 
 
 @one_jax
 def test_the_record_is_looked_up_once_in_a_call(lib, monkeypatch):
     if lib.name == "dask":
-        pytest.skip("each chunk is of a library of its own")
+        pytest.skip("the library of each chunk is looked up too")
     seen = []
     for module in (_align, _positions, _rope, _rotate, _schedules, _table):
         if hasattr(module, "library"):
             monkeypatch.setattr(module, "library", lambda **named: seen.append([*named]) or _arrays.library(**named))
     rope, x = ra.Rope(F, pairing="half"), lib(np.ones((1, 2, 3, 8), dtype=np.float32))
-    table, at = rope.table(range(3), like=x), lib(np.arange(3), "int32")
+    table, positions = rope.table(range(3), like=x), lib(np.arange(3), "int32")
     names = {"q", "k", "x", "keys", "cos", "sin", "positions", "old", "new"}
     for call in (
         lambda: rope(x, x, table),
         lambda: rope(x, x, 1000),
-        lambda: rope(x, x, at),
+        lambda: rope(x, x, positions),
         lambda: rope.apply(x, range(3)),
-        lambda: rope.reposition(x, at, 5),
+        lambda: rope.reposition(x, positions, 5),
         lambda: ra.rotate(x, *table, pairing="half"),
     ):
         seen.clear()
@@ -123,9 +122,9 @@ def backend(graph, _):
     return graph.forward
 compiled = torch.compile(lambda x: rope.apply(x, 5), fullgraph=True, backend=backend)
 known = dict(_arrays._BY_TYPE), dict(_arrays._BY_CLASS)
-first = compiled(x)  # the first array that is ever met
+first = compiled(x)  # the first array of the process
 assert known == (_arrays._BY_TYPE, _arrays._BY_CLASS), "a record was kept while torch.compile traced"
-rope.apply(x.numpy(), 5)  # another library is met, and one from outside
+rope.apply(x.numpy(), 5)  # another library, then a registered one
 _arrays.register(_arrays.Library(name="other", types=("other.Array",), xp=np))
 assert torch.equal(compiled(x), first)
 assert torch.allclose(first, rope.apply(x, 5))
@@ -133,14 +132,14 @@ print("compiled", len(runs))
 """
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.thread_unsafe(reason="starts a process")
 def test_the_record_is_found_under_torch_compile_without_cache_or_warning():
-    pytest.importorskip("torch", reason="torch is not installed")
     run = subprocess.run([sys.executable, "-c", _TRACED_FIRST], capture_output=True, text=True, check=False)
     assert (run.stdout, run.returncode) == ("compiled 1\n", 0), run.stderr
 
 
-# --- a library from outside, by the words of CONTRIBUTING ------------------------------------------------------------
+# --- a registered library, as CONTRIBUTING.md describes it ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_invalid_records_are_refused(record, error, message):
         _arrays.register(record)
 
 
-# Its arrays have no `device`; the record must define their placement.
+# Arrays of this library have no `device`, so the record has `device_kwargs`.
 _ENTRY = """
 def _other_strict() -> Iterator[Library]:
     import other_strict as strict
@@ -200,9 +199,9 @@ def test_a_registered_library_passes_the_tests_of_tables_and_rotations(tmp_path)
     head = "LIBRARIES: dict[str, Callable[[], Iterator[Library]]] = {\n"
     assert matrix.count(head) == 1
     (tmp_path / "conftest.py").write_text(matrix.replace(head, _ENTRY.lstrip("\n")), encoding="utf-8")
-    words = ["-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "other_strict", "-m", "not slow"]
+    options = ["-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "other_strict", "-m", "not slow"]
     run = subprocess.run(
-        [sys.executable, *words, "-c", os.devnull, "--rootdir", tmp_path, tmp_path],
+        [sys.executable, *options, "-c", os.devnull, "--rootdir", tmp_path, tmp_path],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(ra.__file__).parent.parent}"},
         capture_output=True,
