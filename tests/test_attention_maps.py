@@ -1,4 +1,4 @@
-"""Maps that change attention: against plain Python, and scores against dense matrices of relative positions."""
+"""Position maps that change attention, compared with plain Python and with dense matrices of relative positions."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def dual_chunk(p, chunk_size, local_size):
     return p % c, p % c, min(p % c + c, chunk_size), min(2 * c - 1, chunk_size)
 
 
-# Each map, with options and with what it makes of one position, in plain Python.
+# Each map, its options, and the same map of one position in plain Python.
 MAPS = {
     "self_extend": (
         positions.self_extend,
@@ -35,22 +35,22 @@ MAPS = {
 
 
 @pytest.fixture(params=MAPS)
-def mapped(request):
+def position_map(request):
     return MAPS[request.param]
 
 
 def assert_columns(got, formula, options, p, get=np.asarray):
     """Compare each field of a result with the formula at each position."""
-    want = np.asarray([formula(int(n), **options) for n in np.ravel(p)])
-    assert len(got) == want.shape[1]
+    expected = np.asarray([formula(int(n), **options) for n in np.ravel(p)])
+    assert len(got) == expected.shape[1]
     for column, field in enumerate(got):
-        np.testing.assert_array_equal(get(field), np.reshape(want[:, column], np.shape(p)))
+        np.testing.assert_array_equal(get(field), np.reshape(expected[:, column], np.shape(p)))
 
 
 @one_jax
 @pytest.mark.parametrize("shape", [(8,), (2, 4), (8, 1)])
-def test_maps_equal_their_formulas(lib, mapped, shape):
-    function, options, formula = mapped
+def test_maps_equal_their_formulas(lib, position_map, shape):
+    function, options, formula = position_map
     p = np.reshape(P, shape)
     for name in ("int8", "int32"):
         got = function(lib(p, name), **options)
@@ -69,10 +69,10 @@ def test_maps_can_be_compiled(lib):
         assert_columns(got, formula, options, P, lib.get)
 
 
-def test_maps_are_lazy_on_dask(mapped, monkeypatch):
+def test_maps_are_lazy_on_dask(position_map, monkeypatch):
     da = pytest.importorskip("dask.array")
     monkeypatch.setattr(da.Array, "compute", lambda *_: pytest.fail("computed"))
-    function, options, _ = mapped
+    function, options, _ = position_map
     assert all(field.shape == (8,) for field in function(da.from_array(np.asarray(P), chunks=3), **options))
 
 
@@ -96,8 +96,8 @@ def test_maps_of_random_sizes_equal_their_formulas(p, one, other):
 F = ra.frequencies(16, base=100.0)
 ROPE = ra.Rope(F, pairing="half")
 SEQ, FIRST = 23, 3
-HERE = np.arange(FIRST, FIRST + SEQ)
-M, N = HERE[:, None], HERE[None, :]
+POSITIONS = np.arange(FIRST, FIRST + SEQ)
+M, N = POSITIONS[:, None], POSITIONS[None, :]
 distance = M - N
 
 
@@ -125,66 +125,66 @@ def rotated_scores(lib, arrays):
     """Return scores of q at some positions with k at others, rotated by a library."""
     q, k, _ = (lib(x, "float64" if lib.has_float64 else "float32") for x in arrays)
 
-    def scores(of_queries, of_keys, rope=ROPE):
-        rotated = rope.apply(q, of_queries), rope.apply(k, of_keys)
+    def scores(query_positions, key_positions, rope=ROPE):
+        rotated = rope.apply(q, query_positions), rope.apply(k, key_positions)
         return np.einsum("...md,...nd->...mn", *(np.asarray(lib.get(x), np.float64) for x in rotated))
 
     return scores
 
 
-def check(lib, arrays, got, relative):
+def assert_equals_dense(lib, arrays, got, relative):
     q, k, v = arrays
-    want, causal = dense_scores(q, k, relative), distance >= 0
+    expected, causal = dense_scores(q, k, relative), distance >= 0
     atol = 1e-12 if lib.has_float64 else 2e-5
-    np.testing.assert_allclose(got[..., causal], want[..., causal], rtol=0, atol=atol)
-    np.testing.assert_allclose(attend(got, v), attend(want, v), rtol=0, atol=atol)
+    np.testing.assert_allclose(got[..., causal], expected[..., causal], rtol=0, atol=atol)
+    np.testing.assert_allclose(attend(got, v), attend(expected, v), rtol=0, atol=atol)
 
 
 @one_jax
 @pytest.mark.parametrize(("group", "window"), [(3, 4), (4, 10), (1, 5), (2, 0), (5, 40)])
 def test_self_extend_equals_its_dense_matrix(lib, rotated_scores, arrays, group, window):
-    p = lib(HERE, "int32")
+    p = lib(POSITIONS, "int32")
     far = positions.self_extend(p, group=group, window=window)
     got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far))
     relative = np.where(distance < window, distance, M // group - N // group + window - window // group)
-    check(lib, arrays, got, relative)
+    assert_equals_dense(lib, arrays, got, relative)
 
 
 @pytest.mark.parametrize("window", [1, 6, 50])
 def test_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window):
-    p = lib(HERE, "int32")
+    p = lib(POSITIONS, "int32")
     got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*positions.rerope(p, window=window)))
-    check(lib, arrays, got, np.minimum(distance, window))
+    assert_equals_dense(lib, arrays, got, np.minimum(distance, window))
 
 
 @pytest.mark.parametrize(("window", "factor"), [(6, 3), (1, 16), (5, 1)])
 def test_leaky_rerope_equals_its_dense_matrix(lib, rotated_scores, arrays, window, factor):
-    p = lib(HERE, "int32")
+    p = lib(POSITIONS, "int32")
     far = positions.leaky_rerope(p, window=window, factor=factor)
     slow = ra.Rope(scaling.linear(F, float(factor)), pairing="half")
     got = np.where(distance < window, rotated_scores(p, p), rotated_scores(*far, rope=slow))
-    check(lib, arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
+    assert_equals_dense(lib, arrays, got, np.where(distance < window, distance, window + (distance - window) / factor))
 
 
 @pytest.mark.parametrize(("chunk_size", "local_size"), [(9, 3), (10, 4), (5, 4), (6, 0), (40, 8)])
 def test_dual_chunk_equals_its_dense_matrix(lib, rotated_scores, arrays, chunk_size, local_size):
-    at = positions.dual_chunk(lib(HERE, "int32"), chunk_size=chunk_size, local_size=local_size)
+    chunked = positions.dual_chunk(lib(POSITIONS, "int32"), chunk_size=chunk_size, local_size=local_size)
     c = chunk_size - local_size
     between = M // c - N // c
-    near, next_to, far = (rotated_scores(queries, at.keys) for queries in (at.intra, at.successive, at.inter))
+    near, next_to, far = (rotated_scores(q, chunked.keys) for q in (chunked.intra, chunked.successive, chunked.inter))
     got = np.where(between == 0, near, np.where(between == 1, next_to, far))
-    # the distance is seen as it is in the same chunk, and in the next as long as the query is not clamped
+    # the distance is exact in the same chunk, and in the next one if the query is not clamped
     clamped = np.minimum(distance, chunk_size - N % c)
     further = min(2 * c - 1, chunk_size) - N % c
-    check(lib, arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
+    assert_equals_dense(lib, arrays, got, np.where(between == 0, distance, np.where(between == 1, clamped, further)))
 
 
 def test_dual_chunk_equals_the_papers_figure():
-    # Figure 2: chunks of 6, a window of 10, of which 4 local; no distance exceeds 9
-    at = positions.dual_chunk(range(18), chunk_size=9, local_size=3, like=HERE)
-    np.testing.assert_array_equal(at.keys, [0, 1, 2, 3, 4, 5] * 3)
-    np.testing.assert_array_equal(at.successive, [6, 7, 8, 9, 9, 9] * 3)
-    np.testing.assert_array_equal(at.inter, [9] * 18)
+    # Figure 2: chunks of 6 tokens, a window of 10 with 4 local ones; no distance exceeds 9
+    chunked = positions.dual_chunk(range(18), chunk_size=9, local_size=3, like=POSITIONS)
+    np.testing.assert_array_equal(chunked.keys, [0, 1, 2, 3, 4, 5] * 3)
+    np.testing.assert_array_equal(chunked.successive, [6, 7, 8, 9, 9, 9] * 3)
+    np.testing.assert_array_equal(chunked.inter, [9] * 18)
 
 
 def test_a_query_is_decoded_with_cached_keys(lib, rotated_scores, arrays):
@@ -199,7 +199,7 @@ def test_a_query_is_decoded_with_cached_keys(lib, rotated_scores, arrays):
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-WANTS = {
+SIZES_OF = {
     positions.self_extend: ("group", "window"),
     positions.rerope: ("window",),
     positions.leaky_rerope: ("window", "factor"),
@@ -209,20 +209,20 @@ SIZES = {"group": 2, "window": 3, "factor": 2, "chunk_size": 5, "local_size": 2}
 LEAST = {"window": 0, "local_size": 0}
 
 
-@pytest.mark.parametrize(("function", "name"), [(f, name) for f, names in WANTS.items() for name in names])
+@pytest.mark.parametrize(("function", "name"), [(f, name) for f, names in SIZES_OF.items() for name in names])
 @pytest.mark.parametrize("wrong", [-1, 2**31, 2.0, True, "4", float("nan"), None])
 def test_errors_name_the_wrong_size(function, name, wrong):
-    options = {key: SIZES[key] for key in WANTS[function]} | {name: wrong}
+    options = {key: SIZES[key] for key in SIZES_OF[function]} | {name: wrong}
     least = LEAST.get(name, 1)
     kind, message = TypeError, rf"{name} must be an integer; got \w+"
     if type(wrong) is int:
         kind, message = ValueError, rf"{name} must be from {least} to 2147483647; got {wrong}"
     with pytest.raises(kind, match=message) as caught:
-        function(HERE, **options)
+        function(POSITIONS, **options)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("function", WANTS)
+@pytest.mark.parametrize("function", SIZES_OF)
 @pytest.mark.parametrize(
     ("wrong", "kind", "message"),
     [
@@ -233,15 +233,15 @@ def test_errors_name_the_wrong_size(function, name, wrong):
     ],
 )
 def test_errors_name_the_wrong_positions(function, wrong, kind, message):
-    options = {key: SIZES[key] for key in WANTS[function]}
+    options = {key: SIZES[key] for key in SIZES_OF[function]}
     with pytest.raises(kind, match=message):
         function(wrong, **options)
 
 
 def test_errors_name_options_that_contradict():
     with pytest.raises(ValueError, match="local_size must be less than `chunk_size`, 5; got 5"):
-        positions.dual_chunk(HERE, chunk_size=5, local_size=5)
+        positions.dual_chunk(POSITIONS, chunk_size=5, local_size=5)
     with pytest.raises(ValueError, match=r"window \* \(factor - 1\) must be .* got 4611686011984936962"):
-        positions.leaky_rerope(HERE, window=2**31 - 1, factor=2**31 - 1)
+        positions.leaky_rerope(POSITIONS, window=2**31 - 1, factor=2**31 - 1)
     with pytest.raises(TypeError, match="positions must be integers; got an array of float64"):
-        positions.rerope([0.0, 1.0], window=2, like=HERE)
+        positions.rerope([0.0, 1.0], window=2, like=POSITIONS)
