@@ -839,6 +839,16 @@ LAYERS = {
         {"model_type": "recurrent_gemma", "head_dim": 64, "num_hidden_layers": 4},
         [0, 0, 1, 0],
     ),
+    "types in turn": ({"model_type": "lara_mini", "num_hidden_layers": 7}, [0, 1, 0, 0, 1, 0, 1]),
+    "attention and perceptrons in turn": (
+        {
+            "model_type": "dory",
+            "num_hidden_layers": 4,
+            "layer_types": ["sliding_attention", "mlp", "full_attention", "mlp"],
+            "rope_parameters": {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e7}},
+        },
+        [1, 0, 1, 0],
+    ),
     "the first two and others": ({"model_type": "flint", "num_hidden_layers": 7}, [0, 0, 1, 1, 1, 0, 0]),
     "dense layers in front": (
         {
@@ -2344,6 +2354,23 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
         assert [explained[i] == "main" for i in range(6)] == [
             kind == "sliding_attention" for kind in theirs.layer_types
         ]
+
+
+def test_layers_of_lara_mini_equal_those_of_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="Lara 4 Mini came with 5.24")
+    theirs = transformers.CONFIG_MAPPING["lara_mini"](num_hidden_layers=13).to_dict()
+    assert config.layers({"model_type": "lara_mini", "num_hidden_layers": 13}) == config.layers(theirs)
+
+
+def test_a_published_sarvam_mla_is_read_as_by_transformers():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="Sarvam came with 5.24")
+    scaling = {"type": "deepseek_yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32}
+    scaling["original_max_position_embeddings"] = 4096
+    older = {"head_dim": 576, "q_head_dim": 192, "rope_theta": 10_000, "rope_scaling": scaling}
+    theirs = transformers.CONFIG_MAPPING["sarvam_mla"](**copy.deepcopy(older)).to_dict()
+    ours = {"model_type": "sarvam_mla", **older}
+    assert Rope.from_config(ours) == Rope.from_config(theirs)
+    assert config.score_scale(ours) == config.score_scale(theirs)
 
 
 def test_layers_without_rotary_have_a_score_scale():

@@ -84,7 +84,8 @@ def random_row(rng, name, *, with_audio=False):
         seconds = [float(rng.choice([0.5, 0.75, 1.0, 2.0]))] if video and STREAMS[name].rate else []
         grids.append((1 + video, (frames, rows * MERGE, columns * MERGE, *seconds)))
         token = VIDEO if video and name not in GLM else IMAGE
-        if video and STREAMS[name].by_frame:
+        columns += STREAMS[name].newline  # transformers knows no text between the frames of videos with newlines
+        if video and STREAMS[name].by_frame and not STREAMS[name].newline:
             put([107])  # the start of a video for GLM-4V, text for others
             for _ in range(frames):
                 put([token] * (rows * columns), 2)

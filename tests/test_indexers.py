@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from newer import is_absent, skip_if_absent
 
 from rope_any import Rope, frequencies
 from rope_any.config._indexers import INDEXERS, REFUSED, layers_with_indexer, recipe
@@ -51,10 +52,13 @@ CASES = [
     Case("dots3_note_text", "Dots3NoteText", "wq_b", "k_norm", halves=True),
     Case("mistral_large4_text", "MistralLarge4Text", "softmax_scaling", "k_norm", halves=True),
     Case("hy_v4", "HYV4", "wq_b", "k_norm"),
+    Case("hy_v4_vl_text", "HYV4VLText", "wq_b", "k_norm"),
     Case("deepseek_v4", "DeepseekV4", "q_b_proj", "kv_norm"),
     Case("qwen4_exp_text", "Qwen4ExpText", "q_layernorm", "k_layernorm"),
     Case("minimax_m3_vl_text", "MiniMaxM3VLText", "q_norm", "k_norm"),
 ]
+SECTIONED = ("hy_v4_vl_text", "qwen4_exp_text")
+"""Models whose positions have three axes."""
 SEEDS = range(3)
 BATCH, SEQ = 2, 19
 
@@ -162,12 +166,13 @@ def config_keys(model_type, rng):
     keys.update(own)
     if model_type in ("qwen4_exp_text", "minimax_m3_vl_text"):
         del keys["qk_rope_head_dim"]
-    if model_type == "qwen4_exp_text":
+    if model_type in SECTIONED:
         pairs = rotary // 2
         keys["rope_parameters"] = {
             **keys["rope_parameters"],
             "mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3],
         }
+    if model_type == "qwen4_exp_text":
         keys["rope_parameters"]["mrope_interleaved"] = True
     if model_type == "minimax_m3_vl_text":
         del keys["index_head_dim"], keys["index_n_heads"]
@@ -179,7 +184,8 @@ def home_of(model_type):
 
 
 def built(case, keys):
-    """Return a small random model."""
+    """Return a small random model; skip the test if transformers does not have it."""
+    skip_if_absent(case.model_type)
     home = home_of(case.model_type)
     return getattr(home, f"{case.classes}Model")(getattr(home, f"{case.classes}Config")(**keys)).eval()
 
@@ -268,7 +274,7 @@ def test_an_indexer_rotates_like_that_of_transformers(torch, case, seed):
 
     # MiniMax takes positions for places in the cache.
     most = SEQ if case.model_type == "minimax_m3_vl_text" else 2**8
-    axes = (3,) if case.model_type == "qwen4_exp_text" else ()
+    axes, by_query = (3,) if case.model_type in SECTIONED else (), case.model_type == "qwen4_exp_text"
     positions = torch.randint(0, most, (*axes, BATCH, SEQ)).sort().values
     calls = {}
     for i, module in indexers_of(model).items():
@@ -278,11 +284,11 @@ def test_an_indexer_rotates_like_that_of_transformers(torch, case, seed):
     assert calls
     assert any(getattr(module, "use_rope", True) for module in indexers_of(model).values())
     for layer, module in indexers_of(model).items():
-        assert facts["head_dim"] == (module.index_head_dim if axes else module.head_dim)
+        assert facts["head_dim"] == (module.index_head_dim if by_query else module.head_dim)
         with torch.no_grad():
             before = run_indexer(torch, module, case, calls[layer])
         at = positions.movedim(0, -1) if axes else positions
-        if axes:
+        if by_query:
             seen = at[:, stride - 1 :]
             (q, new_q), (k, new_k) = of_products_by_query(torch, *before, stride)
             at_k = at[:, ::stride][:, : k.shape[1]]
@@ -321,6 +327,7 @@ SCHEDULES = {
     ],
     "mistral_large4_text": [{}, {"index_topk_freq": 2}, {"index_topk_pattern": "FFFFSSSSF"}],
     "hy_v4": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
+    "hy_v4_vl_text": [{}, {"indexer_types": ["full", *["shared"] * 8]}, {"index_topk_freq": 4}],
     "glm5_next_text": [{}, {"index_topk_freq": 3}, {"layer_types": ["full_attention", *["linear_attention"] * 8]}],
     "dots3_note_text": [
         {"layer_types": None},
@@ -380,7 +387,7 @@ def test_every_indexer_of_transformers_is_known():
         if path.name.startswith("modeling_") and re.search(r"^class \w+Indexer\b", source, re.MULTILINE)
     }
     known = {home for home in homes if MODELS.keys() & {home, f"{home}_text"}}  # others: tests/test_architectures.py
-    assert known == {name.removesuffix("_text") for name in INDEXERS}
+    assert known == {name.removesuffix("_text") for name in INDEXERS if not is_absent(name)}
     # Were it read, a config could choose the pairing.
     assert not [path for path, source in found.items() if "indexer_rope_interleave" in source]
 

@@ -90,7 +90,8 @@ class Numbering(NamedTuple):
     """How a model numbers the positions of a stream of text, images, videos and audio."""
 
     ids: str = "usual"  # the keys of its token ids, by a name in `_streams`
-    by_frame: bool = False  # whether each frame of a video is an image of its own, with text between
+    by_frame: bool = False  # whether each frame of a video is an image of its own, perhaps with text between
+    newline: bool = False  # whether a token, in one more column, ends each row of an image
     rate: str = ""  # the path of the positions per second of a video; "" if frames are one position apart
     whole: bool = True  # whether times are rounded down to whole positions
     shared: bool = False  # whether the start tokens of a video and of its audio share a position; so do the ends
@@ -211,6 +212,11 @@ def _every(
     return kind if index >= since and number % every == 0 else other
 
 
+def _in_turn(part: Part, index: int, layers: int, *, types: Sequence[str]) -> str:
+    """Return the type of a layer: that of `types` whose turn it is, again from the first after the last."""
+    return types[index % len(types)]
+
+
 def _dense_first(part: Part, index: int, layers: int) -> str:
     """Return the type of a layer in a model whose first layers have no experts and their own pattern."""
     dense = _dense_layers(part)
@@ -294,7 +300,7 @@ def _labelled(layer_type: str, *, others: str, **labels: str) -> str:
 
 
 RULES = rules(
-    *(_every, _dense_first, _chunked_if_flagged, _clvp, _labelled),
+    *(_every, _in_turn, _dense_first, _chunked_if_flagged, _clvp, _labelled),
     *(_sliding, _sliding_if_windowed, _sliding_or_dense, _flagged),
     *(_with_base, _with_base_or_sliding, _self_attending, _listed),
 )

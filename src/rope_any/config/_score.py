@@ -1,7 +1,7 @@
 """
 Return the factor by which a model multiplies q·k before the softmax, by ``model_type``.
 
-Read in transformers 5.23, and compared there with the attention of each model. The scale applies to rotated queries and
+Read in transformers 5.24, and compared there with the attention of each model. The scale applies to rotated queries and
 keys. It does not include the attention factor, which is in cos and sin, nor a factor of q or k before the rotation. If
 a class has such a factor, or scales q by its position, the source of the scale says so.
 """

@@ -1,7 +1,7 @@
 """
 Compute the positions of a stream of text, images, videos and audio from its token ids, as each ``model_type`` does.
 
-The rules are those of `get_rope_index` in transformers 5.23; tests compare the positions with it. Audio has the
+The rules are those of `get_rope_index` in transformers 5.24; tests compare the positions with it. Audio has the
 positions of text, except for the audio of a video in Omni models, whose tokens are between those of the frames.
 """
 
@@ -46,7 +46,8 @@ def stream(
         ``(batch, seq)``, with a placeholder for each token of an image, a video or audio.
     grids : sequence of sequence of numbers, or array on the host
         The frames, rows and columns of each image and video in patches, before merging, in the order of the tokens,
-        row by row. A video of Qwen2.5-VL or an Omni model has the seconds from frame to frame as a fourth number.
+        row by row. Tokens that end rows do not count. A video of Qwen2.5-VL or an Omni model has the seconds from frame
+        to frame as a fourth number.
     like : array
         The positions are an array of its library, on its device.
     mask : sequence of sequence of 0 or 1, or array on the host, optional
@@ -188,8 +189,8 @@ class _Grids:
         """
         Return frames, rows and columns of the next grid in tokens (merged), and any seconds from frame to frame.
 
-        The grid is not used up. `name` is its name for errors; raise unless it is a grid of this `kind`, "image" or
-        "video".
+        The tokens that end rows in some models are one more column. The grid is not used up. `name` is its name for
+        errors; raise unless it is a grid of this `kind`, "image" or "video".
         """
         sizes = self.grids[self.used]
         timed = kind == "video" and bool(self.row.rate)
@@ -201,7 +202,8 @@ class _Grids:
             raise ArgumentValueError(name, "be that of an image, with one frame, for image tokens", sizes)
         if rows % self.merge or columns % self.merge:
             raise ArgumentValueError(name, f"have multiples of {self.merge} rows and columns for merging", sizes)
-        return [frames, rows // self.merge, columns // self.merge, *(positive(name, s) for s in sizes[3:])]
+        columns = columns // self.merge + self.row.newline
+        return [frames, rows // self.merge, columns, *(positive(name, s) for s in sizes[3:])]
 
     def require_all_used(self) -> None:
         """Raise if there are grids, or frames of a grid, without tokens."""

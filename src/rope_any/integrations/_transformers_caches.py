@@ -36,7 +36,8 @@ KINDS |= dict.fromkeys((f"{_HYBRID}StaticFullAttentionLayer", f"{_HYBRID}StaticS
 LATENT: dict[str, Pairing] = {
     **dict.fromkeys(("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "mistral4", "youtu"), "half"),
     **dict.fromkeys(("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "hy_v4", "longcat_flash", "minicpm3"), "half"),
-    "deepseek_v2": "interleaved",
+    "sarvam_mla": "half",
+    **dict.fromkeys(("deepseek_v2", "hy_v4_vl_text"), "interleaved"),
 }
 """
 Models of latent attention: ``values`` hold the rotated slice of the keys, and ``keys`` the latent, which is not
@@ -46,7 +47,10 @@ rotated. The pairing is that of the cache: most sort the features of interleaved
 NORMED = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
 """Models whose ``key_layernorm`` multiplies rotated keys by its weights."""
 
-UNMOVABLE = {"deepseek_v4": "values that rotate too, and compressed keys"}
+UNMOVABLE = {
+    "deepseek_v4": "values that rotate too, and compressed keys",
+    "dory": "keys of layers that run several times, which its config does not count",
+}
 """Models whose caches hold something that this module can't move."""
 
 Ropes: TypeAlias = tuple[Rope, Rope]
@@ -161,7 +165,8 @@ def _all_rotated_keys(cache: Any, model: Any, *lengths: int | None) -> Iterator[
     rotated = [("values" if latent else "keys", ropes, latent, weights)]
     cached = getattr(cache, "self_attention_cache", cache).layers  # cross attention does not rotate
     if any(getattr(layer, "indexer_keys", None) is not None for layer in cached):
-        rotated.append(("indexer_keys", _ropes(config, part, "indexer", lengths), "half", {}))  # so in all models
+        # Indexers sort features as the latent attention of their model does, and else have pairing "half".
+        rotated.append(("indexer_keys", _ropes(config, part, "indexer", lengths), latent or "half", {}))
     for index, layer in {id(layer): (index, layer) for index, layer in enumerate(cached)}.values():
         for name, by_layer, pairing, factors in rotated:
             own = _ropes_of_layer(by_layer, index)
