@@ -1,7 +1,7 @@
 """
-`rope_any.integrations.torch`: rotary state of models of several libraries, broken in known ways, found and refilled.
+`audit` and `refill` of `rope_any.integrations.torch`: damaged rotary state of several libraries is found and refilled.
 
-The truth is what each class makes by itself: a fresh model before it is broken.
+The expected state is that of a new model.
 """
 
 import copy
@@ -53,42 +53,40 @@ SECTIONS = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3
 STRIDED = {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 TOWER = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "num_attention_heads": 4}
 GPTJ = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "bos_token_id": 0}
-NARROW = ("vision_output_dim", "intermediate_size", "projector_input_dim", "projector_output_dim")
+VISION_WIDTHS = ("vision_output_dim", "intermediate_size", "projector_input_dim", "projector_output_dim")
 IMAGE = {"image_size": 56, "patch_size": 14, "num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64}
 
 
-def of_transformers(name, **keys):
+def hf_model(name, **keys):
     transformers = pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
     model = getattr(transformers, f"{name}Model")
     return model(model.config_class(**keys)).eval()
 
 
 MODELS = {
-    "llama": lambda: of_transformers("Llama", **SIZES),
-    "llama3": lambda: of_transformers("Llama", **SIZES, rope_parameters=LLAMA3, max_position_embeddings=512),
-    "yarn": lambda: of_transformers("Llama", **SIZES, rope_parameters=YARN, max_position_embeddings=8192),
-    "dynamic": lambda: of_transformers("Llama", **SIZES, rope_parameters=DYNAMIC, max_position_embeddings=16),
-    "longrope": lambda: of_transformers(
+    "llama": lambda: hf_model("Llama", **SIZES),
+    "llama3": lambda: hf_model("Llama", **SIZES, rope_parameters=LLAMA3, max_position_embeddings=512),
+    "yarn": lambda: hf_model("Llama", **SIZES, rope_parameters=YARN, max_position_embeddings=8192),
+    "dynamic": lambda: hf_model("Llama", **SIZES, rope_parameters=DYNAMIC, max_position_embeddings=16),
+    "longrope": lambda: hf_model(
         "Phi3", **SIZES, rope_parameters=LONGROPE, max_position_embeddings=256, pad_token_id=0
     ),
-    "gemma3": lambda: of_transformers("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
-    "gptj": lambda: of_transformers("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
-    "codegen": lambda: of_transformers("CodeGen", **GPTJ, rotary_dim=8, eos_token_id=0),
-    "roformer": lambda: of_transformers("RoFormer", **SIZES, embedding_size=64, max_position_embeddings=64),
-    "esm": lambda: of_transformers("Esm", **SIZES, position_embedding_type="rotary", pad_token_id=0, mask_token_id=1),
-    "qwen2_vl": lambda: of_transformers(
-        "Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER
-    ),
-    "qwen3_vl": lambda: of_transformers("Qwen3VLText", **SIZES, head_dim=16, rope_parameters=SECTIONS | STRIDED),
-    "llama4_vision": lambda: of_transformers("Llama4Vision", **IMAGE, **dict.fromkeys(NARROW, 64)),
-    "pixtral": lambda: of_transformers("PixtralVision", **IMAGE | {"image_size": 64}, intermediate_size=64),
-    "dinov3": lambda: of_transformers("DINOv3ViT", **IMAGE, intermediate_size=64),
+    "gemma3": lambda: hf_model("Gemma3Text", **SIZES | {"num_hidden_layers": 6}, head_dim=16),
+    "gptj": lambda: hf_model("GPTJ", **GPTJ, rotary_dim=8, eos_token_id=0),
+    "codegen": lambda: hf_model("CodeGen", **GPTJ, rotary_dim=8, eos_token_id=0),
+    "roformer": lambda: hf_model("RoFormer", **SIZES, embedding_size=64, max_position_embeddings=64),
+    "esm": lambda: hf_model("Esm", **SIZES, position_embedding_type="rotary", pad_token_id=0, mask_token_id=1),
+    "qwen2_vl": lambda: hf_model("Qwen2VL", text_config=SIZES | {"rope_parameters": SECTIONS}, vision_config=TOWER),
+    "qwen3_vl": lambda: hf_model("Qwen3VLText", **SIZES, head_dim=16, rope_parameters=SECTIONS | STRIDED),
+    "llama4_vision": lambda: hf_model("Llama4Vision", **IMAGE, **dict.fromkeys(VISION_WIDTHS, 64)),
+    "pixtral": lambda: hf_model("PixtralVision", **IMAGE | {"image_size": 64}, intermediate_size=64),
+    "dinov3": lambda: hf_model("DINOv3ViT", **IMAGE, intermediate_size=64),
 }
-"""Models of transformers whose config says what is right."""
+"""Models of transformers, whose configs give their rotations."""
 
 
 def torchtune(file, name, **options):
-    """Return a rotary module of torchtune, loaded from its file: the package imports much more than this."""
+    """Return a rotary module of torchtune, loaded from its file, as the package imports much more."""
     spec = importlib.util.find_spec("torchtune")
     if spec is None:
         pytest.skip("torchtune is not installed")
@@ -99,21 +97,21 @@ def torchtune(file, name, **options):
     return getattr(module, name)(**options)
 
 
-def lucidrains(**options):
+def rotary(**options):
     module = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
-    made = module.RotaryEmbedding(64, theta=500_000, **options)
-    vars(made).pop("apply_rotary_emb", None)  # of xPos: it can't be copied
-    return made
+    embedding = module.RotaryEmbedding(64, theta=500_000, **options)
+    vars(embedding).pop("apply_rotary_emb", None)  # a function of xPos, which can't be copied
+    return embedding
 
 
-def used(module):
+def cached(module):
     """Return a module of rotary-embedding-torch that has filled the first rows of its cache."""
     module.rotate_queries_or_keys(torch.ones(1, 1, 20, 64))
     return module
 
 
 class Holder(nn.Module):
-    """What vLLM, Megatron, flash-attn and others have, by their names."""
+    """A module with buffers and attributes, named as in vLLM, Megatron, flash-attn and others."""
 
     def __init__(self, buffers, attributes):
         super().__init__()
@@ -123,7 +121,7 @@ class Holder(nn.Module):
             setattr(self, name, copy.deepcopy(x))
 
 
-def holder(attributes=(), /, **buffers):
+def model_with(attributes=(), /, **buffers):
     return nn.Sequential(nn.Linear(4, 4), Holder(buffers, dict(attributes)))
 
 
@@ -154,23 +152,23 @@ MODULES = {
         ),
         ROPE,
     ),
-    "rotary-embedding-torch": (lucidrains, ROPE),
-    "rotary-embedding-torch, used": (lambda: used(lucidrains()), ra.Rope(ROPE.frequencies, pairing="interleaved")),
-    "rotary-embedding-torch, xpos": (lambda: lucidrains(use_xpos=True), ROPE),
-    "Megatron": (lambda: holder({"inv_freq": FREQUENCIES}), ROPE),
-    "vLLM": (lambda: holder(cos_sin_cache=torch.cat((COS, SIN), -1)), ROPE),
-    "transformers 4": (lambda: holder(**{name: x[None, None] for name, x in DOUBLED.items()}), ROPE),
-    "flash-attn": (lambda: holder({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES), ROPE),
-    "Meta": (lambda: holder({"freqs_cis": COMPLEX}), ROPE),
-    "a list of tables": (lambda: holder({"freqs_cis": [COMPLEX, COMPLEX[:32]]}), ROPE),
-    "a dict of tables": (lambda: holder({"cos_sin_cache": {1e4: torch.cat((COS, SIN), -1)}}), ROPE),
-    "torchtitan": (lambda: holder(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)), ROPE),
+    "rotary-embedding-torch": (rotary, ROPE),
+    "rotary-embedding-torch, cached": (lambda: cached(rotary()), ra.Rope(ROPE.frequencies, pairing="interleaved")),
+    "rotary-embedding-torch, xpos": (lambda: rotary(use_xpos=True), ROPE),
+    "Megatron": (lambda: model_with({"inv_freq": FREQUENCIES}), ROPE),
+    "vLLM": (lambda: model_with(cos_sin_cache=torch.cat((COS, SIN), -1)), ROPE),
+    "transformers 4": (lambda: model_with(**{name: x[None, None] for name, x in DOUBLED.items()}), ROPE),
+    "flash-attn": (lambda: model_with({"_cos_cached": COS, "_sin_cached": SIN}, inv_freq=FREQUENCIES), ROPE),
+    "Meta": (lambda: model_with({"freqs_cis": COMPLEX}), ROPE),
+    "a list of tables": (lambda: model_with({"freqs_cis": [COMPLEX, COMPLEX[:32]]}), ROPE),
+    "a dict of tables": (lambda: model_with({"cos_sin_cache": {1e4: torch.cat((COS, SIN), -1)}}), ROPE),
+    "torchtitan": (lambda: model_with(rope_cache=torch.cat((COS, COS, SIN, SIN), -1)), ROPE),
 }
 """Rotary modules without a config, and their rotation."""
 
 
-def built(name):
-    """Return a fresh model by its name, and the config or Rope to audit it by; None for its own config."""
+def build(name):
+    """Return a new model, and the config or Rope for its audit; None if the model has a config."""
     torch.manual_seed(0)
     return (MODELS[name](), None) if name in MODELS else (MODULES[name][0](), MODULES[name][1])
 
@@ -179,14 +177,14 @@ def tensors(model):
     """Return buffers, parameters and plain tensors, also those in lists and dicts, by name."""
     found = dict(model.named_buffers()) | dict(model.named_parameters())
     for path, module in model.named_modules():
-        own = {name: x for name, x in vars(module).items() if not name.startswith(("_buffers", "_parameters"))}
+        attributes = {name: x for name, x in vars(module).items() if not name.startswith(("_buffers", "_parameters"))}
         items = {
             name: x.items() if isinstance(x, dict) else enumerate(x)
-            for name, x in own.items()
+            for name, x in attributes.items()
             if type(x) in (list, dict)
         }
-        own |= {f"{name}.{key}": x for name, inner in items.items() for key, x in inner}
-        found |= {f"{path}.{name}".lstrip("."): x for name, x in own.items() if isinstance(x, torch.Tensor)}
+        attributes |= {f"{name}.{key}": x for name, inner in items.items() for key, x in inner}
+        found |= {f"{path}.{name}".lstrip("."): x for name, x in attributes.items() if isinstance(x, torch.Tensor)}
     return found
 
 
@@ -199,19 +197,19 @@ def snapshot(model):
     return {name: bits(x) for name, x in tensors(model).items()}
 
 
-def state_of(model, config):
+def audited_names(model, config):
     return {found.name for found in audit(model, config)}
 
 
 ALL = [*MODELS, *MODULES]
 
 
-# --- ways to lose it --------------------------------------------------------------------------------------------------
+# --- damaged state ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_fresh_models_are_right_and_stay_as_they_are(name):
-    model, config = built(name)
+def test_new_models_are_right_and_not_changed_by_refill(name):
+    model, config = build(name)
     before, objects = snapshot(model), tensors(model)
     report = audit(model, config)
     assert report, str(report)
@@ -223,7 +221,7 @@ def test_fresh_models_are_right_and_stay_as_they_are(name):
 
 
 def emptied(model):
-    """Return a model as `to_empty` leaves one: memory of anything in place of all that was computed."""
+    """Return a copy of a model with wrong values in all tensors, as after `to_empty`."""
     model = copy.deepcopy(model)
     for x in tensors(model).values():
         if x.is_floating_point() or x.is_complex():
@@ -231,7 +229,7 @@ def emptied(model):
     return model
 
 
-LOST = {
+DAMAGE = {
     "bfloat16": lambda model: copy.deepcopy(model).bfloat16(),
     "half": lambda model: copy.deepcopy(model).half(),
     "half and back": lambda model: copy.deepcopy(model).half().float(),
@@ -239,56 +237,56 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("way", LOST)
+@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ALL)
-def test_lost_state_is_found_refilled_and_given_back(name, way):
-    model, config = built(name)
-    lost = LOST[way](model)
-    fresh, before = snapshot(model), snapshot(lost)
-    names = {path for path in state_of(model, config) if fresh[path] != before[path]}
+def test_damaged_state_is_found_refilled_and_restored_by_undo(name, damage):
+    model, config = build(name)
+    damaged = DAMAGE[damage](model)
+    fresh, before = snapshot(model), snapshot(damaged)
+    names = {path for path in audited_names(model, config) if fresh[path] != before[path]}
     exempt = {found.name for found in audit(model, config) if found.verdict == "exempt"}
-    report = {found.name: found.verdict for found in audit(lost, config)}
+    report = {found.name: found.verdict for found in audit(damaged, config)}
     wrong = {path for path, verdict in report.items() if verdict not in ("right", "exempt")}
     assert wrong == names - exempt
-    assert {report[path] for path in wrong} <= ({"garbage", "other"} if way == "to_empty" else {"rounded"})
-    undo = refill(lost, config)
+    assert {report[path] for path in wrong} <= ({"garbage", "other"} if damage == "to_empty" else {"rounded"})
+    undo = refill(damaged, config)
     assert set(undo.written) == wrong and undo.left == ()
-    now, original = tensors(lost), tensors(model)
+    now, original = tensors(damaged), tensors(model)
     for path in wrong:
         assert now[path].dtype == original[path].dtype and now[path].shape == original[path].shape
-        scale = original[path].abs().clamp(max=1) if now[path].ndim == 1 else 1e2  # float32 angles of their tables
+        scale = original[path].abs().clamp(max=1) if now[path].ndim == 1 else 1e2  # tables have float32 angles
         assert bool(((now[path] - original[path]).abs() <= 1e-6 * scale).all()), path
     assert {path: bits(x) for path, x in now.items() if path not in wrong} == {
-        path: each for path, each in before.items() if path not in wrong
+        path: value for path, value in before.items() if path not in wrong
     }
-    assert bool(audit(lost, config)) == bool(report)
+    assert bool(audit(damaged, config)) == bool(report)
     undo()
-    assert snapshot(lost) == before
+    assert snapshot(damaged) == before
     undo()
-    assert snapshot(lost) == before
+    assert snapshot(damaged) == before
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("roformer", "esm")])
 def test_a_model_from_the_meta_device_is_refilled_after_its_weights(name):
-    """The whole way of a training script: build on the meta device, `to_empty`, load the state dict, refill."""
-    model, _ = built(name)
+    """As in a training script: build on the meta device, `to_empty`, load the state dict, refill."""
+    model, _ = build(name)
     with torch.device("meta"):
-        lost = type(model)(model.config)
-    assert {found.verdict for found in audit(lost)} == {"meta"}
-    assert refill(lost).written == ()
-    assert {found.verdict for found in refill(lost).left} == {"meta"}
-    lost = lost.to_empty(device="cpu")
-    for x in lost.buffers():
-        x.zero_()  # memory of any content
-    lost.load_state_dict(model.state_dict(), strict=False)
-    assert {found.verdict for found in audit(lost)} == {"garbage"}
-    refill(lost)
-    assert audit(lost)
-    assert {found.name for found in audit(lost)} == {found.name for found in audit(model)}
+        damaged = type(model)(model.config)
+    assert {found.verdict for found in audit(damaged)} == {"meta"}
+    assert refill(damaged).written == ()
+    assert {found.verdict for found in refill(damaged).left} == {"meta"}
+    damaged = damaged.to_empty(device="cpu")
+    for x in damaged.buffers():
+        x.zero_()  # `to_empty` leaves any values
+    damaged.load_state_dict(model.state_dict(), strict=False)
+    assert {found.verdict for found in audit(damaged)} == {"garbage"}
+    refill(damaged)
+    assert audit(damaged)
+    assert {found.name for found in audit(damaged)} == {found.name for found in audit(model)}
 
 
 def test_models_of_many_architectures_are_right_and_refilled():
-    """The models that `replace` is tested with: frequencies of every architecture are those of its config."""
+    """The models of the tests of `replace`: the frequencies of each are those of its config."""
     pytest.importorskip("transformers", minversion="5", reason="transformers is not installed")
     from test_replace import ALL as ARCHITECTURES
     from test_replace import model_of
@@ -296,9 +294,9 @@ def test_models_of_many_architectures_are_right_and_refilled():
     for name in ARCHITECTURES:
         model = model_of(name)
         assert audit(model), f"{name}: {audit(model)}"
-        lost = emptied_buffers(model)
-        assert {found.verdict for found in audit(lost)} == {"garbage"}, name
-        assert refill(lost).left == () and audit(lost), f"{name}: {audit(lost)}"
+        damaged = emptied_buffers(model)
+        assert {found.verdict for found in audit(damaged)} == {"garbage"}, name
+        assert refill(damaged).left == () and audit(damaged), f"{name}: {audit(damaged)}"
 
 
 WIDTHS = {"attention_head_dim": 24, "num_attention_heads": 2, "num_layers": 1}
@@ -310,7 +308,7 @@ TRANSFORMERS = {
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_tables_of_diffusers_are_right_and_refilled(name):
-    """Wan has two real tables, every value twice; QwenImage complex ones as attributes, one of negative positions."""
+    """Wan has two real tables with each value twice, QwenImage complex attributes, one of negative positions."""
     diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed")
     model = getattr(diffusers, name)(**WIDTHS, **TRANSFORMERS[name])
     assert len(audit(model)) == 2 and audit(model), str(audit(model))
@@ -325,15 +323,15 @@ def test_tables_of_diffusers_are_right_and_refilled(name):
     assert audit(model)
 
 
-def test_a_refilled_model_answers_as_before():
-    model, _ = built("llama3")
+def test_a_refilled_model_has_the_outputs_of_the_original():
+    model, _ = build("llama3")
     ids = torch.arange(48)[None]
     with torch.no_grad():
         before = model(ids).last_hidden_state
-        lost = emptied_buffers(model)
-        assert (lost(ids).last_hidden_state - before).abs().max() > 1e-2
-        refill(lost)
-        assert (lost(ids).last_hidden_state - before).abs().max() < 1e-5
+        damaged = emptied_buffers(model)
+        assert (damaged(ids).last_hidden_state - before).abs().max() > 1e-2
+        refill(damaged)
+        assert (damaged(ids).last_hidden_state - before).abs().max() < 1e-5
 
 
 def emptied_buffers(model):
@@ -343,17 +341,17 @@ def emptied_buffers(model):
     return model
 
 
-# --- values that are wrong in other ways ------------------------------------------------------------------------------
+# --- wrong values -----------------------------------------------------------------------------------------------------
 
 
-def replaced(i, value):
+def set_value(i, value):
     def change(x):
         x.view(-1)[-i] = value
 
     return change
 
 
-def written(function):
+def in_place(function):
     return lambda x: x.copy_(function(x))
 
 
@@ -361,20 +359,20 @@ def with_base(base):
     return lambda x: x.copy_(torch.tensor(ra.frequencies(2 * len(x), base=base)))
 
 
-BROKEN = {
-    "one element": (replaced(5, 0.1), "garbage", "1 of 32 values are wrong"),
-    "one element by 1e-5": (written(lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1)), None, None),
-    "one NaN": (replaced(3, torch.nan), "garbage", "1 of 32 values are not finite"),
-    "one infinity": (replaced(0, torch.inf), "garbage", "1 of 32 values are not finite"),
+WRONG_FREQUENCIES = {
+    "one element": (set_value(5, 0.1), "garbage", "1 of 32 values are wrong"),
+    "one element by 1e-5": (in_place(lambda x: x * torch.where(torch.arange(32) == 7, 1 + 1e-5, 1)), None, None),
+    "one NaN": (set_value(3, torch.nan), "garbage", "1 of 32 values are not finite"),
+    "one infinity": (set_value(0, torch.inf), "garbage", "1 of 32 values are not finite"),
     "zeros": (torch.Tensor.zero_, "garbage", "32 of 32 values are wrong"),
-    "transposed halves": (written(lambda x: x.roll(16)), "other", "the right values in another order"),
-    "reversed": (written(lambda x: x.flip(0)), "other", "the right values in another order"),
-    "doubled rows": (written(lambda x: x[: len(x) // 2].repeat_interleave(2)), "garbage", "31 of 32 values are wrong"),
+    "transposed halves": (in_place(lambda x: x.roll(16)), "other", "the right values in another order"),
+    "reversed": (in_place(lambda x: x.flip(0)), "other", "the right values in another order"),
+    "doubled rows": (in_place(lambda x: x[: len(x) // 2].repeat_interleave(2)), "garbage", "31 of 32 values are wrong"),
     "base": (with_base(10_000.0), "other", "base 1e+04"),
-    "linear": (written(lambda x: x / 4), "other", "base 5e+05, times 0.25"),
+    "linear": (in_place(lambda x: x / 4), "other", "base 5e+05, times 0.25"),
     "ntk": (with_base(1_234_567.0), "other", "base 1.235e+06"),
     "llama3": (
-        written(lambda _: torch.tensor(ra.Rope.from_config(LLAMA31).frequencies)),
+        in_place(lambda _: torch.tensor(ra.Rope.from_config(LLAMA31).frequencies)),
         "other",
         "base 5e+05, slow frequencies divided by 8, as by llama3 and yarn",
     ),
@@ -382,10 +380,10 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("device", ["cpu"])
-@pytest.mark.parametrize("way", BROKEN)
-def test_wrong_frequencies_are_found_and_named(way, device):
-    model = holder(inv_freq=FREQUENCIES.to(device))
-    x, (change, verdict, text) = model[1].inv_freq, BROKEN[way]
+@pytest.mark.parametrize("fault", WRONG_FREQUENCIES)
+def test_wrong_frequencies_are_found_and_named(fault, device):
+    model = model_with(inv_freq=FREQUENCIES.to(device))
+    x, (change, verdict, text) = model[1].inv_freq, WRONG_FREQUENCIES[fault]
     change(x)
     before = bits(x)
     (found,) = report = audit(model, ROPE)
@@ -398,13 +396,13 @@ def test_wrong_frequencies_are_found_and_named(way, device):
     assert bits(x) == before
 
 
-TABLES = {
-    "one element": replaced(5, 0.1),
-    "one NaN": replaced(9, torch.nan),
-    "transposed halves": written(lambda x: x.roll(x.shape[1] // 2, dims=1)),
-    "doubled rows": written(lambda x: x[: len(x) // 2].repeat_interleave(2, dim=0)),
-    "later by a row": written(lambda x: x.roll(1, dims=0)),
-    "transposed": written(lambda x: x.mT.clone() if x.shape[0] == x.shape[1] else x.flip(0)),
+WRONG_TABLES = {
+    "one element": set_value(5, 0.1),
+    "one NaN": set_value(9, torch.nan),
+    "transposed halves": in_place(lambda x: x.roll(x.shape[1] // 2, dims=1)),
+    "doubled rows": in_place(lambda x: x[: len(x) // 2].repeat_interleave(2, dim=0)),
+    "shifted by a row": in_place(lambda x: x.roll(1, dims=0)),
+    "transposed": in_place(lambda x: x.mT.clone() if x.shape[0] == x.shape[1] else x.flip(0)),
 }
 CACHES = {
     "cos_sin_cache": torch.cat((COS, SIN), -1),
@@ -418,19 +416,19 @@ CACHES = {
 
 
 class RotaryTable(Holder):
-    """A class whose name says what its tensors are."""
+    """A module whose class name marks its tensors as rotary tables."""
 
 
 @pytest.mark.parametrize("name", CACHES)
-@pytest.mark.parametrize("way", TABLES)
-def test_wrong_tables_are_found(name, way):
+@pytest.mark.parametrize("fault", WRONG_TABLES)
+def test_wrong_tables_are_found(name, fault):
     model = RotaryTable({name: CACHES[name]}, {})
     x = model.get_buffer(name)
     assert audit(model, ROPE)
-    TABLES[way](x)
+    WRONG_TABLES[fault](x)
     before = bits(x)
     report = audit(model, ROPE)
-    if torch.equal(x, CACHES[name]):  # halves of the same values
+    if torch.equal(x, CACHES[name]):  # its halves are equal
         assert report
         return
     assert not report and report[0].verdict in ("garbage", "other")
@@ -448,7 +446,7 @@ def test_another_base_of_a_table_is_named():
 
 
 def test_a_complex_table_that_became_real_is_refilled():
-    model = holder(freqs_cis=COMPLEX)
+    model = model_with(freqs_cis=COMPLEX)
     with pytest.warns(UserWarning, match="discards the imaginary part"):
         model.to(torch.bfloat16)
     (found,) = audit(model, ROPE)
@@ -459,7 +457,7 @@ def test_a_complex_table_that_became_real_is_refilled():
     assert model[1].freqs_cis.dtype == torch.bfloat16
 
 
-# --- what the values alone say ----------------------------------------------------------------------------------------
+# --- without a config -------------------------------------------------------------------------------------------------
 
 
 def verdicts(model, config=None):
@@ -475,33 +473,33 @@ def test_without_a_config_frequencies_of_any_base_are_right():
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if "llama3" not in name])
-def test_without_a_config_fresh_modules_are_right(name):
-    model, _ = built(name)
+def test_without_a_config_new_modules_are_right(name):
+    model, _ = build(name)
     assert audit(model), str(audit(model))
-    assert {found.verdict for found in audit(LOST["bfloat16"](model)) if found.verdict != "exempt"} <= {
+    assert {found.verdict for found in audit(DAMAGE["bfloat16"](model)) if found.verdict != "exempt"} <= {
         "rounded",
         "right",  # complex tables
     }
-    assert not audit(LOST["to_empty"](model))
+    assert not audit(DAMAGE["to_empty"](model))
 
 
-@pytest.mark.parametrize("way", BROKEN)
-def test_without_a_config_other_frequencies_are_not_right_and_left(way):
-    model = holder(inv_freq=FREQUENCIES)
-    BROKEN[way][0](model[1].inv_freq)
+@pytest.mark.parametrize("fault", WRONG_FREQUENCIES)
+def test_without_a_config_wrong_frequencies_are_found_and_left(fault):
+    model = model_with(inv_freq=FREQUENCIES)
+    WRONG_FREQUENCIES[fault][0](model[1].inv_freq)
     before = snapshot(model)
-    assert verdicts(model) == [{"base": "right", "ntk": "right"}.get(way, verdicts(model)[0])]
-    assert bool(audit(model)) == (way in ("base", "ntk"))
+    assert verdicts(model) == [{"base": "right", "ntk": "right"}.get(fault, verdicts(model)[0])]
+    assert bool(audit(model)) == (fault in ("base", "ntk"))
     assert refill(model).written == ()
     assert snapshot(model) == before
 
 
 def test_without_a_config_half_precision_is_rounded():
-    assert verdicts(holder(inv_freq=FREQUENCIES.bfloat16())) == ["rounded"]
+    assert verdicts(model_with(inv_freq=FREQUENCIES.bfloat16())) == ["rounded"]
 
 
 def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
-    model, _ = built("llama")
+    model, _ = build("llama")
     model.config = {"model_type": "unheard_of"}
     report = audit(model)
     assert report and all("unheard_of" in found.text for found in report)
@@ -511,7 +509,7 @@ def test_a_config_that_cannot_be_read_is_an_error_only_if_it_is_given():
         audit(model.config)
 
 
-# --- what belongs to what ---------------------------------------------------------------------------------------------
+# --- which rotation a tensor belongs to -------------------------------------------------------------------------------
 
 
 def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
@@ -524,15 +522,15 @@ def test_a_tower_that_the_config_does_not_have_is_not_read_as_text():
 
 
 def test_layers_are_distinguished_by_their_index():
-    model, _ = built("gemma3")
+    model, _ = build("gemma3")
     old = nn.Module()
     old.config = model.config
     old.layers = nn.ModuleList(Holder({"inv_freq": torch.zeros(8)}, {}) for _ in range(6))
     assert len(refill(old).written) == 6
-    truth = ra.config.layers(model.config)
+    expected = ra.config.layers(model.config)
     assert all(
         layer.inv_freq.tolist() == pytest.approx(rope.frequencies, 1e-6)
-        for layer, rope in zip(old.layers, truth, strict=True)
+        for layer, rope in zip(old.layers, expected, strict=True)
     )
     one = nn.Module()
     one.config, one.rotary = model.config, Holder({"inv_freq": torch.zeros(8)}, {})
@@ -540,7 +538,7 @@ def test_layers_are_distinguished_by_their_index():
 
 
 def test_a_buffer_of_another_layer_type_is_other():
-    model, _ = built("gemma3")
+    model, _ = build("gemma3")
     tables = model.rotary_emb
     full, sliding = tables.full_attention_inv_freq, tables.sliding_attention_inv_freq
     with torch.no_grad():
@@ -565,25 +563,25 @@ def test_tensors_that_only_have_the_name_are_left():
     assert str(audit(model, ROPE)) == "no rotary state was found"
 
 
-def test_a_model_without_rotary_has_none():
+def test_a_model_without_rotary_state_has_an_empty_report():
     assert list(audit(nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32)), ROPE)) == []
 
 
 @pytest.mark.parametrize("shape", [(16,), (33,), (2, 32)])
 def test_frequencies_of_another_shape_are_unknown_and_left(shape):
-    model = holder(inv_freq=torch.rand(shape))
+    model = model_with(inv_freq=torch.rand(shape))
     assert verdicts(model, ROPE) == ["unknown"]
     undo = refill(model, ROPE)
     assert undo.written == () and [found.name for found in undo.left] == ["1.inv_freq"]
-    assert verdicts(holder(inv_freq=torch.tensor(ra.frequencies(2 * shape[0]))), ROPE) == ["unknown"]
+    assert verdicts(model_with(inv_freq=torch.tensor(ra.frequencies(2 * shape[0]))), ROPE) == ["unknown"]
 
 
 def test_ambiguous_values_are_left():
     """In a model of several axes a row of frequencies may be that of any."""
     rope = ra.Rope(((1.0, 0.5, 0.0, 0.0), (0.0, 0.0, 1.0, 0.25)), pairing="half")
-    assert audit(holder(inv_freq=torch.tensor([1.0, 0.5])), rope)
-    assert audit(holder(inv_freq=torch.tensor([1.0, 0.25])), rope)
-    model = holder(inv_freq=torch.zeros(2))
+    assert audit(model_with(inv_freq=torch.tensor([1.0, 0.5])), rope)
+    assert audit(model_with(inv_freq=torch.tensor([1.0, 0.25])), rope)
+    model = model_with(inv_freq=torch.zeros(2))
     assert verdicts(model, rope) == ["garbage"]
     assert "several" in refill(model, rope).left[0].text
 
@@ -592,8 +590,8 @@ def test_doubled_tables_of_interleaved_pairs_are_left_if_the_pairing_is_only_tha
     """Some classes sort neighbours into halves first, so both layouts occur."""
     glm = {"model_type": "glm", "head_dim": 64, "partial_rotary_factor": 1.0, "rope_theta": 500_000.0}
     for rows in (torch.cat((COS, COS), -1), COS.repeat_interleave(2, -1)):
-        assert audit(holder(cos_cached=rows), glm)
-    model = holder(cos_cached=torch.zeros(64, 64))
+        assert audit(model_with(cos_cached=rows), glm)
+    model = model_with(cos_cached=torch.zeros(64, 64))
     assert refill(model, glm).written == ()
     assert refill(model, ra.Rope.from_config(glm)).written == ("1.cos_cached",)
     torch.testing.assert_close(model[1].cos_cached, COS.repeat_interleave(2, -1), rtol=0, atol=1e-5)
@@ -601,7 +599,7 @@ def test_doubled_tables_of_interleaved_pairs_are_left_if_the_pairing_is_only_tha
 
 def test_short_tables_are_named():
     config = {"model_type": "llama", "head_dim": 64, "rope_theta": 500_000.0, "max_position_embeddings": 65}
-    model = holder(cos_sin_cache=torch.cat((COS, SIN), -1))
+    model = model_with(cos_sin_cache=torch.cat((COS, SIN), -1))
     (found,) = report = audit(model, config)
     assert (found.verdict, found.text, bool(report)) == ("short", "64 rows for 65 tokens", False)
     assert audit(model, config | {"max_position_embeddings": 64})
@@ -610,22 +608,22 @@ def test_short_tables_are_named():
 
 @pytest.mark.parametrize(("name", "tokens"), [("longrope", (8, 100, 8)), ("dynamic", (8, 24, 8))])
 def test_frequencies_that_forward_changes_are_right_in_each_state(name, tokens):
-    model, _ = built(name)
+    model, _ = build(name)
     for count in tokens:
         with torch.no_grad():
             model(torch.zeros(1, count, dtype=torch.int64))
         assert audit(model), str(audit(model))
-        lost = LOST["to_empty"](model)
-        refill(lost)
-        assert audit(lost)
+        damaged = DAMAGE["to_empty"](model)
+        refill(damaged)
+        assert audit(damaged)
         with torch.no_grad():
-            for last in (count, 8):  # it goes on from there as the model does
-                answers = [one.rotary_emb(torch.zeros(1), torch.arange(last)[None])[0] for one in (model, lost)]
-                torch.testing.assert_close(*answers, rtol=0, atol=1e-4)
+            for last in (count, 8):  # later calls equal those of the model
+                tables = [each.rotary_emb(torch.zeros(1), torch.arange(last)[None])[0] for each in (model, damaged)]
+                torch.testing.assert_close(*tables, rtol=0, atol=1e-4)
 
 
 def test_learned_frequencies_are_exempt():
-    model = lucidrains(learned_freq=True)
+    model = rotary(learned_freq=True)
     with torch.no_grad():
         model.freqs.mul_(1.5)
     assert audit(model, ROPE)
@@ -635,31 +633,31 @@ def test_learned_frequencies_are_exempt():
 
 
 def test_frequencies_of_pixels_are_left():
-    model = lucidrains(freqs_for="pixel")
+    model = rotary(freqs_for="pixel")
     assert verdicts(model, ROPE) == ["exempt", "unknown"]
     assert refill(model, ROPE).written == ()
 
 
 def test_a_class_that_divides_positions_keeps_its_frequencies():
-    model = lucidrains(interpolate_factor=4.0)
+    model = rotary(interpolate_factor=4.0)
     rope = ra.Rope(tuple(f / 4 for f in ROPE.frequencies), pairing="interleaved")
     assert audit(model, rope)
-    assert audit(used(model), rope)
+    assert audit(cached(model), rope)
 
 
-def test_timm_and_vllm_have_their_own_dtypes(monkeypatch):
+def test_dtypes_of_timm_and_vllm_are_right(monkeypatch):
     monkeypatch.setattr(Holder, "__module__", "timm.layers.pos_embed_sincos")
-    assert verdicts(holder(inv_freq=FREQUENCIES.bfloat16()), ROPE) == ["exempt"]
+    assert verdicts(model_with(inv_freq=FREQUENCIES.bfloat16()), ROPE) == ["exempt"]
     monkeypatch.setattr(Holder, "__module__", "vllm.model_executor.layers.rotary_embedding")
-    model = holder(cos_sin_cache=torch.cat((COS, SIN), -1).bfloat16())
+    model = model_with(cos_sin_cache=torch.cat((COS, SIN), -1).bfloat16())
     assert audit(model, ROPE)
     model[1].cos_sin_cache.zero_()
     refill(model, ROPE)
     assert model[1].cos_sin_cache.dtype == torch.bfloat16 and audit(model, ROPE)
 
 
-def test_float64_stays_so():
-    model = holder(inv_freq=torch.tensor(ROPE.frequencies, dtype=torch.float64) * 2)
+def test_refill_keeps_float64():
+    model = model_with(inv_freq=torch.tensor(ROPE.frequencies, dtype=torch.float64) * 2)
     refill(model, ROPE)
     assert model[1].inv_freq.dtype == torch.float64
     assert model[1].inv_freq.tolist() == list(ROPE.frequencies)
@@ -681,8 +679,8 @@ def test_shared_and_expanded_buffers_stay_shared(dtype):
     assert snapshot(model) == before
 
 
-def test_parameters_stay_themselves():
-    model = lucidrains().bfloat16()
+def test_refill_keeps_parameter_objects():
+    model = rotary().bfloat16()
     parameter, old = model.freqs, bits(model.freqs)
     undo = refill(model, ROPE)
     assert model.freqs is parameter and parameter.dtype == torch.float32
@@ -691,7 +689,7 @@ def test_parameters_stay_themselves():
 
 
 def test_the_report_prints_a_line_for_each_tensor():
-    model = holder(inv_freq=FREQUENCIES.bfloat16(), original_inv_freq=FREQUENCIES, cos_cached=torch.zeros(64, 32))
+    model = model_with(inv_freq=FREQUENCIES.bfloat16(), original_inv_freq=FREQUENCIES, cos_cached=torch.zeros(64, 32))
     assert str(audit(model, ROPE)).splitlines() == [
         "1.inv_freq: rounded (to bfloat16), error 2.9e-03",
         "1.original_inv_freq: right, error 5.1e-08",
@@ -699,10 +697,10 @@ def test_the_report_prints_a_line_for_each_tensor():
     ]
 
 
-# --- what is not rotary, and whose it is ------------------------------------------------------------------
+# --- tensors that are not rotary, and towers -----------------------------------------------------------------
 
 
-def holding(**buffers):
+def module_with(**buffers):
     """Return a module with these buffers."""
     module = nn.Module()
     for name, x in buffers.items():
@@ -710,28 +708,28 @@ def holding(**buffers):
     return module
 
 
-HALVES = ra.Rope(ra.frequencies(64), pairing="half")
+DEFAULT_ROPE = ra.Rope(ra.frequencies(64), pairing="half")
 
 
 @pytest.mark.parametrize("name", ["k_cache", "v_cache", "kv_cache"])
 @pytest.mark.parametrize("make", [torch.zeros, torch.randn])
 def test_caches_of_keys_and_values_are_left_alone(name, make):
-    model = holding(inv_freq=torch.tensor(ra.frequencies(64)))
-    model.attention = holding(**{name: make(1, 1, 128, 64)})
+    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)))
+    model.attention = module_with(**{name: make(1, 1, 128, 64)})
     kept = model.attention.get_buffer(name).clone()
-    assert audit(model, HALVES)
-    refill(model, HALVES)
+    assert audit(model, DEFAULT_ROPE)
+    refill(model, DEFAULT_ROPE)
     assert torch.equal(model.attention.get_buffer(name), kept)
 
 
 def test_other_frequencies_are_left_alone():
-    model = holding(inv_freq=torch.tensor(ra.frequencies(64)), mel_freqs=torch.rand(32), log_theta=torch.rand(32))
-    assert audit(model, HALVES)
-    assert refill(model, HALVES).written == ()
+    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)), mel_freqs=torch.rand(32), log_theta=torch.rand(32))
+    assert audit(model, DEFAULT_ROPE)
+    assert refill(model, DEFAULT_ROPE).written == ()
 
 
 class VisionRotaryEmbeddingFast(nn.Module):
-    """A tower's table under a name that its path does not show."""
+    """A vision tower that only its class name shows to be one."""
 
     def __init__(self):
         super().__init__()
@@ -740,20 +738,20 @@ class VisionRotaryEmbeddingFast(nn.Module):
         self.register_buffer("freqs_cos", grid.reshape(256, 64).cos())
 
 
-def test_a_tower_that_only_its_class_names_is_left_alone():
-    model = holding(inv_freq=torch.tensor(ra.frequencies(64)))
+def test_a_tower_known_by_its_class_name_is_left_alone():
+    model = module_with(inv_freq=torch.tensor(ra.frequencies(64)))
     model.eva = VisionRotaryEmbeddingFast()
     config = {"model_type": "llama", "head_dim": 64}
     assert refill(model, config).written == ()
 
 
-def test_adjacent_copies_are_wrong_for_a_rope_in_half_pairing():
+def test_adjacent_copies_are_wrong_for_half_pairing():
     angles = torch.outer(torch.arange(128.0).double(), torch.tensor(ra.frequencies(64)).double())
     neighbours, halves = (
         f(angles.cos()).float() for f in (lambda c: c.repeat_interleave(2, -1), lambda c: torch.cat([c, c], -1))
     )
-    assert audit(holding(cos_cached=halves), HALVES)
-    assert not audit(holding(cos_cached=neighbours), HALVES)
+    assert audit(module_with(cos_cached=halves), DEFAULT_ROPE)
+    assert not audit(module_with(cos_cached=neighbours), DEFAULT_ROPE)
 
 
 def test_tied_buffers_of_two_rotations_get_a_tensor_each():
@@ -779,11 +777,11 @@ def test_tied_buffers_of_two_rotations_get_a_tensor_each():
 
 
 @pytest.mark.parametrize(("x", "verdict"), [(torch.zeros(7), "garbage"), (torch.rand(7), "unknown")])
-def test_half_precision_alone_is_no_rounding(x, verdict):
-    (found,) = audit(holding(inv_freq=x.bfloat16()), HALVES)
+def test_wrong_values_in_half_precision_are_not_called_rounded(x, verdict):
+    (found,) = audit(module_with(inv_freq=x.bfloat16()), DEFAULT_ROPE)
     assert found.verdict == verdict
 
 
 def test_complex_frequencies_are_reported_as_complex():
-    (found,) = audit(holding(inv_freq=torch.tensor(ra.frequencies(64)) + 0j), HALVES)
+    (found,) = audit(module_with(inv_freq=torch.tensor(ra.frequencies(64)) + 0j), DEFAULT_ROPE)
     assert found.text == "it is complex, its values are real"
