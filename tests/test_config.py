@@ -2417,6 +2417,42 @@ def test_a_wrong_number_of_layers_of_a_tower_is_refused_for_its_layers(depth, wo
 HINTS = {
     "diffusers without its class": ({"_diffusers_version": "0.40", "num_layers": 3}, "_class_name, which decides it"),
     "a VAE": ({"_class_name": "AutoencoderKL"}, "it is no transformer of diffusers$"),
+    **{
+        f"the base as {key}": (LLAMA | {key: 5e5}, f"^{key} must .*; got 500000.0; did you mean rope_theta\\?$")
+        for key in ("base", "theta", "rope_base", "rotary_base", "theta_base", "freq_base", "rope_freq_base")
+    },
+    **{
+        f"the pairing as {key}": (LLAMA | {key: True}, f"^{key} must be left out: .*; the model_type decides it, else")
+        for key in ("pairing", "interleaved", "is_neox_style")
+    },
+    "the base of another model": (LLAMA | {"rotary_emb_base": 1e6}, "got 1000000.0; did you mean rope_theta\\?$"),
+    "the base of another model, by kind of layer": (GEMMA3 | {"rotary_emb_base": 1e6}, "did you mean rope_theta\\?$"),
+    "the base, where there is no rotary": ({"model_type": "bert", "base": 1e6}, "^base must .*; got 1000000.0$"),
+    "a share of another model": (LLAMA | {"rotary_pct": 0.5}, "got 0.5; did you mean partial_rotary_factor\\?$"),
+    "a count of another model": (LLAMA | {"rotary_dim": 64}, "rotary_dim must not be given for llama, .*; got 64$"),
+    "rope_ratio": (LLAMA | {"rope_ratio": 2}, "rope_ratio must be left out: .*; got 2; in most of ChatGLM rope_theta"),
+    "rope_parameters alone": ({"rope_theta": 1e4, "rope_type": "default"}, "; rope_type belongs into the rope_param"),
+    "rope_type outside": (LLAMA | {"rope_type": "default"}, "got 'default'; it belongs into the rope_parameters of a"),
+    **{
+        f"the model type {name}": ({"model_type": name}, f"got '{name}'; did you mean {ours}\\?$")
+        for name, ours in {
+            "llama3": "llama",
+            "LLAMA2": "llama",
+            "qwen2.5": "qwen2",
+            "Llama-3.1": "llama",
+            "LlamaForCausalLM": "llama",
+            "Qwen2VLForConditionalGeneration": "qwen2_vl",
+            "DeepseekV3Model": "deepseek_v3",
+        }.items()
+    },
+    "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'$"),
+    "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\?$"),
+    "architectures that are none": ({"architectures": [["Llama"], 3]}, "^model_type must .*`pairing` be given$"),
+    "a generation_config.json": ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
+    "a tokenizer_config.json": (
+        {"added_tokens_decoder": {}},
+        "; give the config.json: this is a tokenizer_config.json",
+    ),
     "another version of a model": ({"general.architecture": "gemma5"}, "got 'gemma5'$"),
     "a key in the wrong place": (
         {"model_type": "llama", **FOUR, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
@@ -2430,6 +2466,15 @@ def test_hints_are_right(name):
     model, words = HINTS[name]
     with pytest.raises(ValueError, match=words):
         Rope.from_config(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("global", "; did you mean full_attention?"), ("local", "; did you mean sliding_attention?"), ("none", "")],
+)
+def test_other_names_of_layer_types_have_a_hint(name, hint):
+    with pytest.raises(ValueError, match=rf"\(sliding_attention, full_attention\); got '{name}'{re.escape(hint)}$"):
+        Rope.from_config(GEMMA3, layer_type=name)
 
 
 # --- any JSON at all ----------------------------------------------------------------------------------------

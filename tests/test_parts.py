@@ -374,9 +374,12 @@ def test_parts_of_omni_models_need_no_model_type():
 
 def test_parameter_names_of_other_programs_are_refused_with_a_hint():
     llama = {"model_type": "llama", "head_dim": 64}
-    for key, hint in {"nope_layer_interval": "no_rope_layer_interval", "no_rope_freq": "Megatron"}.items():
-        with pytest.raises(ValueError, match=f"{key} must be replaced by the key of transformers: it is .*{hint}"):
-            Rope.from_config(llama | {key: 4})
+    for model_type, key, hint in (
+        ("llama4_text", "nope_layer_interval", "did you mean no_rope_layer_interval"),
+        ("llama", "no_rope_freq", "it is of Megatron"),
+    ):
+        with pytest.raises(ValueError, match=f"{key} must be left out: .*; got 4; {hint}"):
+            Rope.from_config(llama | {"model_type": model_type, key: 4})
     with pytest.raises(ValueError, match="mla_use_nope must be False, the only supported value"):
         Rope.from_config(llama | {"mla_use_nope": True})
     (explained,) = config.explain(llama | {"dual_chunk_attention_config": {"chunk_size": 8192}, "use_fope": True})

@@ -1,7 +1,8 @@
 """Find the known name that a wrong name was meant to be."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 CUTOFF = 0.7
 """The least similarity of names that are near, as difflib counts it: from 0 to 1 for equal names."""
@@ -40,7 +41,11 @@ def _by_prefix(typed: str, known: Iterable[str]) -> list[str]:
     return sorted(shorter, key=len)[-1:]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the known name that is near to `name`, or "" if none is."""
-    near = nearest(name, known)
+def did_you_mean(name: object, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """
+    Return "did you mean ...?" with the known name that is near to `name`, or "" if none is, or if `name` is no string.
+
+    `others` has the names that are meant by other names, which need not be near.
+    """
+    near = nearest(others.get(name.lower(), name), known) if isinstance(name, str) else None
     return "" if near is None else f"did you mean {near}?"

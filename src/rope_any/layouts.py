@@ -8,6 +8,7 @@ they keep their dtype. Caches of cosines and sines come from a `Table`, the othe
 
 import math
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 from rope_any._arrays import Array, Library, library, require_array
@@ -556,11 +557,7 @@ def _reshape_to_copies(lib: Library, x: Array, layout: str, row: Layout, rotary_
 
 def layout_of(name: object) -> Layout:
     """Return the layout of a name; raise if there is none."""
-
-    def hint(value: object) -> str:
-        """Return the nearest name as the hint of an error, or ""."""
-        return did_you_mean(str(value), LAYOUTS)
-
+    hint = partial(did_you_mean, known=LAYOUTS)
     return LAYOUTS[choice("layout", name, LAYOUTS, f"be one of {', '.join(LAYOUTS)}", hint)]
 
 

@@ -7,6 +7,7 @@ source. All other code reads these groups; `_recipe` makes a rotation from one.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rope_any._checks import (
@@ -20,6 +21,7 @@ from rope_any._checks import (
     integer_between,
     shown,
 )
+from rope_any._names import did_you_mean
 from rope_any.config._load import (
     MOST_LAYERS,
     Fact,
@@ -32,7 +34,7 @@ from rope_any.config._load import (
     same,
     typed,
 )
-from rope_any.config._models import MODELS, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
+from rope_any.config._models import MODELS, OTHER_VALUES, RENAMED_TYPES, WITH_ATTENTION, WITHOUT_ATTENTION
 from rope_any.config._part import BASE, HEADS, HIDDEN, LAYERS, OBJECTS, ROTARY, SHARE, TYPES, WHOLE, Part
 from rope_any.config._schemes import ALIASES, KEYS, ORIGINAL, SCHEMES, unknown_name
 
@@ -151,7 +153,8 @@ def of_type(groups: tuple[Layers, ...], layer_type: object, /) -> tuple[Layers, 
     known = dict.fromkeys(name for group in groups for name in (group.label, group.layer_type) if name)
     if isinstance(layer_type, str) and layer_type not in known:
         layer_type = RENAMED_TYPES.get(layer_type, layer_type)
-    choice("layer_type", layer_type, known, f"be one that the config has ({', '.join(known) or 'it has none'})")
+    wanted = f"be one that the config has ({', '.join(known) or 'it has none'})"
+    choice("layer_type", layer_type, known, wanted, partial(did_you_mean, known=known, others=OTHER_VALUES))
     return tuple(group for group in groups if layer_type in (group.label, group.layer_type))
 
 

@@ -361,4 +361,5 @@ WITH_ATTENTION: frozenset[str] = frozenset(_WORDS["with_attention"])
 RENAMED_TYPES: Mapping[str, str] = _WORDS["renamed_types"]
 NEUTRAL: Mapping[str, Any] = _WORDS["neutral"]
 CHANGES_ATTENTION: Mapping[str, str] = _WORDS["changes_attention"]
-OTHER_PROGRAMS: Mapping[str, str] = _WORDS["other_programs"]
+OTHER_KEYS: Mapping[str, str] = _WORDS["other_keys"]
+OTHER_VALUES: Mapping[str, str] = _WORDS["other_values"]

@@ -21,7 +21,8 @@ from rope_any.config._models import (
     CHANGES_ATTENTION,
     MODELS,
     NEUTRAL,
-    OTHER_PROGRAMS,
+    OTHER_KEYS,
+    OTHER_VALUES,
     UNKNOWN,
     Model,
     indices,
@@ -40,7 +41,14 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_num
 TYPES = ("layer_types", "layers_block_type", "block_types", "_block_types")
 TEXT = ("text_config", "thinker_config", "vlm_config", "language_config", "llm_config", "decoder")
 
-_OF_DIFFUSERS = {"_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels"}
+_OF_DIFFUSERS = ("_diffusers_version", "attention_head_dim", "axes_dims_rope", "rope_max_seq_len", "in_channels")
+_OF_OTHER_FILES = {
+    **dict.fromkeys(_OF_DIFFUSERS, "a config.json of diffusers has _class_name, which decides it"),
+    **dict.fromkeys(("_from_model_config", "do_sample"), "give the config.json: this is a generation_config.json"),
+    **dict.fromkeys(("added_tokens_decoder", "chat_template"), "give the config.json: this is a tokenizer_config.json"),
+    "rope_type": "rope_type belongs into the rope_parameters of a whole config",
+}
+"""Keys that show what an object without `model_type` is, and what to say of it."""
 
 ROTARY = re.compile(
     r"(^|[^a-z])((m|x|xd|i)?rope|xdrope|rotary|theta|yarn|xpos|ntk|inv_freq|freq_base)|^nope_|_nope$"
@@ -238,13 +246,16 @@ def _model_type(keys: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
 def _refuse_unknown_model(model_type: str | None, keys: Mapping[str, Any], path: tuple[str, ...]) -> NoReturn:
     """Raise, because the model type is unknown or missing, so the pairing is unknown; `path` is for the message."""
     name = ".".join((*path, "model_type"))
+    classes = keys.get("architectures")
+    given = model_type or next(filter(is_name, classes if isinstance(classes, list) else ()), "")
+    stem = re.sub("for(causallm|conditionalgeneration)$|model$", "", given.lower())  # of a class's name
+    near = did_you_mean(stem, MODELS, OTHER_VALUES)
     if model_type is not None:
         wanted = "be one whose pairing is known, or `pairing` be given"
-        raise ArgumentValueError(name, wanted, model_type, did_you_mean(model_type, MODELS))
+        raise ArgumentValueError(name, wanted, model_type, near)
     parts = ", ".join(key for key, value in keys.items() if isinstance(value, Mapping) and "model_type" in value)
-    hint = f"its parts may be read separately: {parts}" if parts else ""
-    if not _OF_DIFFUSERS.isdisjoint(keys):
-        hint = "a config.json of diffusers has _class_name, which decides it"
+    hint = f"its parts may be read separately: {parts}" if parts else near
+    hint = next((text for key, text in _OF_OTHER_FILES.items() if key in keys), hint)
     wanted = "be given, since it decides the pairing, or `pairing` be given"
     raise ArgumentValueError(name, wanted, NOTHING, hint)
 
@@ -253,7 +264,7 @@ def _require_known_keys(part: Part) -> Part:
     """
     Return a part unchanged; raise if its model does not read a key about rotary embedding, or not with its value.
 
-    Raise also for keys of other programs, and if the rules of the model cannot read the config.
+    Raise also for `OTHER_KEYS`, and if the rules of the model cannot read the config.
     """
     model, of_any = part.model, _keys_of_any_model()
     known = set(of_any if model is UNKNOWN else read_by(model))
@@ -261,18 +272,19 @@ def _require_known_keys(part: Part) -> Part:
         known |= {*OBJECTS, *FLAGS, SHARE, *([] if model.layers else [BASE])}
     why = "does not read it" if model.rotary else "has no rotary embedding"
     for key, value in part.keys.items():
-        if key in OTHER_PROGRAMS and value is not None:
-            raise ArgumentValueError(
-                part.name(key), f"be replaced by the key of transformers: it is {OTHER_PROGRAMS[key]}"
-            )
         if key in NEUTRAL and value is not None and not same(value, NEUTRAL[key]):
             raise ArgumentValueError(part.name(key), f"be {NEUTRAL[key]}, the only supported value", value)
-        if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None or not ROTARY.search(key):
+        if key in known or key in NEUTRAL or key in CHANGES_ATTENTION or value is None:
             continue
+        if not (key in OTHER_KEYS or ROTARY.search(key)):
+            continue
+        meant = next((name for name in _TODAY if key in model_names(name)), OTHER_KEYS.get(key, key))
+        hint = did_you_mean(meant, known) if meant.isidentifier() else meant
         if key in of_any:
-            raise ArgumentValueError(part.name(key), f"not be given for {part.model_type}, which {why}", value)
-        wanted = "be left out: it is an unknown name about rotary embedding"
-        raise ArgumentValueError(part.name(key), wanted, value, did_you_mean(key, known))
+            wanted, hint = f"not be given for {part.model_type}, which {why}", "" if meant == key else hint
+        else:
+            wanted = "be left out: it is an unknown name about rotary embedding"
+        raise ArgumentValueError(part.name(key), wanted, value, hint)
     _require_rules(part)
     return part
 

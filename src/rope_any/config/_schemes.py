@@ -150,4 +150,4 @@ KEYS = {"type", *COMMON, *IGNORED} | {key for s in (*SCHEMES.values(), WITH_ALPH
 
 def unknown_name(full: str, name: object, known: Iterable[str]) -> ArgumentValueError:
     """Return the error that a name in a config is not one of the known names; `full` is the name with its path."""
-    return ArgumentValueError(full, "be a known name", name, did_you_mean(str(name), known))
+    return ArgumentValueError(full, "be a known name", name, did_you_mean(name, known))
