@@ -265,8 +265,8 @@ def test_perplexity_trains_all_methods_on_the_same_data(perplexity):
     torch = pytest.importorskip("torch")
     text = torch.randint(256, (2000,), generator=torch.Generator().manual_seed(1))
     models, losses = zip(*(perplexity.trained(name, text, seed=5, steps=2) for name in perplexity.METHODS), strict=True)
-    again, other = (perplexity.trained("RoPE", text, seed=seed, steps=2)[1] for seed in (5, 6))
-    assert again == losses[-1] != other
+    repeated, other = (perplexity.trained("RoPE", text, seed=seed, steps=2)[1] for seed in (5, 6))
+    assert repeated == losses[-1] != other
     torch.manual_seed(5)
     plain = dict(perplexity.Model("RoPE").named_parameters())
     for name in perplexity.METHODS:

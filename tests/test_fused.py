@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import oracle
 import pytest
+from test_table import phases
 
 import rope_any as ra
 from rope_any import _schedules, _table
@@ -685,15 +686,8 @@ def test_the_polynomials_of_a_fused_table_have_the_documented_error():
 
 
 def test_fused_tables_are_exact_for_many_phases(put, rng):
-    # too many for mpmath: frequencies that are multiples of 2π / 2³⁰, whose phases fit NumPy's integers
-    multiples = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])
-    f = tuple(float(word) * 2 * np.pi / 2**30 for word in multiples)
-    remainders = np.asarray(
-        [float(oracle.mp.mpf(v) - 2 * oracle.mp.pi * int(w) / 2**30) for v, w in zip(f, multiples, strict=True)]
-    )
-    p = rng.integers(-FAR, FAR, 100_000)
-    angle = p[:, None] * multiples % 2**30 * (2 * np.pi / 2**30) + p[:, None] * remainders
-    assert error(ra.cos_sin(put(p), f, fused=True), (np.cos(angle), np.sin(angle))) <= ROUNDING
+    p, f, exact = phases(100_000, rng)
+    assert error(ra.cos_sin(put(p), f, fused=True), exact) <= ROUNDING
 
 
 def test_fused_tables_are_exact_for_real_positions(put, rng):

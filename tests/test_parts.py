@@ -442,9 +442,9 @@ def test_a_standalone_audio_encoder_is_called_audio():
     codec["semantic_model_config"] = {"model_type": "wav2vec2-bert", "position_embeddings_type": "rotary"}
     assert config.parts(codec) == ("audio", "semantic_model_config")
     assert Rope.from_config(codec) == Rope.from_config(codec, part="audio")  # the other part is nested
-    whole = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
-    assert config.parts(whole) == ("text", "audio")
-    assert Rope.from_config(encoder) == Rope.from_config(whole, part="audio") and len(config.layers(encoder)) == 2
+    model = {"model_type": "glmasr", "text_config": {"model_type": "llama"}, "audio_config": encoder}
+    assert config.parts(model) == ("text", "audio")
+    assert Rope.from_config(encoder) == Rope.from_config(model, part="audio") and len(config.layers(encoder)) == 2
     assert config.score_scale(encoder) == 0.125
 
 

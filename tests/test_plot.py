@@ -281,9 +281,9 @@ def test_a_table_of_any_library_is_drawn(lib, dtype):
 
 
 def test_a_table_is_made_from_a_rope(lib):
-    places = [0, 5, 1_000_000]
-    cos, sin = oracle.cos_sin(places, F)
-    for positions in (places, lib(places, "int32")):
+    given = [0, 5, 1_000_000]
+    cos, sin = oracle.cos_sin(given, F)
+    for positions in (given, lib(given, "int32")):
         ax = plot.table(HALF, positions)
         np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([cos, sin]), atol=1e-9)
     assert plot.table(F).images[0].get_array().shape == (256, 32)
@@ -294,9 +294,9 @@ def test_a_table_is_made_from_a_rope(lib):
 
 
 def test_rows_of_positions_on_several_axes_are_drawn():
-    places = [[0, 1, 2], [3, 40, 500]]
-    ax = plot.table(THREE, places)
-    angles = np.asarray(places) @ np.asarray(THREE.frequencies)
+    positions = [[0, 1, 2], [3, 40, 500]]
+    ax = plot.table(THREE, positions)
+    angles = np.asarray(positions) @ np.asarray(THREE.frequencies)
     np.testing.assert_allclose(ax.images[0].get_array(), np.hstack([np.cos(angles), np.sin(angles)]), atol=1e-12)
     ax.figure.draw_without_rendering()
     assert ax.get_ylabel() == "token" and ax.yaxis.get_major_formatter()(1, None) == "1"
@@ -363,12 +363,12 @@ def test_errors_equal_those_against_sixty_digits():
     assert labels(ax) == ["float32 product", "rope_any", "bound 1.2e−7"]
     ends = [2**n for n in range(17)] + [100_000]
     for end, theirs, mine in zip(ends, narrow.get_ydata(), ours.get_ydata(), strict=True):
-        places = sorted({int(p) for p in np.linspace(end // 2 + 1, end, 8)})
-        exact = oracle.cos_sin(places, F)
-        angle = np.float32(places)[:, None] * np.float32(F)
-        narrow_errors = [np.abs(way - part) for way, part in zip((np.cos(angle), np.sin(angle)), exact, strict=True)]
+        p = sorted({int(p) for p in np.linspace(end // 2 + 1, end, 8)})
+        exact = oracle.cos_sin(p, F)
+        angle = np.float32(p)[:, None] * np.float32(F)
+        narrow_errors = [np.abs(a - b) for a, b in zip((np.cos(angle), np.sin(angle)), exact, strict=True)]
         assert theirs == pytest.approx(np.max(narrow_errors))
-        our_errors = [np.abs(way - part) for way, part in zip(ra.cos_sin(np.asarray(places), F), exact, strict=True)]
+        our_errors = [np.abs(a - b) for a, b in zip(ra.cos_sin(np.asarray(p), F), exact, strict=True)]
         assert mine == pytest.approx(np.max(our_errors)) and mine <= 1.2e-7
     assert list(narrow.get_xdata()) == list(ours.get_xdata()) == ends
     assert narrow.get_ydata()[-1] > 1e-3
@@ -544,9 +544,9 @@ def test_text_contrasts_with_axes_made_in_another_style(name, style):
     DRAW[name](ax=ax)
     ax.figure.draw_without_rendering()
     inside = ax.texts if name == "pairs" else []  # on coloured cells
-    words = [text for text in ax.figure.findobj(Text) if text.get_text() and text not in inside]
-    assert len(words) > 5
-    assert [text for text in words if contrast(text.get_color(), ax.get_facecolor()[:3]) < 3] == []
+    texts = [text for text in ax.figure.findobj(Text) if text.get_text() and text not in inside]
+    assert len(texts) > 5
+    assert [text for text in texts if contrast(text.get_color(), ax.get_facecolor()[:3]) < 3] == []
     if legend := ax.get_legend():
         assert to_rgb(legend.get_frame().get_facecolor()) == to_rgb(ax.get_facecolor())
 
@@ -563,8 +563,8 @@ def test_each_function_makes_a_pyplot_figure(name):
     ax = DRAW[name]()
     assert plt.gcf() is ax.figure and dict(mpl.rcParams) == settings
     ax.figure.draw_without_rendering()
-    words = [text for part in ax.figure.axes for text in part.findobj(mpl.text.Text) if text.get_text().strip()]
-    assert words and min(text.get_fontsize() for text in words) >= 8
+    texts = [text for part in ax.figure.axes for text in part.findobj(mpl.text.Text) if text.get_text().strip()]
+    assert texts and min(text.get_fontsize() for text in texts) >= 8
     tight, (width, height) = ax.figure.get_tightbbox(), ax.figure.get_size_inches()
     assert tight.x0 >= 0 and tight.y0 >= 0 and tight.x1 <= width and tight.y1 <= height  # nothing is cut off
     assert tight.width > 0.6 * width and tight.height > 0.6 * height
@@ -742,8 +742,8 @@ def test_the_command_line_names_position_axes(configs, monkeypatch, capsys):
     sections = {"type": "mrope", "mrope_section": [4, 6, 6]}
     model = LLAMA | {"model_type": "qwen2_vl", "rope_scaling": sections}
     (configs / "images.json").write_text(json.dumps(model), encoding="utf-8")
-    words = ["hands", "--position", "5,2,3", "-o", "h.png", "--json"]
-    status, out, _ = call(monkeypatch, capsys, configs, "images.json", *words)
+    options = ["hands", "--position", "5,2,3", "-o", "h.png", "--json"]
+    status, out, _ = call(monkeypatch, capsys, configs, "images.json", *options)
     labels = [line["label"] for line in json.loads(out)["lines"]]
     assert status == 0 and {label.partition("(")[2] for label in labels} == {"time)", "height)", "width)"}
 
@@ -760,11 +760,11 @@ def test_the_command_line_draws_several_configs(configs):
     assert lengths == ("trained 8\u202f192", "extended 32\u202f768") and heights == (8192, 32_768)
     before = (configs / "w.svg").read_bytes()
     assert before.startswith(b"<?xml") and b"</svg>" in before
-    again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", cwd=configs)
-    assert again.returncode == 2 and "w.svg must not exist" in again.stderr
+    result = run("plot", "plain.json", "wavelengths", "-o", "w.svg", cwd=configs)
+    assert result.returncode == 2 and "w.svg must not exist" in result.stderr
     assert (configs / "w.svg").read_bytes() == before
-    again = run("plot", "plain.json", "wavelengths", "-o", "w.svg", "--overwrite", cwd=configs)
-    assert (again.returncode, again.stdout) == (0, "w.svg: wavelengths of plain.json\n")
+    result = run("plot", "plain.json", "wavelengths", "-o", "w.svg", "--overwrite", cwd=configs)
+    assert (result.returncode, result.stdout) == (0, "w.svg: wavelengths of plain.json\n")
     assert (configs / "w.svg").read_bytes() != before
 
 
@@ -838,7 +838,7 @@ def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
+    ("arguments", "name"),
     [
         ("llama-3.1-8b.json decay", "llama-3.1-8b (llama)"),
         ("llama-3.1-8b/config.json hands --position 5", "llama-3.1-8b (llama)"),
@@ -849,11 +849,11 @@ def test_relative_folders_are_labelled_by_name(models, monkeypatch, capsys):
         ("dynamic.json decay --sequence-length 9000", "dynamic (llama, for 9 000 tokens)"),
     ],
 )
-def test_a_plot_of_one_config_names_it(words, name, models, monkeypatch, capsys):
+def test_a_plot_of_one_config_names_it(arguments, name, models, monkeypatch, capsys):
     (models / "none.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 1e4}), encoding="utf-8")
     dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     (models / "dynamic.json").write_text(json.dumps(dynamic), encoding="utf-8")
-    assert call(monkeypatch, capsys, models, *words.split(), "-o", "w.png")[::2] == (0, "")
+    assert call(monkeypatch, capsys, models, *arguments.split(), "-o", "w.png")[::2] == (0, "")
     figure = plt.gcf()
     assert " ".join(figure.get_suptitle().split()) == name
     (top,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
@@ -879,7 +879,7 @@ def test_video_axes_have_their_names(models, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("typed", "offered"),
     [
         ("", ""),
         ("ll", ""),
@@ -889,17 +889,17 @@ def test_video_axes_have_their_names(models, monkeypatch, capsys):
         ("a.json ", "hands wavelengths decay table errors pairs"),
     ],
 )
-def test_completion_offers_kinds_after_a_config(words, offered, monkeypatch, capsys):
+def test_completion_offers_kinds_after_a_config(typed, offered, monkeypatch, capsys):
     monkeypatch.setenv("_ROPE_ANY_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", f"rope-any plot {words}")
-    monkeypatch.setenv("COMP_CWORD", str(2 + words.count(" ")))
+    monkeypatch.setenv("COMP_WORDS", f"rope-any plot {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(2 + typed.count(" ")))
     with pytest.raises(SystemExit):
         cli.app([], prog_name="rope-any")
     assert capsys.readouterr().out.split() == offered.split()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (
             "plain.json hand -o a.png",
@@ -931,11 +931,11 @@ def test_completion_offers_kinds_after_a_config(words, offered, monkeypatch, cap
         ("none.json decay -o a.png", "none.json"),
     ],
 )
-def test_the_command_line_refuses_wrong_arguments_in_one_line(words, message, configs, monkeypatch, capsys):
+def test_the_command_line_refuses_wrong_arguments_in_one_line(arguments, message, configs, monkeypatch, capsys):
     for n in range(1, 7):
         shutil.copy(configs / "plain.json", configs / f"{n}.json")
     before = sorted(configs.iterdir())
-    status, out, err = call(monkeypatch, capsys, configs, *words.split())
+    status, out, err = call(monkeypatch, capsys, configs, *arguments.split())
     assert (status, out) == (2, "")
     assert err.startswith("rope-any: ") and message in err and err.count("\n") == 1
     assert sorted(configs.iterdir()) == before

@@ -61,8 +61,8 @@ def test_positions_by_batch_and_by_head_align_at_their_first_axes(lib, rng, batc
     by_head = rng.integers(0, 99, (batch, 3, 6))
     for old, new in ((rows, by_head), (by_head, rows), (rows, range(6))):
         k = lib(ROPE.apply(x, old), "float32")
-        places = np.asarray(old).tolist(), np.asarray(new).tolist()
-        got = lib.quick(lambda k, places=places: ROPE.reposition(k, *places))(k)
+        lists = np.asarray(old).tolist(), np.asarray(new).tolist()
+        got = lib.quick(lambda k, lists=lists: ROPE.reposition(k, *lists))(k)
         np.testing.assert_allclose(lib.get(got), ROPE.apply(x, new), rtol=0, atol=2e-6)
 
 
@@ -77,8 +77,8 @@ def test_tokens_can_be_on_any_axis(lib, keys):
 @pytest.mark.parametrize("source", [None, ROPE, LONG, GRID])
 @pytest.mark.parametrize("rope", [ROPE, LONG, GRID])
 def test_keys_move_from_one_rope_to_another(lib, keys, rope, source):
-    places = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
-    old, new = (places[2 if (r or rope) is GRID else 1] for r in (source, rope))
+    positions = {1: [7, 8, 9, 10, 11, 12], 2: [[1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]]}
+    old, new = (positions[2 if (r or rope) is GRID else 1] for r in (source, rope))
     got, expected = moved(lib, rope, keys, old, new, source=source)
     np.testing.assert_allclose(got, expected, rtol=0, atol=3e-6)
 

@@ -1,4 +1,4 @@
-"""The built site: every page is opened in a browser, with phone and desktop widths."""
+"""The built site: every page is opened in a browser, at the widths of phones and desktops."""
 
 import os
 import re
@@ -21,38 +21,38 @@ import rope_any as ra
 from rope_any import scaling
 from rope_any.testing._exact import exact
 
-pytestmark = pytest.mark.thread_unsafe(reason="a browser is driven by the thread that started it")
+pytestmark = pytest.mark.thread_unsafe(reason="a browser can be used only in the thread that started it")
 
 for needed in ("furo", "matplotlib", "myst_parser", "sphinx_gallery"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 
 ROOT = Path(__file__).parent.parent
-# Sources of the pages besides the README and similar files: of the tests, only the configs.
+# Sources of the pages besides the README and similar files; of the tests, only the configs are used.
 SOURCES = ["docs", "examples", "src", "tests"]
 WIDTHS = {"phone": (390, 844), "laptop": (1300, 850), "desktop": (1440, 900)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-# Faults of the page itself, its anchors, and the targets of its links.
-LOOK = r"""async () => {
+# Return the faults of a page, its anchors, and the targets of its links.
+INSPECT = r"""async () => {
   const images = [...document.images];
   images.forEach(image => { image.loading = "eager"; });
   await Promise.allSettled(images.map(image => image.decode()));
   const ids = [...document.querySelectorAll("[id]")].map(element => element.id);
-  // What stands out of the window; not the document's width, which a theme may hide, or let scroll.
-  const held = e => e.localName !== "article" && (getComputedStyle(e).overflowX !== "visible" || held(e.parentElement));
+  // Elements that extend beyond the window, unless an ancestor clips or scrolls them.
+  const cut = e => e.localName !== "article" && (getComputedStyle(e).overflowX !== "visible" || cut(e.parentElement));
   const wide = [...document.querySelectorAll("article *")].filter(e => {
     const { left, right } = e.getBoundingClientRect();
     const out = left < 0 || right > innerWidth;
-    return out && e.checkVisibility({ visibilityProperty: true }) && !held(e.parentElement);
+    return out && e.checkVisibility({ visibilityProperty: true }) && !cut(e.parentElement);
   });
-  // A formula and what stands beside it without a space, such as a full stop, are on one line.
+  // A formula and text next to it without a space, such as a full stop, must be on one line.
   const box = text => {
     const range = document.createRange();
     range.setStart(text, 0);
     range.setEnd(text, text.length);
     return range.getClientRects();
   };
-  const parted = [...document.querySelectorAll("article math")].filter(math => {
+  const separated = [...document.querySelectorAll("article math")].filter(math => {
     const { top, bottom } = math.getBoundingClientRect();
     const off = rect => rect && (rect.bottom < top || rect.top > bottom);
     const text = e => e?.nodeType === Node.TEXT_NODE ? e : null;
@@ -60,8 +60,8 @@ LOOK = r"""async () => {
     return (before && /\S$/.test(before.data) && off([...box(before)].at(-1)))
       || (after && /^\S/.test(after.data) && off(box(after)[0]));
   });
-  // How many lines a piece of a text takes: words of code in a table, and numbers in groups of digits, take one.
-  const torn = (root, skip, pattern) => {
+  // Pieces of text in several lines; words of code in tables and numbers with groups of digits must be in one.
+  const broken = (root, skip, pattern) => {
     const found = [];
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
@@ -77,19 +77,19 @@ LOOK = r"""async () => {
     }
     return found;
   };
-  const words = [...document.querySelectorAll(":is(td, th) code")].flatMap(e => torn(e, null, /[\p{L}\p{N}]+/gu));
-  const numbers = torn(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%|\de-\u2060?\d+/g);
-  const cut = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
+  const words = [...document.querySelectorAll(":is(td, th) code")].flatMap(e => broken(e, null, /[\p{L}\p{N}]+/gu));
+  const numbers = broken(document.body, "code, pre", /(?<!\d)\d{1,3}(\s\d{3})+(?!\d)|\d+\s%|\de-\u2060?\d+/g);
+  const code = innerWidth < 1000 ? [] : [...document.querySelectorAll("article pre")];  // phones scroll
   return {
     faults: [
       ...images.filter(image => !image.naturalWidth).map(image => `broken image ${image.src}`),
       ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `two elements with the id ${id}`),
       ...wide.filter(e => !wide.some(other => other.parentElement === e))
         .map(e => `out of the window: ${e.outerHTML.slice(0, 80)}`),
-      ...parted.map(math => `formula parted from what it stands beside: ${math.parentElement.innerText}`),
+      ...separated.map(math => `formula separated from the text next to it: ${math.parentElement.innerText}`),
       ...words.map(word => `word of code in two lines: ${word}`),
       ...numbers.map(number => `number in two lines: ${number}`),
-      ...cut.filter(e => e.scrollWidth > e.clientWidth)
+      ...code.filter(e => e.scrollWidth > e.clientWidth)
         .map(e => `code wider than its box by ${e.scrollWidth - e.clientWidth}: ${e.innerText.slice(0, 80)}`),
     ],
     anchors: ids,
@@ -108,15 +108,15 @@ class Visit(NamedTuple):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build the site without a network, from a copy, since the build may write next to its sources."""
+    """Build the site from a copy, because the build may write next to its sources."""
     folder = tmp_path_factory.mktemp("site")
     for name in SOURCES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("_build", "__pycache__"))
     for page in ROOT.glob("*.md"):
         shutil.copy(page, folder)
     command = [sys.executable, "-m", "sphinx", "-qW", "--keep-going", "-b", "html", "-d", "doctrees", "docs", "html"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return folder / "html"
 
 
@@ -126,56 +126,56 @@ def browser():
         pytest.skip("no Chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as run:
-        opened = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+        chromium = run.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
-def window(browser):
-    """Open the one window of all tests: to open it takes longer than most of them."""
+def shared_page(browser):
+    """Open one page for all tests, because opening one takes longer than most tests."""
     with browser.new_context() as context:
         page = context.new_page()
-        yield page, noted(page)
+        yield page, collect_faults(page)
 
 
 @pytest.fixture
-def opened(window, request):
-    """Return an empty page, of a width, and the list that its faults go to."""
-    page, faults = window
+def tab(shared_page, request):
+    """Return an empty page of some width, and the list of its faults."""
+    page, faults = shared_page
     page.goto("about:blank")
-    page.set_viewport_size(sized(getattr(request, "param", "desktop")))
+    page.set_viewport_size(viewport(getattr(request, "param", "desktop")))
     faults.clear()
     return page, faults
 
 
-def sized(name):
+def viewport(name):
     return dict(zip(("width", "height"), WIDTHS[name], strict=True))
 
 
-def noted(page):
-    """Return a list to which a page adds its errors, and requests that leave the machine."""
+def collect_faults(page):
+    """Return a list to which a page appends its errors and its requests to other hosts."""
     faults = []
 
-    def asked(request):
+    def requested(request):
         address = urlsplit(request.url)
         if address.scheme not in {"file", "data", "blob"} and address.hostname != "127.0.0.1":
-            faults.append(f"asked for {request.url}")
+            faults.append(f"requested {request.url}")
 
     def failed(request):
-        if request.failure != "net::ERR_ABORTED":  # as when another page is opened meanwhile
+        if request.failure != "net::ERR_ABORTED":  # as if another page is opened meanwhile
             faults.append(f"failed: {request.url}")
 
-    page.on("console", lambda said: said.type in {"error", "warning"} and faults.append(f"{said.type}: {said.text}"))
+    page.on("console", lambda log: log.type in {"error", "warning"} and faults.append(f"{log.type}: {log.text}"))
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("requestfailed", failed)
     page.on("response", lambda answer: answer.status >= 400 and faults.append(f"{answer.status}: {answer.url}"))
-    page.on("request", asked)
+    page.on("request", requested)
     return faults
 
 
 def visit(page, faults, file, *sizes):
-    """Open a file in a page, and return what is there to be seen: in its window, or in those of some sizes in turn."""
+    """Open a file and return what INSPECT finds, at the current size of the page or at several sizes."""
     faults.clear()
     sizes = sizes or [page.viewport_size]
     page.set_viewport_size(sizes[0])
@@ -183,7 +183,7 @@ def visit(page, faults, file, *sizes):
     seen = []
     for size in sizes:
         page.set_viewport_size(size)
-        seen.append(page.evaluate(LOOK))
+        seen.append(page.evaluate(INSPECT))
     return Visit(
         [*faults, *(fault for one in seen for fault in one["faults"])],
         {anchor for one in seen for anchor in one["anchors"]},
@@ -191,13 +191,13 @@ def visit(page, faults, file, *sizes):
     )
 
 
-def visited(page, faults, folder, *sizes):
+def visit_all(page, faults, folder, *sizes):
     """Open every page of a folder."""
     return {file: visit(page, faults, file, *sizes) for file in sorted(folder.rglob("*.html"))}
 
 
-def astray(visits, folder):
-    """Return the links that lead nowhere: to no file of the folder, no anchor, or no address that can be asked."""
+def broken_links(visits, folder):
+    """Yield the links to missing files, missing anchors and malformed addresses."""
     for file, seen in visits.items():
         for link in seen.links:
             address, anchor = urldefrag(link)
@@ -205,10 +205,10 @@ def astray(visits, folder):
             if scheme == "file":
                 target = Path(unquote(path))
                 known = visits[target].anchors if target in visits else {""}
-                good = target.is_file() and target.is_relative_to(folder) and unquote(anchor) in known | {"", "top"}
+                valid = target.is_file() and target.is_relative_to(folder) and unquote(anchor) in known | {"", "top"}
             else:
-                good = scheme == "mailto" or (scheme in {"http", "https"} and re.fullmatch(r"[\w-]+(\.[\w-]+)+", host))
-            if not good:
+                valid = scheme == "mailto" or (scheme in {"http", "https"} and re.fullmatch(r"[\w-]+(\.[\w-]+)+", host))
+            if not valid:
                 yield f"{file.name}: {link}"
 
 
@@ -216,16 +216,16 @@ def test_the_site_is_built(site):
     assert "rotary position embedding" in (site / "index.html").read_text(encoding="utf-8")
 
 
-def test_every_page_opens_without_faults(site, opened):
-    visits = visited(*opened, site, *map(sized, WIDTHS))  # opened on a phone, whose window then becomes that of a desk
+def test_every_page_opens_without_faults(site, tab):
+    visits = visit_all(*tab, site, *map(viewport, WIDTHS))  # opened at the width of a phone, then resized
     assert {file.name: seen.faults for file, seen in visits.items() if seen.faults} == {}
-    assert sorted(astray(visits, site)) == []
+    assert sorted(broken_links(visits, site)) == []
 
 
-@pytest.mark.parametrize("opened", ["phone"], indirect=True)
-def test_pictures_are_legible_on_a_phone(site, opened):
+@pytest.mark.parametrize("tab", ["phone"], indirect=True)
+def test_pictures_are_legible_on_a_phone(site, tab):
     """Text keeps a legible size; if a picture is then too wide, shadows mark the hidden sides."""
-    page, _ = opened
+    page, _ = tab
     scrolled = set()
     for file in sorted(site.rglob("*.html")):
         if 'class="picture ' not in file.read_text(encoding="utf-8"):
@@ -245,15 +245,15 @@ def test_pictures_are_legible_on_a_phone(site, opened):
 
 
 def shaded(box):
-    """Return whether the left and the right edge of what is drawn on white are darker."""
+    """Return whether the left and the right edge of an element are darker than its white background."""
     from matplotlib.image import imread
 
     light = np.median(imread(BytesIO(box.screenshot()))[..., :3].min(axis=-1), axis=0)
     return bool(light[1] < 0.9), bool(light[-2] < 0.9)
 
 
-def test_gallery_cards_have_the_same_size(site, opened):
-    page, _ = opened
+def test_gallery_cards_have_the_same_size(site, tab):
+    page, _ = tab
     page.goto((site / "gallery" / "index.html").as_uri())
     indents = page.locator(".sphx-glr-thumbnail-title").evaluate_all("""all => all.map(title => {
       const range = document.createRange();
@@ -274,15 +274,22 @@ def test_every_page_has_a_description(site):
 
 
 def test_integrations_can_be_imported_for_the_reference_without_their_libraries():
-    """As Sphinx does: with mocks in the place of torch and transformers."""
+    """Sphinx imports them with mocks of torch and transformers."""
     program = """if True:
         from sphinx.ext.autodoc.mock import mock
         with mock(["torch", "transformers"]):
             from rope_any.integrations import torch, transformers
         print(torch.audit.__doc__[:20], transformers.replace.__doc__[:20])
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that prints nothing."""
+
+    def log_message(self, *_):
+        """Print nothing."""
 
 
 @pytest.mark.parametrize(
@@ -293,7 +300,7 @@ def test_integrations_can_be_imported_for_the_reference_without_their_libraries(
     ],
 )
 def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
-    serve = partial(_Quiet, directory=site)
+    serve = partial(Quiet, directory=site)
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server, browser.new_context() as context:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -309,27 +316,22 @@ def test_code_is_copied_without_prompts_and_output(site, browser, name, copied):
     assert ">>>" not in text and "$" not in text and "dtype('float32'))" not in text and "text  all" not in text
 
 
-def test_search_finds_a_page(site, opened):
-    page, faults = opened
-    serve = partial(_Quiet, directory=site)
+def test_search_finds_a_page(site, tab):
+    page, faults = tab
+    serve = partial(Quiet, directory=site)
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
         page.locator("input[name=q]").first.fill("pairing")
         page.keyboard.press("Enter")
         page.locator("#search-results a[href*='api/']").first.wait_for()
-        page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q=rotate_half")  # of a table, in parts
+        page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q=rotate_half")  # a word of a table
         page.locator("#search-results a[href*='names.html']").first.wait_for()
         server.shutdown()
     assert faults == []
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Keep the log of requests out of that of the tests."""
-
-
-SOUND = "<p id='here'>text</p><a href='#here'>here</a><a href='other.html#there'>there</a>"
+VALID = "<p id='here'>text</p><a href='#here'>here</a><a href='other.html#there'>there</a>"
 BROKEN = {
     "<script>console.error('oh')</script>": "error: oh",
     "<script>console.warn('well')</script>": "warning: well",
@@ -337,9 +339,9 @@ BROKEN = {
     "<script src='gone.js'></script>": "failed: ",
     "<img src='gone.png'>": "broken image",
     "<img src='data:image/png;base64,AAAA'>": "broken image",
-    "<script src='https://elsewhere.invalid/x.js'></script>": "asked for https://elsewhere.invalid/x.js",
+    "<script src='https://elsewhere.invalid/x.js'></script>": "requested https://elsewhere.invalid/x.js",
     "<div style='width: 2000px'>wide</div>": "out of the window: <div",
-    "<p style='width: 1px'>a <math><mi>x</mi></math>:</p>": "formula parted from what it stands beside: ",
+    "<p style='width: 1px'>a <math><mi>x</mi></math>:</p>": "formula separated from the text next to it: ",
     f"<pre style='overflow: auto'>{'wide' * 99}</pre>": "code wider than its box by ",
     "<table style='width: 1px'><td><code style='overflow-wrap: anywhere'>word</code></table>": "word of code in two ",
     "<p style='width: 1px'>131 072</p>": "number in two lines: 131 072",
@@ -354,15 +356,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("defect", ["", *BROKEN])
-def test_broken_pages_are_detected(defect, opened, tmp_path):
+def test_broken_pages_are_detected(defect, tab, tmp_path):
     folder = tmp_path / "html"
     folder.mkdir()
     (tmp_path / "outside.html").write_text("not on the site", encoding="utf-8")
-    text = f"<!doctype html><meta charset='utf-8'><article>{SOUND}{defect}</article>"
+    text = f"<!doctype html><meta charset='utf-8'><article>{VALID}{defect}</article>"
     (folder / "page.html").write_text(text, encoding="utf-8")
     (folder / "other.html").write_text("<!doctype html><p id='there'>text</p>", encoding="utf-8")
-    visits = visited(*opened, folder)
-    found = [*visits[folder / "page.html"].faults, *astray(visits, folder)]
+    visits = visit_all(*tab, folder)
+    found = [*visits[folder / "page.html"].faults, *broken_links(visits, folder)]
     assert any(fault.startswith(BROKEN[defect]) for fault in found) if defect else found == []
 
 
@@ -394,7 +396,7 @@ ATTENTION = {
 
 
 def settings(rng):
-    """Draw settings of the explorer, round ones and others."""
+    """Draw settings of the explorer, with round numbers and others."""
     for scheme in SCHEMES:
         for _ in range(60):
             base, factor = 10 ** rng.uniform(0.5, 10), 2 ** rng.uniform(0, 10)
@@ -412,9 +414,9 @@ def expected(setting):
 
 
 @pytest.fixture
-def explorer(site, opened):
-    """Open the explorer; nothing may have gone wrong in it at the end."""
-    page, faults = opened
+def explorer(site, tab):
+    """Open the explorer; check at the end that it had no faults."""
+    page, faults = tab
     page.goto((site / "explorer.html").as_uri())
     yield page
     assert faults == []
@@ -427,17 +429,17 @@ def test_the_explorer_agrees_with_the_library(explorer, rng):
         drawn,
     )
     for setting, (frequencies, attention_factor, text) in zip(drawn, found, strict=True):
-        wanted = expected(setting)
-        assert_allclose(frequencies, wanted[0], rtol=1e-12, atol=0, err_msg=str(setting))
-        assert_allclose(attention_factor, wanted[1], rtol=1e-12)
+        ours = expected(setting)
+        assert_allclose(frequencies, ours[0], rtol=1e-12, atol=0, err_msg=str(setting))
+        assert_allclose(attention_factor, ours[1], rtol=1e-12)
         names = {}
         exec(text, names)  # noqa: S102  # the Python that the page shows
-        assert_allclose(names["rope"].frequencies, wanted[0], rtol=1e-12, atol=0, err_msg=text)
-        assert_allclose(names["rope"].attention_factor, wanted[1], rtol=1e-12)
+        assert_allclose(names["rope"].frequencies, ours[0], rtol=1e-12, atol=0, err_msg=text)
+        assert_allclose(names["rope"].attention_factor, ours[1], rtol=1e-12)
 
 
 def test_the_explorer_reads_the_list_of_longrope(explorer):
-    """It is hidden for other schemes; without a list the numbers rise from 1 to the factor."""
+    """The list is hidden for other schemes; without it the numbers rise from 1 to the factor."""
     box = explorer.get_by_label("long_factor")
     assert not box.is_visible()
     explorer.goto(f"{explorer.url}#scheme=longrope&head_dim=8&factor=8&base=10000&trained=4096")
@@ -492,7 +494,7 @@ def test_the_explorer_draws_lengths_to_scale(explorer):
     assert np.ptp(lines["mark"]) > 20
 
 
-@pytest.mark.parametrize("opened", ["phone", "laptop"], indirect=True)
+@pytest.mark.parametrize("tab", ["phone", "laptop"], indirect=True)
 @pytest.mark.parametrize("setting", ["factor=4", "factor=1", "factor=1.5", "trained=128&factor=128", "scheme=plain"])
 def test_no_line_of_the_explorer_crosses_a_length_label(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
@@ -525,7 +527,7 @@ def _middle(page):
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("head_dim=7", "head_dim must be an even number from 2 to 1\u00a0024; got 7."),
         ("position=0.5", "position must be a whole number from 0 to 2\u00a0147\u00a0483\u00a0647; got 0.5."),
@@ -543,23 +545,23 @@ def _middle(page):
         ("scheme=longrope&trained=1", "trained must be more than 1 token with LongRoPE."),
     ],
 )
-def test_the_explorer_reports_what_it_cannot_draw(explorer, address, said):
+def test_the_explorer_reports_what_it_cannot_draw(explorer, address, message):
     explorer.goto(f"{explorer.url}#{address}")
-    explorer.get_by_text(said, exact=True).wait_for()
+    explorer.get_by_text(message, exact=True).wait_for()
 
 
 @pytest.mark.parametrize("setting", ["trained=3&factor=1&head_dim=2", "trained=1&head_dim=2", "head_dim=1024"])
 def test_the_explorer_has_ticks(explorer, setting):
     explorer.goto(f"{explorer.url}#{setting}")
     for kind in ("wavelengths", "score", "bound"):
-        for anchor in ("middle", "end"):  # of numbers below, with the name of that axis; and at the left
+        for anchor in ("middle", "end"):  # of the numbers below, with the label of that axis; of those at the left
             texts = explorer.locator(f"#ex-{kind} text[text-anchor={anchor}]").all_text_contents()
             assert sum(text.replace("\u00a0", "").replace(".", "").isdigit() for text in texts) >= 2, (kind, texts)
-            assert anchor == "end" or not any("." in text for text in texts)  # pairs and tokens are whole
+            assert anchor == "end" or not any("." in text for text in texts)  # pairs and tokens are integers
 
 
 def test_the_explorer_is_exact_at_its_limits(explorer):
-    """The largest distance that it draws, with the fastest pair, against 60 digits."""
+    """Its largest distance, with the fastest pair, is compared with 60 digits."""
     f, furthest = ra.frequencies(128), 2 * 2**24 * 1024 - 1
     found = explorer.evaluate("([f, r]) => ropeExplorer.decay(f, r)", [f, furthest])
     assert_allclose(found["score"], exact([furthest], f).cos.mean(), rtol=0, atol=1e-5)
@@ -576,37 +578,30 @@ def test_the_explorer_page_works_without_scripts(site, browser):
 # --- the pages of asv -------------------------------------------------------------------------------------------------
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """A server of files that prints nothing."""
-
-    def log_message(self, *_):
-        """Print nothing."""
-
-
 @pytest.mark.thread_unsafe(reason="it starts processes")
 def test_pages_of_asv_have_a_graph_for_each_benchmark(browser, tmp_path):
     pytest.importorskip("asv", reason="asv is not installed")
     if not (ROOT / ".git").exists():
-        pytest.skip("these sources are no git checkout")
-    words = ["HEAD", "--bench", "timeraw_import$", "--quick", "--output", str(tmp_path / "html")]
-    command = [sys.executable, str(ROOT / "asv_benchmarks" / "pages.py"), *words]
-    known = os.environ | {"HOME": str(tmp_path)}  # where asv writes what it finds out about the machine
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=known)
-    assert done.returncode == 0, done.stdout + done.stderr
+        pytest.skip("the sources are not a git checkout")
+    options = ["HEAD", "--bench", "timeraw_import$", "--quick", "--output", str(tmp_path / "html")]
+    command = [sys.executable, str(ROOT / "asv_benchmarks" / "pages.py"), *options]
+    env = os.environ | {"HOME": str(tmp_path)}  # asv writes there
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
+    assert result.returncode == 0, result.stdout + result.stderr
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "html")) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        home, page = f"http://127.0.0.1:{server.server_port}", browser.new_page()
-        lost = []
-        page.on("requestfailed", lambda request: lost.append(request.url))
-        page.goto(f"{home}/#bench_import.timeraw_import")
-        about = page.request.get(f"{home}/index.json").json()
+        url, page = f"http://127.0.0.1:{server.server_port}", browser.new_page()
+        failed = []
+        page.on("requestfailed", lambda request: failed.append(request.url))
+        page.goto(f"{url}/#bench_import.timeraw_import")
+        about = page.request.get(f"{url}/index.json").json()
         assert "bench_import.timeraw_import" in about["benchmarks"]
         (graph,) = (tmp_path / "html" / "graphs").rglob("summary/bench_import.timeraw_import.json")
-        ((revision, seconds),) = page.request.get(f"{home}/{graph.relative_to(tmp_path / 'html').as_posix()}").json()
+        ((revision, seconds),) = page.request.get(f"{url}/{graph.relative_to(tmp_path / 'html').as_posix()}").json()
         assert str(revision) in about["revision_to_hash"]
         assert 0 < seconds < 60
-        if not [url for url in lost if "://127.0.0.1" not in url]:  # asv's pages take their scripts from the web
+        if not [url for url in failed if "://127.0.0.1" not in url]:  # asv's pages take their scripts from the web
             page.wait_for_selector("#main-graph canvas")
-        assert all(page.request.get(f"{home}/{name}").ok for name in ("index.html", "asv.js", "graphdisplay.js"))
+        assert all(page.request.get(f"{url}/{name}").ok for name in ("index.html", "asv.js", "graphdisplay.js"))
         page.close()
         server.shutdown()

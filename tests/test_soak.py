@@ -1,4 +1,4 @@
-"""A short soak test; and that a soak test detects wrong results."""
+"""A short soak test, and tests that it detects wrong results."""
 
 import dataclasses
 
@@ -18,12 +18,12 @@ def test_random_calls_are_correct():
     assert len({name for name, _ in report.calls}) > 1 or soak.installed() == NUMPY
 
 
-def of_numpy(seed, count=100):
+def run_numpy(seed, count=100):
     for number in range(count):
         soak.one(seed, number, NUMPY)
 
 
-def rotated_a_little_more(self, x, *args, **options):
+def scaling_slightly(self, x, *args, **options):
     return APPLY(dataclasses.replace(self, attention_factor=self.attention_factor * (1 + 1e-5)), x, *args, **options)
 
 
@@ -34,22 +34,22 @@ def writing_into_x(self, x, *args, **options):
     return got
 
 
-def forgetting_out(self, x, *args, **options):
+def ignoring_out(self, x, *args, **options):
     return APPLY(self, x, *args, **{**options, "out": None})
 
 
-def returning_another(*args, **options):
+def returning_a_copy(*args, **options):
     return np.array(APPLY(*args, **options), dtype=np.float32)
 
 
 APPLY = ra.Rope.apply
 
 
-@pytest.mark.parametrize("wrong", [rotated_a_little_more, writing_into_x, forgetting_out, returning_another])
+@pytest.mark.parametrize("wrong", [scaling_slightly, writing_into_x, ignoring_out, returning_a_copy])
 def test_wrong_results_are_detected(monkeypatch, wrong):
     monkeypatch.setattr(ra.Rope, "apply", wrong)
     with pytest.raises(AssertionError):
-        of_numpy(seed=0)
+        run_numpy(seed=0)
 
 
 def test_growth_is_measured_from_the_second_tenth_to_the_last():

@@ -1,4 +1,4 @@
-"""Streams of text, images and videos: against plain Python, and against transformers' own numbering."""
+"""Positions of text, images and videos, compared with plain Python and with transformers."""
 
 import itertools
 from fractions import Fraction
@@ -19,7 +19,7 @@ LIKE = np.empty(0)
 
 
 def numbered(spans, start=0, *, time_advances=True):
-    """Return (time, height, width) of each token, and the largest plus one, in plain Python; no audio in videos."""
+    """Return (time, height, width) of each token and the largest plus one, in plain Python; without audio."""
     rows, first = [], start
     for span in spans:
         if isinstance(span, int):
@@ -108,7 +108,7 @@ def test_long_videos_use_little_host_memory():
 # --- VideoRoPE, and audio in videos -------------------------------------------------------------------------
 
 
-def of_videorope(spans, delta, start=0):
+def videorope_positions(spans, delta, start=0):
     """Return positions and their end as get_t_scale_rope_index of Wiselnn570/VideoRoPE computes them, in Fractions."""
     rows, last = [], Fraction(start) - 1
     for span in spans:
@@ -130,28 +130,23 @@ def of_videorope(spans, delta, start=0):
     st.sampled_from([2, 2.0, 0.5, 0.75, 1.5]),
 )
 def test_diagonal_equals_videorope(spans, start, delta):
-    rows, end = of_videorope(spans, delta, start)
+    rows, end = videorope_positions(spans, delta, start)
     p = positions.mrope(spans, like=LIKE, start=start, diagonal=delta)
     assert p.dtype == np.float64
     np.testing.assert_array_equal(p, np.reshape(np.array(rows, dtype=float), (-1, 3)))
     assert positions.mrope_end(spans, start=start, diagonal=delta) == end
 
 
-def of_tmrope(span, first, chunk):
+def tmrope_positions(span, first, chunk):
     """Return positions of a video with audio, token by token; in chunks if `chunk` is not 0."""
     times, rows, columns, audio = span
-    video = [(first + t, first + y, first + x) for t in times for y in range(rows) for x in range(columns)]
-    sound = [(first + i,) * 3 for i in range(audio)]
+    video = [(t, y, x) for t in times for y in range(rows) for x in range(columns)]
+    sound = [(i,) * 3 for i in range(audio)]
+    merged = sorted(video + sound, key=lambda p: p[0])  # at equal times the video comes first
     if chunk:
-        of_chunk = [
-            [[p for p in tokens if c * chunk <= p[0] - first < (c + 1) * chunk] for tokens in (video, sound)]
-            for c in range(int(max(*times, audio) // chunk) + 1)
-        ]
-        return [p for both in of_chunk for tokens in both for p in tokens]
-    merged = []
-    while video and sound:
-        merged.append((video if video[0][0] <= sound[0][0] else sound).pop(0))
-    return merged + video + sound
+        bounds = [(c * chunk, (c + 1) * chunk) for c in range(int(max(*times, audio) // chunk) + 1)]
+        merged = [p for low, high in bounds for tokens in (video, sound) for p in tokens if low <= p[0] < high]
+    return [tuple(first + c for c in p) for p in merged]
 
 
 @given(
@@ -162,11 +157,11 @@ def of_tmrope(span, first, chunk):
 )
 def test_audio_is_between_the_frames_of_its_video(steps, sizes, text, chunk):
     span = ([0, *itertools.accumulate(steps)], *sizes)
-    want = of_tmrope(span, text, chunk)
+    expected = tmrope_positions(span, text, chunk)
     spans = [text, span, 2]
     p = positions.mrope(spans, like=LIKE, chunk=chunk)
-    np.testing.assert_array_equal(p[text:-2], want)
-    np.testing.assert_array_equal(p[-2:], [[1 + max(want[-1])] * 3, [2 + max(want[-1])] * 3])
+    np.testing.assert_array_equal(p[text:-2], expected)
+    np.testing.assert_array_equal(p[-2:], [[1 + max(expected[-1])] * 3, [2 + max(expected[-1])] * 3])
     assert positions.mrope_end(spans, chunk=chunk) == 1 + p.max()
 
 
@@ -185,7 +180,7 @@ def test_real_streams_are_numbered(lib, options):
 
 
 def test_videorope_rotates_by_the_sum_over_axes():
-    """Score of two patches of a video by VideoRoPE, against mpmath: δ = 2, time in the slowest pairs."""
+    """Tokens of a video rotated by VideoRoPE, compared with mpmath: δ = 2, time in the slowest pairs."""
     f = ra.frequencies(16, base=1e4)
     axis_of = [1, 2, 1, 2, 1, 2, 0, 0]
     rope = ra.Rope(ra.axes.assigned(f, axis_of), pairing="half")
@@ -193,8 +188,8 @@ def test_videorope_rotates_by_the_sum_over_axes():
     got = rope.apply(np.ones((len(p), 16)), p)
     for token in (0, 3, 10, 18, 19):
         angles = [float(p[token, a]) * mp.mpf(one) for a, one in zip(axis_of, f, strict=True)]
-        want = [float(mp.cos(a) - mp.sin(a)) for a in angles] + [float(mp.cos(a) + mp.sin(a)) for a in angles]
-        np.testing.assert_allclose(got[token], want, atol=1e-14)
+        expected = [float(mp.cos(a) - mp.sin(a)) for a in angles] + [float(mp.cos(a) + mp.sin(a)) for a in angles]
+        np.testing.assert_allclose(got[token], expected, atol=1e-14)
 
 
 # --- against transformers -----------------------------------------------------------------------------------
@@ -209,7 +204,7 @@ MODELS = {
 
 
 def transformers_model(name, kind, **config):
-    """Return an object with transformers' own methods for position ids, and a config with the values that they read."""
+    """Return an object with the methods of transformers for position ids, and the config that they read."""
     module = pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
     self = SimpleNamespace(config=SimpleNamespace(**config), spatial_merge_size=MERGE)
     for method in ("get_rope_index", "get_vision_position_ids", "get_llm_pos_ids_for_vision", "get_chunked_index"):
@@ -219,7 +214,7 @@ def transformers_model(name, kind, **config):
 
 
 def random_stream(rng):
-    """Return (kind, size) pairs, text between all images and videos, as prompts have it."""
+    """Return (kind, size) pairs, with text between images and videos, as in prompts."""
     stream = [(TEXT, int(rng.integers(1, 9)))]
     for _ in range(rng.integers(1, 5)):
         kind = int(rng.integers(IMAGE, VIDEO + 1))
@@ -241,7 +236,7 @@ def padded_batch(rows, lengths, side):
 
 
 def grids(rows, kind):
-    """Return the grids of all images or of all videos in the form of transformers, before merging."""
+    """Return the grids of all images or of all videos as transformers takes them, before merging."""
     import torch
 
     sizes = [size for row in rows for k, size in row if k == kind]
@@ -250,9 +245,9 @@ def grids(rows, kind):
 
 def check(spans, ids, mask, deltas, **options):
     for i, row in enumerate(spans):
-        want = ids[:, i, mask[i].bool()].numpy()
-        np.testing.assert_array_equal(np.moveaxis(want, 0, -1), positions.mrope(row, like=LIKE, **options))
-        assert deltas[i].item() == positions.mrope_end(row, **options) - want.shape[1]
+        expected = ids[:, i, mask[i].bool()].numpy()
+        np.testing.assert_array_equal(np.moveaxis(expected, 0, -1), positions.mrope(row, like=LIKE, **options))
+        assert deltas[i].item() == positions.mrope_end(row, **options) - expected.shape[1]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -265,7 +260,7 @@ def test_streams_equal_those_of_transformers(name, side, seed):
         name, MODELS[name], vision_config=SimpleNamespace(spatial_merge_size=MERGE, tokens_per_second=2)
     )
     given, seconds = {}, []
-    if name in ("qwen3_vl", "glm4v"):  # each frame an image, with its time before it as text
+    if name in ("qwen3_vl", "glm4v"):  # each frame is an image after its time as text
         split = [[((k, (1, *n[1:])), n[0]) if k == VIDEO else ((k, n), 1) for k, n in row] for row in rows]
         tokens = [[x for part, times in row for x in [part, (TEXT, 2)] * (times - 1) + [part]] for row in split]
         spans = [[size for _, size in row] for row in tokens]
@@ -293,7 +288,7 @@ def test_streams_equal_those_of_transformers(name, side, seed):
         **given,
     )
     check(spans, ids, mask, deltas, time_advances=False)
-    if name in ("qwen3_vl", "glm4v"):  # no span has more frames than one, so there is nothing to choose
+    if name in ("qwen3_vl", "glm4v"):  # no span has several frames, so both options are equal
         check(spans, ids, mask, deltas)
 
 
@@ -341,8 +336,8 @@ def test_audio_of_videos_equals_that_of_transformers(name, seed):
     """TMRoPE: 25 positions a second and chunks of 2 s in Qwen2.5-Omni; 13 a second, and no chunks, in Qwen3-Omni."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng([seed, len(name)])
-    whole = name == "qwen2_5_omni"
-    rate, chunk, kind = (25, 50, "Qwen2_5Omni") if whole else (13, 0, "Qwen3OmniMoe")
+    rounded = name == "qwen2_5_omni"
+    rate, chunk, kind = (25, 50, "Qwen2_5Omni") if rounded else (13, 0, "Qwen3OmniMoe")
     ids = {"image_token_id": 101, "video_token_id": 102, "audio_token_id": 103}
     model = transformers_model(
         name,
@@ -357,13 +352,13 @@ def test_audio_of_videos_equals_that_of_transformers(name, seed):
     tokens, spans, sizes, seconds, lengths = [], [], [], [], []
     for _ in range(rng.integers(1, 4)):
         text = int(rng.integers(1, 9))
-        size = tuple(int(rng.integers(1, most)) for most in (12, 5, 5))
+        size = tuple(int(rng.integers(1, high)) for high in (12, 5, 5))
         seconds.append(float(rng.choice([0.25, 0.5, 1.0, 1.5, 2.0])))  # in float32 no product is rounded
         length = int(rng.integers(1, 1500)) * 2
-        audio = ((length - 1) // 2 + 1 - 2) // 2 + 1 if whole else frames_of_sound(length)
+        audio = ((length - 1) // 2 + 1 - 2) // 2 + 1 if rounded else audio_tokens(length)
         times = [frame * seconds[-1] * rate for frame in range(size[0])]
-        times = [int(time) for time in times] if whole else times
-        pair = [([0, 0], 1, 1)] if whole else [2]
+        times = [int(time) for time in times] if rounded else times
+        pair = [([0, 0], 1, 1)] if rounded else [2]
         spans += [text, *pair, (times, *size[1:], audio), *pair]
         video = [(t // chunk if chunk else t, 102) for t in times for _ in range(size[1] * size[2])]
         body = sorted([*video, *((i // chunk if chunk else i, 103) for i in range(audio))])
@@ -384,8 +379,8 @@ def test_audio_of_videos_equals_that_of_transformers(name, seed):
     check([spans], got, mask, deltas, chunk=chunk)
 
 
-def frames_of_sound(length):
-    """Return the audio tokens of Qwen3-Omni for a length in frames of the spectrum."""
+def audio_tokens(length):
+    """Return the number of audio tokens of Qwen3-Omni for a length in frames of the spectrogram."""
     rest = (length % 100 - 1) // 2 + 1
     return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + 13 * (length // 100)
 
@@ -396,7 +391,7 @@ ERRORS = {
     "no sequence": (7, TypeError, "spans must be a sequence of text lengths .* got int 7"),
     "a string": ("abc", TypeError, "spans must be a sequence .* got str 'abc'"),
     "an array": (np.ones(3, int), TypeError, "spans must be a sequence .* got ndarray"),
-    "none": ([], ValueError, "spans must have at least one; got none"),
+    "empty": ([], ValueError, "spans must have at least one; got none"),
     "a string among them": (
         [1, "ab"],
         TypeError,
@@ -406,8 +401,8 @@ ERRORS = {
     "a bool": ([True], TypeError, r"spans\[0\] must be an integer; got bool True"),
     "negative text": ([2, -3], ValueError, r"spans\[1\] must be from 0 to 2147483647; got -3"),
     "two axes": ([(4, 4)], ValueError, r"spans\[0\] must be a number .* got \(4, 4\)"),
-    "no frame": ([(0, 4, 4)], ValueError, r"frames of spans\[0\] must be from 1 to 2147483647; got 0"),
-    "half a row": ([(1, 4.5, 4)], TypeError, r"rows of spans\[0\] must be an integer; got float 4.5"),
+    "0 frames": ([(0, 4, 4)], ValueError, r"frames of spans\[0\] must be from 1 to 2147483647; got 0"),
+    "4.5 rows": ([(1, 4.5, 4)], TypeError, r"rows of spans\[0\] must be an integer; got float 4.5"),
     "columns a string": ([(1, 4, "4")], TypeError, r"columns of spans\[0\] must be an integer; got str '4'"),
     "no coordinate": ([((), 4, 4)], ValueError, r"frames of spans\[0\] must have at least one coordinate; got none"),
     "negative time": ([([0, -1], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to 2147483647; got -1"),
@@ -416,7 +411,7 @@ ERRORS = {
     "time NaN": ([([0.0, float("nan")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got nan"),
     "time infinite": ([([float("inf")], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got inf"),
     "real time before 0": ([([-0.5], 4, 4)], ValueError, r"frames of spans\[0\] must be from 0 to .*; got -0.5"),
-    "no audio": ([(1, 4, 4, 0)], ValueError, r"audio of spans\[0\] must be from 1 to 2147483647; got 0"),
+    "0 audio tokens": ([(1, 4, 4, 0)], ValueError, r"audio of spans\[0\] must be from 1 to 2147483647; got 0"),
     "five axes": ([(1, 4, 4, 1, 1)], ValueError, r"spans\[0\] must be a number .* got \(1, 4, 4, 1, 1\)"),
     "too long, real": ([2**31 - 1, ([0.5], 1, 1)], ValueError, "the end of spans must be .*; got 2147483649"),
     "too long": ([2**31 - 1, 1], ValueError, "the end of spans must be .* to 2147483647; got 2147483648"),

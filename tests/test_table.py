@@ -17,11 +17,11 @@ LARGEST = 2**31 - 1
 
 
 def error(lib, table, exact):
-    return max(np.abs(lib.get(got).astype(np.float64) - want).max() for got, want in zip(table, exact, strict=True))
+    return max(np.abs(lib.get(a).astype(np.float64) - b).max() for a, b in zip(table, exact, strict=True))
 
 
 def positions(rng, count=24):
-    """Positions of all magnitudes and both signs, the ends among them."""
+    """Return positions of all magnitudes and both signs, with the largest."""
     random = rng.integers(-LARGEST, LARGEST, count)
     small = random[: count // 2] >> rng.integers(0, 31, count // 2)
     return np.concatenate([[0, 1, -1, 131_072, 1_048_576, 2**24 + 1, LARGEST, -LARGEST], random, small])
@@ -62,13 +62,12 @@ def test_integer_positions_are_exact_in_compiled_code(lib, rng):
 
 
 def phases(count, rng, p=None):
-    """Return positions, frequencies and their exact table, for more phases than 60 digits have time for."""
-    words = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # frequencies near 30-bit fractions of a turn
-    f = tuple(float(word) * 2 * np.pi / 2**30 for word in words)
-    # what float64 makes of them, in radians
-    rest = [float(mp.mpf(v) - 2 * mp.pi * int(w) / 2**30) for v, w in zip(f, words, strict=True)]
+    """Return positions, frequencies and their exact table; too many phases to compute in 60 digits."""
+    multiples = np.asarray([170_891_318, 5_000_321, 99_991, 1_234, 1])  # of 2π / 2³⁰, near the frequencies
+    f = tuple(float(n) * 2 * np.pi / 2**30 for n in multiples)
+    rest = [float(mp.mpf(v) - 2 * mp.pi * int(n) / 2**30) for v, n in zip(f, multiples, strict=True)]  # rounding
     p = rng.integers(-LARGEST, LARGEST, count) if p is None else p
-    angle = p[:, None] * words % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
+    angle = p[:, None] * multiples % 2**30 * (2 * np.pi / 2**30) + p[:, None] * np.asarray(rest)
     return p, f, (np.cos(angle), np.sin(angle))
 
 
@@ -79,13 +78,13 @@ def test_many_phases_stay_within_the_bound(lib, rng):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:fused=True falls back:RuntimeWarning")
-@pytest.mark.parametrize("how", ["eager", "compiled", "fused"])
-def test_millions_of_phases_stay_within_the_bound(lib, rng, how):
-    if how == "compiled" and lib.compile is None:
+@pytest.mark.parametrize("schedule", ["eager", "compiled", "fused"])
+def test_millions_of_phases_stay_within_the_bound(lib, rng, schedule):
+    if schedule == "compiled" and lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     p, f, exact = phases(3_000_000, rng)
-    make = lib.compile if how == "compiled" else lambda g: g
-    table = make(lambda p: ra.cos_sin(p, f, fused=how == "fused"))(lib(p, "int32"))
+    make = lib.compile if schedule == "compiled" else lambda g: g
+    table = make(lambda p: ra.cos_sin(p, f, fused=schedule == "fused"))(lib(p, "int32"))
     assert error(lib, table, exact) <= INTEGER_BOUND
 
 
@@ -103,7 +102,6 @@ def test_millions_of_consecutive_phases_stay_within_the_bound(lib, rng, fused):
 
 
 def test_tables_beyond_the_bound_are_still_rotations(lib):
-    # beyond the bounds the angle loses digits, but a table stays a rotation
     if not lib.has_float64:
         pytest.skip(f"{lib.name} has no float64, and no positions beyond 2³¹")
     far = [2**33 + 1, 2**46 + 1, 2**52 + 1, 2**62 + 1]
@@ -123,7 +121,7 @@ def test_real_positions_are_exact_up_to_2_24(lib, rng):
 
 
 def test_real_positions_on_the_host_are_not_rounded_first(lib, rng):
-    p = rng.uniform(-(2**24), 2**24, 24).tolist()  # float64: float32 could not hold their fractions
+    p = rng.uniform(-(2**24), 2**24, 24).tolist()  # float64, because float32 cannot represent their fractions
     table = ra.cos_sin(p, F, like=lib([0.0], "float32"))
     assert error(lib, table, oracle.cos_sin(p, F)) <= (2.5e-7 if lib.has_float64 else 2e-6)
 
@@ -137,8 +135,8 @@ def test_float64_tables_are_exact(lib, rng):
         table = ra.cos_sin(lib(p), F, dtype=lib.dtype("float64"))
         assert table.cos.dtype == lib.dtype("float64")
         bound = 1e-15 * (1 + np.abs(np.multiply.outer(p, F)))
-        for got, want in zip(table, oracle.cos_sin(p, F), strict=True):
-            assert (np.abs(lib.get(got) - want) <= bound).all()
+        for got, expected in zip(table, oracle.cos_sin(p, F), strict=True):
+            assert (np.abs(lib.get(got) - expected) <= bound).all()
 
 
 def test_frequencies_can_have_any_size_and_sign(lib):
@@ -251,8 +249,8 @@ def test_high_halves_of_products_are_exact_in_32_bits(rng):
     words = [*rng.integers(-(2**63), 2**63, 50).tolist(), 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**16 - 1]
     prepared = _frequencies.PreparedFrequencies((), (), (), (tuple(words),), None, None)
     high = _table._high_product(n[:, None], *(np.asarray(part, dtype=np.int32) for part in prepared.words))
-    want = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
-    np.testing.assert_array_equal(high.astype(np.int64) + 2**31, want)
+    expected = [[(p * word >> 32) + 2**31 & 2**32 - 1 for word in words] for p in n.tolist()]
+    np.testing.assert_array_equal(high.astype(np.int64) + 2**31, expected)
 
 
 def test_learned_frequencies_are_exact_on_every_library(lib):
@@ -260,11 +258,11 @@ def test_learned_frequencies_are_exact_on_every_library(lib):
     dtype = "float64" if lib.has_float64 else "float32"
     table = ra.cos_sin(lib(p, "int32"), lib(F, dtype), dtype=lib.dtype("float32"))
     assert error(lib, table, oracle.cos_sin(p, F)) <= (INTEGER_BOUND if lib.has_float64 else 1e-4)
-    if lib.has_float64:  # and far: the float32 cosine is of the angle within its turn
+    if lib.has_float64:  # also far: the angle is reduced to a turn before the float32 cosine
         p = np.asarray([1_048_575, 2**24 + 1])
         table = ra.cos_sin(lib(p), lib(F, dtype), dtype=lib.dtype("float32"))
         assert error(lib, table, oracle.cos_sin(p, F)) <= 2e-7
-    else:  # the cosine is of the angle as float32 has it, not of another product
+    else:  # the cosine is that of the float32 angle
         angle = (p.astype(np.float32)[:, None] * np.asarray(F, np.float32)).astype(float)
         assert error(lib, table, (np.cos(angle), np.sin(angle))) <= 2e-7
     rows = lib([F, F], dtype)

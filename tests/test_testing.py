@@ -1,4 +1,4 @@
-"""The kit that checks other rotaries: its vectors, and whether it finds faults."""
+"""The checks of other rotaries: their vectors, and the faults that they find."""
 
 import json
 import math
@@ -25,7 +25,7 @@ from rope_any.testing import Case, Report, _check, cases, check_rotary, vectors
 from rope_any.testing._exact import exact
 
 FILE = Path(vectors.__file__).parent / vectors.FILE
-# π to 100 digits, from its usual series, for arithmetic with integers alone
+# π to 100 digits by a series, for integer arithmetic
 UNIT = 10**100
 
 
@@ -47,13 +47,13 @@ def angle(position, frequency):
     return float(Fraction(int(exact * UNIT) % TURN, UNIT))
 
 
-ONCE = cache(exact)
+CACHED_EXACT = cache(exact)
 
 
 @pytest.fixture(autouse=True)
-def _digits(monkeypatch):
-    """Compute 60 digits of each rotation once; most of these checks use the same few."""
-    monkeypatch.setattr(_check, "exact", ONCE)
+def _cached_exact(monkeypatch):
+    """Compute 60 digits of each rotation once, because most tests use the same rotations."""
+    monkeypatch.setattr(_check, "exact", CACHED_EXACT)
 
 
 # --- the vectors ------------------------------------------------------------------------------------------
@@ -75,20 +75,20 @@ def test_the_file_matches_its_schema():
         names = {name.partition("/")[0] for name in arrays.files} - {"schema"}
         assert set(cases()) == names
         for name in names:
-            given = {key: arrays[f"{name}/{key}"] for key in PARTS}
-            rows, pairs = given["frequencies"].shape
-            n = len(given["positions"])
-            sizes = {"n": n, "axes": rows, "pairs": pairs, "head_dim": 16, "bytes": given["parameters"].size}
-            for key, (shape, dtype) in PARTS.items():
-                assert given[key].shape == tuple(sizes[size] for size in shape), (name, key)
-                assert given[key].dtype.str == dtype, (name, key)
-            assert (given["positions"][0] == 0).all()
-            assert given["positions"].max() == 2**31 - 1
+            case = {key: arrays[f"{name}/{key}"] for key in ARRAYS}
+            rows, pairs = case["frequencies"].shape
+            n = len(case["positions"])
+            sizes = {"n": n, "axes": rows, "pairs": pairs, "head_dim": 16, "bytes": case["parameters"].size}
+            for key, (shape, dtype) in ARRAYS.items():
+                assert case[key].shape == tuple(sizes[size] for size in shape), (name, key)
+                assert case[key].dtype.str == dtype, (name, key)
+            assert (case["positions"][0] == 0).all()
+            assert case["positions"].max() == 2**31 - 1
             for half in (np.float16, ml_dtypes.bfloat16):
-                assert (given["x"].astype(half).astype(np.float32) == given["x"]).all()
+                assert (case["x"].astype(half).astype(np.float32) == case["x"]).all()
 
 
-PARTS = {
+ARRAYS = {
     "parameters": (("bytes",), "|u1"),
     "frequencies": (("axes", "pairs"), "<f8"),
     "factor": ((), "<f8"),
@@ -108,26 +108,26 @@ PARTS = {
 def test_tables_equal_those_of_rational_arithmetic(name):
     case = cases()[name]
     columns = np.asarray(case.frequencies).reshape(-1, case.cos.shape[1]).T.tolist()
-    places = case.positions.reshape(len(case.cos), -1).tolist()
-    angles = [[angle(place, column) for column in columns] for place in places]
-    turns = case.attention_factor * np.exp(1j * np.asarray(angles))
-    np.testing.assert_allclose(case.cos, turns.real, rtol=0, atol=2e-15)
-    np.testing.assert_allclose(case.sin, turns.imag, rtol=0, atol=2e-15)
+    positions = case.positions.reshape(len(case.cos), -1).tolist()
+    angles = [[angle(position, column) for column in columns] for position in positions]
+    rotations = case.attention_factor * np.exp(1j * np.asarray(angles))
+    np.testing.assert_allclose(case.cos, rotations.real, rtol=0, atol=2e-15)
+    np.testing.assert_allclose(case.sin, rotations.imag, rtol=0, atol=2e-15)
     pairs = len(columns)
     for pairing, first, second in (
         ("half", range(pairs), range(pairs, 2 * pairs)),
         ("interleaved", range(0, 2 * pairs, 2), range(1, 2 * pairs, 2)),
     ):
-        one, two = (case.start + np.asarray(where) for where in (first, second))
-        for part, rotated in ((pairing, turns), (f"{pairing}_gradient", turns.conj())):
+        one, two = (case.start + np.asarray(features) for features in (first, second))
+        for part, rotated in ((pairing, rotations), (f"{pairing}_gradient", rotations.conj())):
             z = (case.x[:, one] + 1j * case.x[:, two]) * rotated
-            want = case.x.astype(np.float64)
-            want[:, one], want[:, two] = z.real, z.imag
-            np.testing.assert_allclose(getattr(case, part), want, rtol=0, atol=1e-14)
+            expected = case.x.astype(np.float64)
+            expected[:, one], expected[:, two] = z.real, z.imag
+            np.testing.assert_allclose(getattr(case, part), expected, rtol=0, atol=1e-14)
 
 
 def ours(parameters):
-    """Return the frequencies and the factor that this library has for the parameters of a case."""
+    """Return the frequencies and the attention factor of rope_any for the parameters of a case."""
     numbers = dict(parameters)
     base, dim = numbers.pop("base"), numbers.pop("rotary_dim", 16)
     f = ra.frequencies(dim, base=base)
@@ -172,9 +172,9 @@ def test_our_schemes_give_the_frequencies_of_the_vectors(name):
 
 
 def test_the_vectors_have_every_scheme_and_arrangement():
-    held = {case.parameters.get("scheme", case.parameters.get("axes")) for case in cases().values()}
+    names = {case.parameters.get("scheme", case.parameters.get("axes")) for case in cases().values()}
     schemes = {name for name in scaling.__all__ if not name.endswith("attention_factor")}
-    assert held == schemes | set(axes.__all__) | {"plain"}
+    assert names == schemes | set(axes.__all__) | {"plain"}
 
 
 def test_the_vectors_are_read_only():
@@ -189,7 +189,7 @@ F = ra.frequencies(32)
 PLAIN = {"pairing": "half", "head_dim": 32}
 
 
-def named(lib):
+def package(lib):
     return "array_api_strict" if "strict" in lib.name else lib.name.partition("-")[0]
 
 
@@ -200,7 +200,7 @@ def test_our_rotary_passes_on_every_library(lib):
         report = check_rotary(lib.quick(rope.apply), **options, like=lib([0], dtype))
         assert report, str(report)
         assert len(report.errors) == 11
-        assert report.subject == f"interleaved, head_dim 32, features 4 to 19 are rotated, {dtype} of {named(lib)}"
+        assert report.subject == f"interleaved, head_dim 32, features 4 to 19 are rotated, {dtype} of {package(lib)}"
 
 
 @pytest.mark.parametrize("name", cases())
@@ -235,10 +235,10 @@ def test_any_shape_is_checked(data):
     rotary_dim = 2 * data.draw(st.integers(1, head_dim // 2))
     start = data.draw(st.integers(0, head_dim - rotary_dim))
     base, factor = data.draw(st.floats(1.5, 1e8)), data.draw(st.floats(0.5, 2))
-    asked = {"head_dim": head_dim, "rotary_dim": rotary_dim, "start": start, "base": base, "longest": 127}
-    right = rotary(head_dim=head_dim, rotary_dim=rotary_dim, start=start, base=base, factor=factor)
-    assert check_rotary(right, pairing="half", attention_factor=factor, **asked)
-    assert not check_rotary(right, pairing="half", attention_factor=1.01 * factor, **asked)
+    options = {"head_dim": head_dim, "rotary_dim": rotary_dim, "start": start, "base": base, "longest": 127}
+    correct = rotary(head_dim=head_dim, rotary_dim=rotary_dim, start=start, base=base, factor=factor)
+    assert check_rotary(correct, pairing="half", attention_factor=factor, **options)
+    assert not check_rotary(correct, pairing="half", attention_factor=1.01 * factor, **options)
 
 
 # --- wrong rotaries ---------------------------------------------------------------------------------------
@@ -256,23 +256,23 @@ def rotary(
     factor=1.0,
     exponent=None,
     scale=1.0,
-    counted="int64",
+    count="int64",
     angles="float64",
-    kept="float64",
+    freqs="float64",
     power="float64",
     table="float64",
     rotation="float64",
     out=None,
     after=lambda y, *_: y,
 ):
-    """Return the textbook rotary in plain NumPy, with the given faults."""
+    """Return the textbook rotary in plain NumPy, with the given faults and the dtypes of its steps."""
     d = rotary_dim or head_dim - start
     i = np.arange(d // 2).astype(power)
-    f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(kept)
+    f = (1 / np.asarray(base, dtype=power) ** (2 * i / np.asarray(exponent or d, dtype=power)) * scale).astype(freqs)
 
     def function(x, positions):
         given = x.astype(rotation)
-        angle = (positions + shift).astype(counted).astype(angles)[:, None] * f.astype(angles)
+        angle = (positions + shift).astype(count).astype(angles)[:, None] * f.astype(angles)
         wide = angle.astype(np.float64)
         c, s = (part.astype(table).astype(rotation) for part in (factor * np.cos(wide), sign * factor * np.sin(wide)))
         one, two = {
@@ -294,41 +294,41 @@ def rotary(
 BFLOAT = ml_dtypes.bfloat16
 YARN = scaling.yarn(F, 16.0, base=10_000.0, original_length=4096)
 PARTIAL = {"rotary_dim": 16}
-# the fault, further options of the check, and the expected cause
+# the fault, options of the check, and the expected causes
 BROKEN = {
     "other pairing": ({"pairing": "interleaved"}, {}, ["the other pairing: interleaved"]),
     "other sign": ({"sign": -1}, {}, ["the opposite sign: pairs rotate backwards"]),
-    "from 1 on": ({"shift": 1}, {}, ["positions one too large"]),
-    "from -1 on": ({"shift": -1}, {}, ["positions one too small"]),
+    "positions from 1": ({"shift": 1}, {}, ["positions one too large"]),
+    "positions from -1": ({"shift": -1}, {}, ["positions one too small"]),
     "base": ({"base": 500_000.0}, {}, ["other frequencies: those of base 500000"]),
     "base of six digits": ({"base": 123_457.0}, {}, ["other frequencies: those of base 123457"]),
     "base of seven digits": ({"base": 1_234_567.0}, {}, ["other frequencies: those of base 1234567"]),
     "base of six digits, and float32": (
-        {"base": 123_457.0, "kept": np.float32, "angles": np.float32},
+        {"base": 123_457.0, "freqs": np.float32, "angles": np.float32},
         {},
         ["other frequencies: those of base 123457", "angles in float32"],
     ),
     "base of a decimal": ({"base": 10.55}, {}, ["other frequencies: those of base 10.55"]),
-    "width ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 are rotated"]),
-    "width ignored from a start on": (
+    "rotary_dim ignored": ({}, PARTIAL, ["another rotary_dim, 32: features 0 to 31 are rotated"]),
+    "rotary_dim ignored, with a start": (
         {},
         PARTIAL | {"start": 16},
         ["another rotary_dim, 32: features 0 to 31 are rotated"],
     ),
-    "width made up": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 are rotated"]),
-    "a wider one": (
+    "unexpected rotary_dim": (PARTIAL, {}, ["another rotary_dim, 16: features 0 to 15 are rotated"]),
+    "larger rotary_dim": (
         {"rotary_dim": 24, "pairing": "interleaved"},
         PARTIAL,
         ["the other pairing: interleaved", "another rotary_dim, 24: features 0 to 23 are rotated"],
     ),
-    "a factor nobody asked for": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
+    "unexpected factor": ({"factor": 1.2079}, {}, ["an attention factor of 1.2079 rather than 1"]),
     "another factor, and float32": (
-        {"factor": 0.9, "kept": np.float32, "angles": np.float32},
+        {"factor": 0.9, "freqs": np.float32, "angles": np.float32},
         {"attention_factor": 1.3},
         ["an attention factor of 0.9 rather than 1.3", "angles in float32"],
     ),
     "powers in float32": (
-        {"head_dim": 96, "base": 5e5, "power": np.float32, "kept": np.float32, "angles": np.float32},
+        {"head_dim": 96, "base": 5e5, "power": np.float32, "freqs": np.float32, "angles": np.float32},
         {"head_dim": 96, "base": 5e5},
         ["angles in float32"],
     ),
@@ -344,34 +344,34 @@ BROKEN = {
         {"pairing": "interleaved"},
         ["features are returned in the order half"],
     ),
-    "float32 frequencies": ({"kept": np.float32}, {}, ["frequencies in float32"]),
-    "bfloat16 frequencies": ({"kept": BFLOAT}, {}, ["frequencies in bfloat16"]),
-    "float16 frequencies": ({"kept": np.float16}, {}, ["frequencies in float16"]),
-    "float32 angles": ({"kept": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
-    "bfloat16 angles": ({"kept": BFLOAT, "angles": BFLOAT}, {"longest": 9999}, ["angles in bfloat16"]),
-    "float16 angles": ({"kept": np.float16, "angles": np.float16}, {"longest": 9999}, ["angles in float16"]),
-    "bfloat16 positions": ({"counted": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
+    "float32 frequencies": ({"freqs": np.float32}, {}, ["frequencies in float32"]),
+    "bfloat16 frequencies": ({"freqs": BFLOAT}, {}, ["frequencies in bfloat16"]),
+    "float16 frequencies": ({"freqs": np.float16}, {}, ["frequencies in float16"]),
+    "float32 angles": ({"freqs": np.float32, "angles": np.float32}, {}, ["angles in float32"]),
+    "bfloat16 angles": ({"freqs": BFLOAT, "angles": BFLOAT}, {"longest": 9999}, ["angles in bfloat16"]),
+    "float16 angles": ({"freqs": np.float16, "angles": np.float16}, {"longest": 9999}, ["angles in float16"]),
+    "bfloat16 positions": ({"count": BFLOAT, "angles": np.float64}, {}, ["positions in bfloat16"]),
     "bfloat16 table": ({"table": BFLOAT}, {}, ["the table in bfloat16"]),
     "float16 table": ({"table": np.float16}, {}, ["the table in float16"]),
     "bfloat16 rotation": ({"rotation": BFLOAT}, {}, ["the rotation itself in bfloat16"]),
     "float16 rotation": ({"rotation": np.float16}, {}, ["the rotation itself in float16"]),
-    "two things": (
+    "two faults": (
         {"sign": -1, "base": 1e6},
         {},
         ["the opposite sign: pairs rotate backwards", "other frequencies: those of base 1000000"],
     ),
-    "two things and rounding": (
-        {"pairing": "interleaved", "shift": 1, "kept": np.float32, "angles": np.float32},
+    "two faults and rounding": (
+        {"pairing": "interleaved", "shift": 1, "freqs": np.float32, "angles": np.float32},
         {},
         ["the other pairing: interleaved", "positions one too large", "angles in float32"],
     ),
     "order, and powers in float32": (
-        {"pairing": "interleaved", "out": "half", "power": np.float32, "kept": np.float32, "angles": np.float32},
+        {"pairing": "interleaved", "out": "half", "power": np.float32, "freqs": np.float32, "angles": np.float32},
         {"pairing": "interleaved"},
         ["features are returned in the order half", "angles in float32"],
     ),
     "two roundings": (
-        {"kept": np.float32, "angles": np.float32, "table": BFLOAT},
+        {"freqs": np.float32, "angles": np.float32, "table": BFLOAT},
         {},
         ["angles in float32", "the table in bfloat16"],
     ),
@@ -379,7 +379,7 @@ BROKEN = {
 
 
 def textbook(x, angle, *, swap=lambda x: np.roll(x, 16, -1), sign=None, wide=lambda t: np.tile(t, 2)):
-    """Return x · cos + swapped x · sin, on tables as wide as x: how most write it."""
+    """Return x · cos + swapped x · sin, with tables as wide as x, as most programs do."""
     sign = np.repeat([-1, 1], 16) if sign is None else sign
     return (x * wide(np.cos(angle)) + sign * swap(x) * wide(np.sin(angle))).astype(x.dtype)
 
@@ -389,25 +389,25 @@ def angles(p, f=F):
     return np.outer(p, f)
 
 
-def neighbours(x):
+def swap_adjacent(x):
     return x.reshape(*x.shape[:-1], -1, 2)[..., ::-1].reshape(x.shape)
 
 
-SWAPPED = {"swap": neighbours, "sign": np.tile([-1, 1], 16)}
-NOTHING = "nothing is rotated, as if all positions were 0"
-UPWARDS = "frequencies inverted: positive powers of the base"
-FURTHER = "something else at larger positions"
-# what beginners write, and the expected cause
+SWAPPED = {"swap": swap_adjacent, "sign": np.tile([-1, 1], 16)}
+UNROTATED = "nothing is rotated, as if all positions were 0"
+INVERTED = "frequencies inverted: positive powers of the base"
+WRONG_AT_LARGER = "something else at larger positions"
+# common mistakes, and the expected causes
 MISTAKES = {
-    "x as it was": (lambda x, _: x.copy(), [NOTHING]),
-    "x itself": (lambda x, _: x, [NOTHING]),
-    "all at 0": (lambda x, p: textbook(x, angles(0 * p)), [NOTHING]),
+    "a copy of x": (lambda x, _: x.copy(), [UNROTATED]),
+    "x itself": (lambda x, _: x, [UNROTATED]),
+    "all at 0": (lambda x, p: textbook(x, angles(0 * p)), [UNROTATED]),
     "all at 1": (lambda x, p: textbook(x, angles(0 * p + 1)), ["positions ignored: all tokens are rotated as at 1"]),
-    "positions of its own": (
+    "positions from 0": (
         lambda x, p: textbook(x, angles(np.arange(len(p)))),
         ["positions ignored: each call counts from 0"],
     ),
-    "positions of its own from 1 on": (
+    "positions from 1": (
         lambda x, p: textbook(x, angles(np.arange(1, len(p) + 1))),
         ["positions one too large", "positions ignored: each call counts from 0"],
     ),
@@ -427,13 +427,13 @@ MISTAKES = {
     ),
     "degrees, in float32": (
         lambda x, p: textbook(x, np.deg2rad(angles(np.float32(p), np.float32(F)))),
-        ["all frequencies times π/180: angles treated as degrees", FURTHER],
+        ["all frequencies times π/180: angles treated as degrees", WRONG_AT_LARGER],
     ),
     "into degrees": (
         lambda x, p: textbook(x, angles(p, np.rad2deg(F))),
         ["all frequencies times 180/π: angles converted to degrees"],
     ),
-    "turns": (
+    "frequencies in turns": (
         lambda x, p: textbook(x, angles(p, 2 * np.pi * np.asarray(F))),
         ["all frequencies times 2π: treated as turns"],
     ),
@@ -441,13 +441,13 @@ MISTAKES = {
         lambda x, p: textbook(x, angles(p, F[1] * np.asarray(F))),
         ["all frequencies times 0.562341"],
     ),
-    "upwards": (lambda x, p: textbook(x, angles(p, 1 / np.asarray(F))), [UPWARDS]),
+    "inverted frequencies": (lambda x, p: textbook(x, angles(p, 1 / np.asarray(F))), [INVERTED]),
     "no minus": (lambda x, p: textbook(x, angles(p), sign=1), ["the minus left out: a·c + b·s"]),
     "repeated tables": (
         lambda x, p: textbook(x, angles(p), wide=lambda t: np.repeat(t, 2, -1)),
         ["tables in the feature order of interleaved"],
     ),
-    "neighbours by tiled tables": (
+    "adjacent pairs, tiled tables": (
         lambda x, p: textbook(x, angles(p), **SWAPPED),
         ["the other pairing: interleaved", "tables in the feature order of half"],
     ),
@@ -455,11 +455,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_beginners_mistakes_are_named(name):
-    function, said = MISTAKES[name]
+def test_common_mistakes_are_named(name):
+    function, causes = MISTAKES[name]
     report = check_rotary(function, **PLAIN)
     assert not report.passed
-    assert list(report.causes) == said, str(report)
+    assert list(report.causes) == causes, str(report)
 
 
 def test_the_textbook_rotary_passes():
@@ -482,19 +482,19 @@ def test_faults_are_found_if_position_0_is_refused():
 
 def test_a_case_needs_no_consecutive_positions():
     report = check_rotary(lambda x, _: x.copy(), pairing="half", case=CASE)
-    assert report.causes == (NOTHING,)
+    assert report.causes == (UNROTATED,)
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_faults_are_found(name):
-    wrong, asked, said = BROKEN[name]
-    report = check_rotary(rotary(**wrong), **(PLAIN | asked))
+    faults, options, causes = BROKEN[name]
+    report = check_rotary(rotary(**faults), **(PLAIN | options))
     assert not report.passed
-    assert list(report.causes) == said, str(report)
+    assert list(report.causes) == causes, str(report)
 
 
 def changed(change):
-    """Return a correct rotary whose result a function of y, x and positions changes afterwards."""
+    """Return a correct rotary whose result is changed by a function of y, x and positions."""
     return rotary(after=change)
 
 
@@ -520,43 +520,39 @@ def cut(y, _, __):
     return y
 
 
-FLAWED = {
-    "float64 comes back": (changed(lambda y, *_: y.astype(np.float64)), "keeps the dtype"),
+WRONG_PROPERTIES = {
+    "float64 is returned": (changed(lambda y, *_: y.astype(np.float64)), "keeps the dtype"),
     "x is written": (changed(in_place), "does not change x"),
     "an offset": (changed(lambda y, *_: y + 1e-2), "is the identity at position 0"),
     "lengths grow": (changed(lambda y, _, p: y * (1 + p[:, None] / 1000)), "preserves lengths"),
     "squared positions": (lambda x, p: rotary()(x, p * p), "scores depend only on the distance"),
-    "a sum that isn't": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n add up to m + n"),
+    "rotations don't add up": (lambda x, p: rotary()(x, 3 * p + 5), "rotations by m and n add up to m + n"),
     "tokens mix": (changed(leaking), "tokens, heads, rows are independent"),
     "heads mix": (changed(lambda y, *_: y + 1e-2 * np.roll(y, 1, axis=1)), "tokens, heads, rows are independent"),
 }
 
 
-@pytest.mark.parametrize("name", FLAWED)
+@pytest.mark.parametrize("name", WRONG_PROPERTIES)
 def test_the_failing_property_is_named(name):
-    function, broken = FLAWED[name]
+    function, failing = WRONG_PROPERTIES[name]
     report = check_rotary(function, **PLAIN, longest=1000)
     assert not report
-    assert not report.properties[broken].holds
-    assert f"{broken:<36} {report.properties[broken].error:.1e}  FAILS" in str(report)
+    assert not report.properties[failing].holds
+    assert f"{failing:<36} {report.properties[failing].error:.1e}  FAILS" in str(report)
 
 
 def test_pass_through_features_are_checked():
-    asked = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
-    report = check_rotary(rotary(rotary_dim=16, after=cut), **asked)
+    report = check_rotary(rotary(rotary_dim=16, after=cut), **PLAIN, **PARTIAL)
     assert [name for name, found in report.properties.items() if not found.holds] == [
         "passes the other features through"
     ]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
-    assert check_rotary(rotary(rotary_dim=16), **asked)
-
-
-PARTLY = {"pairing": "half", "head_dim": 32, "rotary_dim": 16}
+    assert check_rotary(rotary(rotary_dim=16), **PLAIN, **PARTIAL)
 
 
 def far(change):
-    """Return a correct partial rotary that a function of y, x and positions changes from position 1000 on."""
+    """Return a correct partial rotary; a function of y, x and positions changes its result from position 1000 on."""
 
     def after(y, x, positions):
         return change(y, x, positions) if positions[0] >= 1000 else y
@@ -564,42 +560,42 @@ def far(change):
     return rotary(rotary_dim=16, after=after)
 
 
-def keep_changed(y, _, __, *, be):
-    y[..., 16:] = be(y[..., 16:])
+def change_passed(y, _, __, *, to):
+    y[..., 16:] = to(y[..., 16:])
     return y
 
 
-def written(y, x, _):
+def write_x(y, x, _):
     x[0, 0, 0] = 5
     return y
 
 
-def counted(y, _, positions):
+def write_positions(y, _, positions):
     positions += 1
     return y
 
 
-KEPT = {
-    "zeros": (partial(keep_changed, be=np.zeros_like), "passes the other features through"),
-    "none": (partial(keep_changed, be=lambda x: x * np.nan), "passes the other features through"),
-    "a bit more": (partial(keep_changed, be=lambda x: x * 1.00004), "passes the other features through"),
+CHANGES = {
+    "zeros": (partial(change_passed, to=np.zeros_like), "passes the other features through"),
+    "NaN": (partial(change_passed, to=lambda x: x * np.nan), "passes the other features through"),
+    "a bit more": (partial(change_passed, to=lambda x: x * 1.00004), "passes the other features through"),
     "the next number": (
-        partial(keep_changed, be=lambda x: np.nextafter(x, x.dtype.type(9))),
+        partial(change_passed, to=lambda x: np.nextafter(x, x.dtype.type(9))),
         "passes the other features through",
     ),
-    "through float16": (partial(keep_changed, be=lambda x: x.astype(np.float16)), "passes the other features through"),
-    "through bfloat16": (partial(keep_changed, be=lambda x: x.astype(BFLOAT)), "passes the other features through"),
+    "through float16": (partial(change_passed, to=lambda x: x.astype(np.float16)), "passes the other features through"),
+    "through bfloat16": (partial(change_passed, to=lambda x: x.astype(BFLOAT)), "passes the other features through"),
     "another dtype": (lambda y, *_: y.astype(np.float64), "keeps the dtype"),
-    "x is written": (written, "does not change x"),
-    "positions are written": (counted, "does not change positions"),
+    "x is written": (write_x, "does not change x"),
+    "positions are written": (write_positions, "does not change positions"),
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", CHANGES)
 def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
-    change, broken = KEPT[name]
-    report = check_rotary(far(change), **PARTLY, longest=2000)
-    assert [name for name, found in report.properties.items() if not found.holds] == [broken]
+    change, failing = CHANGES[name]
+    report = check_rotary(far(change), **PLAIN, **PARTIAL, longest=2000)
+    assert [name for name, found in report.properties.items() if not found.holds] == [failing]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
     assert str(report).endswith("\n  likely cause: not the angles, which are correct; see the failures above")
@@ -608,7 +604,8 @@ def test_pass_through_features_and_inputs_are_checked_in_every_call(name):
 @pytest.mark.parametrize(("dtype", "through"), [("float64", "float32"), ("float16", "bfloat16")])
 def test_pass_through_features_must_keep_all_digits_of_the_dtype(dtype, through):
     like, through = np.zeros(1, dtype), getattr(ml_dtypes, through, through)
-    report = check_rotary(far(partial(keep_changed, be=lambda x: x.astype(through))), **PARTLY, longest=2000, like=like)
+    rounded = far(partial(change_passed, to=lambda x: x.astype(through)))
+    report = check_rotary(rounded, **PLAIN, **PARTIAL, longest=2000, like=like)
     assert [name for name, found in report.properties.items() if not found.holds] == [
         "passes the other features through"
     ]
@@ -619,10 +616,10 @@ def test_tables_in_half_precision_fail(dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     like = np.zeros(1, dtype)
     for pairing in ("half", "interleaved"):
-        asked = {"pairing": pairing, "head_dim": 128, "like": like}
-        good = check_rotary(rotary(pairing=pairing, head_dim=128), **asked)
-        assert good, str(good)
-        report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **asked)
+        options = {"pairing": pairing, "head_dim": 128, "like": like}
+        correct = check_rotary(rotary(pairing=pairing, head_dim=128), **options)
+        assert correct, str(correct)
+        report = check_rotary(rotary(pairing=pairing, head_dim=128, table=dtype), **options)
         assert not report.passed
         assert report.causes == (f"the table in {dtype.name}",), str(report)
 
@@ -645,22 +642,22 @@ def test_a_bfloat16_table_with_single_deviations_is_recognised():
 
 
 def test_properties_are_checked_at_positions_with_exact_float32_angles():
-    report = check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN)
+    report = check_rotary(rotary(freqs=np.float32, angles=np.float32), **PLAIN)
     assert not report.passed
     assert all(found.holds for found in report.properties.values())
 
 
-def zeroed(*where):
+def zeroed(*index):
     def after(y, *_):
-        y[where] = 0
+        y[index] = 0
         return y
 
     return changed(after)
 
 
-@pytest.mark.parametrize("where", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
-def test_many_tokens_heads_and_rows_are_checked(where):
-    report = check_rotary(zeroed(*where) if isinstance(where, tuple) else zeroed(where), **PLAIN)
+@pytest.mark.parametrize("index", [(..., slice(8, None), slice(None)), (slice(None), slice(3, None)), slice(2, None)])
+def test_many_tokens_heads_and_rows_are_checked(index):
+    report = check_rotary(zeroed(*index) if isinstance(index, tuple) else zeroed(index), **PLAIN)
     assert [name for name, found in report.properties.items() if not found.holds] == ["one large call equals its parts"]
     assert max(report.errors.values()) <= report.bound
     assert not report.passed
@@ -682,17 +679,17 @@ def test_exceptions_and_wrong_shapes_are_reported():
     }
     assert check_rotary(lambda x, _: x.tolist(), **PLAIN).refusals[0] == "returned list, where x is ndarray"
     assert flat.causes == (f"function(x, positions) must return the rotated x; it {flat.refusals[0]}",)
-    assert all(f" {said}\n" in str(flat) for said in flat.refusals.values())
+    assert all(f" {refusal}\n" in str(flat) for refusal in flat.refusals.values())
     assert check_rotary(lambda x, _: x * 1j, **PLAIN).refusals[0] == "returned complex64 for x of float32"
     assert check_rotary(lambda *_: sys.exit(4), **PLAIN).refusals[0] == "raised SystemExit: 4"
 
 
 def test_a_fault_of_every_call_is_reported_once():
     report = check_rotary(json.dumps, **PLAIN)
-    said = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
-    cause = f"function(x, positions) must return the rotated x; it {said}"
+    refusal = "raised TypeError: dumps() takes 1 positional argument but 2 were given"
+    cause = f"function(x, positions) must return the rotated x; it {refusal}"
     assert (report.passed, report.errors, report.causes) == (False, {}, (cause,))
-    assert set(report.refusals.values()) == {said}
+    assert set(report.refusals.values()) == {refusal}
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 
@@ -700,11 +697,11 @@ def test_results_without_numbers_fail():
     report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
     assert not report.passed
     assert report.causes == ("infinite or NaN values",)
-    for said in (0, np.inf):
-        assert not check_rotary(lambda x, _, said=said: x * said, **PLAIN).passed
-    idle = check_rotary(lambda x, _: x.copy(), **PLAIN)
-    assert not idle.passed
-    assert idle.causes == ("nothing is rotated, as if all positions were 0",)
+    for factor in (0, np.inf):
+        assert not check_rotary(lambda x, _, factor=factor: x * factor, **PLAIN).passed
+    unrotated = check_rotary(lambda x, _: x.copy(), **PLAIN)
+    assert not unrotated.passed
+    assert unrotated.causes == ("nothing is rotated, as if all positions were 0",)
     other = check_rotary(lambda x, _: x[..., ::-1].copy(), **PLAIN)
     assert other.causes == ()
     assert "likely cause: none of the known ones" in str(other)
@@ -729,7 +726,7 @@ def test_errors_are_reported_as_angles():
 
 
 def test_the_report_is_printed():
-    text = str(check_rotary(rotary(kept=np.float32, angles=np.float32), **PLAIN))
+    text = str(check_rotary(rotary(freqs=np.float32, angles=np.float32), **PLAIN))
     assert text.startswith("FAILED: half, head_dim 32, float32 of numpy\n")
     assert text.endswith("\n  likely cause: angles in float32")
     assert "\n  1000000 " in text
@@ -737,12 +734,12 @@ def test_the_report_is_printed():
     assert isinstance(check_rotary(rotary(), **PLAIN), Report)
 
 
-RIGHT = rotary()
+CORRECT = rotary()
 CASE = cases()["plain"]
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"pairing": "neox"}, ValueError, 'pairing must be "half" or "interleaved"; got \'neox\''),
         ({"pairing": 1}, TypeError, "pairing must be"),
@@ -785,10 +782,10 @@ CASE = cases()["plain"]
         ({"case": CASE}, ValueError, "head_dim must not be given beside `case`, which has its own"),
     ],
 )
-def test_wrong_arguments_are_refused_in_one_sentence(options, error, said):
+def test_wrong_arguments_are_refused_in_one_sentence(options, error, message):
     with pytest.raises(error) as raised:
-        check_rotary(RIGHT, **(PLAIN | options))
-    assert said in str(raised.value)
+        check_rotary(CORRECT, **(PLAIN | options))
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
@@ -798,10 +795,10 @@ def test_the_rotary_must_be_callable():
     assert isinstance(CASE, Case)
 
 
-@pytest.mark.thread_unsafe(reason="it sets mpmath's digits, which are one for all threads")
+@pytest.mark.thread_unsafe(reason="it sets the digits of mpmath for all threads")
 def test_the_reference_precision_is_thread_safe():
     positions, frequencies = range(2**31 - 500, 2**31), ra.frequencies(16)
-    alone = exact(positions, frequencies)
+    expected = exact(positions, frequencies)
     done = threading.Event()
 
     def few_digits():
@@ -811,15 +808,15 @@ def test_the_reference_precision_is_thread_safe():
     with mpmath.workdps(15), ThreadPoolExecutor() as pool:
         pool.submit(few_digits)
         try:
-            beside = exact(positions, frequencies)
+            got = exact(positions, frequencies)
         finally:
             done.set()
-    np.testing.assert_array_equal(beside.cos, alone.cos)
-    np.testing.assert_array_equal(beside.sin, alone.sin)
+    np.testing.assert_array_equal(got.cos, expected.cos)
+    np.testing.assert_array_equal(got.sin, expected.sin)
 
 
 def test_a_missing_mpmath_is_reported_with_its_install_command(monkeypatch):
-    ONCE.cache_clear()
+    CACHED_EXACT.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "mpmath", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rope-any\[testing\]"'):
-        check_rotary(RIGHT, **PLAIN)
+        check_rotary(CORRECT, **PLAIN)

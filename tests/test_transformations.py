@@ -25,8 +25,8 @@ def qk(rng, make=np.asarray, tokens=6):
     return tuple(make(rng.uniform(-2, 2, shape).astype(np.float32)) for shape in shapes)
 
 
-def assert_close(got, want, atol=1.5e-6):
-    for x, y in zip(got, want, strict=True):
+def assert_close(got, expected, atol=1.5e-6):
+    for x, y in zip(got, expected, strict=True):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=atol)
 
 
@@ -47,15 +47,15 @@ def test_torch_compile_makes_one_graph(torch, rng, rope, positions):
         "rows": torch.arange(70_000, 70_006)[None, :] + torch.tensor([[0], [5]]),
     }[positions]
     graphs = []
-    # inductor's code for one of each pairing; the others give it the same graph but for how the positions come into it
+    # inductor for one case of each pairing; the graphs of the others differ only in the form of the positions
     backend = "inductor" if (positions, rope.pairing) in {("array", "half"), ("table", "interleaved")} else "aot_eager"
 
-    def counted(graph, *given):
+    def counting(graph, *given):
         graphs.append(graph)
         return torch._dynamo.lookup_backend(backend)(graph, *given)
 
     torch._dynamo.reset()
-    assert_close(torch.compile(rope, fullgraph=True, backend=counted)(q, k, given), rope(q, k, given))
+    assert_close(torch.compile(rope, fullgraph=True, backend=counting)(q, k, given), rope(q, k, given))
     assert len(graphs) == 1
 
 
@@ -76,23 +76,23 @@ def test_torch_compile_does_not_recompile_for_offsets(torch, rng, offset, frames
 def test_torch_compiles_rotate_and_cos_sin(torch, rng):
     x, p = torch.tensor(rng.uniform(-2, 2, (3, 6, 16)).astype(np.float32)), torch.arange(6) * 10_000_019
 
-    def both(x, p):
+    def rotation(x, p):
         return ra.rotate(x, *ra.cos_sin(p, F), pairing="half")
 
     torch._dynamo.reset()
-    want = oracle.rotate(x.numpy(), p.numpy(), F, pairing="half")
-    assert_close([torch.compile(both, fullgraph=True)(x, p)], [want])
+    expected = oracle.rotate(x.numpy(), p.numpy(), F, pairing="half")
+    assert_close([torch.compile(rotation, fullgraph=True)(x, p)], [expected])
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_code_writes_in_place(torch, rng, rope):
     q, k = qk(rng, torch.tensor)
-    want = rope(q, k, 70_000)
+    expected = rope(q, k, 70_000)
     torch._dynamo.reset()
-    backend = "inductor" if rope.pairing == "half" else "aot_eager"  # which makes writes of the graph's results
+    backend = "inductor" if rope.pairing == "half" else "aot_eager"  # it copies results into modified inputs
     got = torch.compile(lambda q, k: rope(q, k, 70_000, out=(q, k)), fullgraph=True, backend=backend)(q, k)
-    assert_close((q, k), want)
-    assert_close(got, want)
+    assert_close((q, k), expected)
+    assert_close(got, expected)
 
 
 @pytest.mark.thread_unsafe(reason="torch exports one program at a time")
@@ -118,21 +118,21 @@ def test_torch_vmap_and_grad_work(torch, rng, rope):
     y = torch.ones_like(x)
     grad = torch.func.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum())(x)
     assert_close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
-    # and one for each example
+    # the gradient of each example
     grads = torch.func.vmap(torch.func.grad(lambda x, y: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(x, y)
     assert_close([grads], [grad])
 
 
 def test_torch_vmap_writes_in_place(torch, rng, rope):
     x = torch.tensor(rng.uniform(-2, 2, (3, 6, 20)).astype(np.float32))
-    want = rope.apply(x, 9)
+    expected = rope.apply(x, 9)
     torch.func.vmap(lambda row: rope.apply(row, 9, out=row))(x)
-    assert_close([x], [want])
+    assert_close([x], [expected])
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
 def test_torch_compiled_tables_are_rounded_once(torch, rng):
-    # the float32 cosine of compiled code errs by 1.2e-7 alone: it must not be the one that is used
+    # the float32 cosine of compiled code has an error of 1.2e-7, so it must not be used
     p = rng.integers(-(2**31) + 1, 2**31, 4000)
     f = (1.0, 0.3, 0.01)
     torch._dynamo.reset()
@@ -159,7 +159,7 @@ def test_torch_gradients_reach_x_frequencies_and_positions(torch, rng, rope):
 
 
 def test_torch_float32_gradients_reach_positions(torch, rng):
-    # tables in float32 are made of a near angle and a rest: the gradient must still be that of the angle
+    # float32 tables combine a rounded angle and a remainder: the gradient must be that of the full angle
     p = torch.tensor(rng.uniform(0, 1000, 7).astype(np.float32), requires_grad=True)
     cos, sin = ra.cos_sin(p, F)
     (grad,) = torch.autograd.grad(cos.sum(), p)
@@ -177,8 +177,8 @@ def test_torch_out_is_refused_while_gradients_are_recorded(torch, rng, rope):
         with pytest.raises(ValueError, match="gradients"):
             ra.rotate(fixed, *learned, pairing=rope.pairing, out=fixed)
     with torch.no_grad():
-        want = rope.apply(x)
-        assert_close([rope.apply(x, out=x)], [want])
+        expected = rope.apply(x)
+        assert_close([rope.apply(x, out=x)], [expected])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -199,18 +199,18 @@ def test_jax_jit_accepts_a_static_rope_and_a_traced_offset(jax, rng, rope):
     q, k = qk(rng, jax.numpy.asarray)
     step = jax.jit(lambda rope, q, k, p: rope(q, k, p), static_argnums=0)
     for n in (3, 70_000, 2**31 - 10):
-        assert_close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*qk_of(q, k), n))
+        assert_close(step(rope, q, k, jax.numpy.asarray(n, dtype="int32")), rope(*as_numpy(q, k), n))
     assert step._cache_size() == 1
 
 
-def qk_of(*arrays):
+def as_numpy(*arrays):
     return tuple(np.asarray(x) for x in arrays)
 
 
 def test_jax_vmap_and_grad_work(jax, rng, rope):
     x, p = rng.uniform(-2, 2, (3, 4, 6, 20)).astype(np.float32), np.asarray([1, 20, 300])
-    of_each = jax.jit(jax.vmap(rope.apply))(*map(jax.numpy.asarray, (x, p)))
-    assert_close(of_each, [rope.apply(x[i], int(p[i])) for i in range(3)])
+    rows = jax.jit(jax.vmap(rope.apply))(*map(jax.numpy.asarray, (x, p)))
+    assert_close(rows, [rope.apply(x[i], int(p[i])) for i in range(3)])
     y = np.ones_like(x)
     grad = jax.jit(jax.grad(lambda x: 0.5 * ((rope.apply(x, 9) - y) ** 2).sum()))(jax.numpy.asarray(x))
     assert_close([grad], [rope.apply(rope.apply(x, 9) - y, 9, inverse=True)], atol=5e-6)
@@ -222,33 +222,33 @@ def test_jax_gradients_reach_frequencies_and_positions(jax, rng, x64):
         given = rng.uniform(0, 40, 5).astype(np.float32), np.asarray(F, dtype=np.float32)
         cos, sin = ra.cos_sin(given[0], F)
         p, f = map(jax.numpy.asarray, given)
-        as_called = jax.jit if x64 else lambda function: function  # in one mode operation by operation
-        of_p = as_called(jax.grad(lambda p: ra.cos_sin(p, F).cos.sum()))(p)
-        assert_close([of_p], [-(sin * given[1]).sum(-1)], atol=2e-6)
-        of_f = as_called(jax.grad(lambda f: ra.cos_sin(p, f).sin.sum()))(f)
-        assert_close([of_f], [(cos * given[0][:, None]).sum(0)], atol=1e-3)
+        as_called = jax.jit if x64 else lambda function: function  # without x64, operation by operation
+        grad_p = as_called(jax.grad(lambda p: ra.cos_sin(p, F).cos.sum()))(p)
+        assert_close([grad_p], [-(sin * given[1]).sum(-1)], atol=2e-6)
+        grad_f = as_called(jax.grad(lambda f: ra.cos_sin(p, f).sin.sum()))(f)
+        assert_close([grad_f], [(cos * given[0][:, None]).sum(0)], atol=1e-3)
         jitted = jax.jit(jax.grad(lambda p, f: ra.cos_sin(p, f).cos.sum(), argnums=(0, 1)))(p, f)
         assert_close(jitted, [-(sin * given[1]).sum(-1), -(sin * given[0][:, None]).sum(0)], atol=1e-3)
 
 
 _TWO_DEVICES = """
 import jax, jax.numpy as jnp, rope_any as ra
-here, there = jax.devices()
+first, second = jax.devices()
 f = ra.frequencies(8)
 rope = ra.Rope(f, pairing="half")
-x = jax.device_put(jnp.ones((4, 8)), there)
-assert rope.table([5, 6], like=x).cos.devices() == {there}
-assert rope.apply(x, 5).devices() == {there}
-assert jax.jit(rope.apply)(x, 5).devices() == {there}
+x = jax.device_put(jnp.ones((4, 8)), second)
+assert rope.table([5, 6], like=x).cos.devices() == {second}
+assert rope.apply(x, 5).devices() == {second}
+assert jax.jit(rope.apply)(x, 5).devices() == {second}
 try:
-    ra.rotate(jax.device_put(x, here), *rope.table([5, 6, 7, 8], like=x), pairing="half")
+    ra.rotate(jax.device_put(x, first), *rope.table([5, 6, 7, 8], like=x), pairing="half")
 except ValueError as error:
     print(error)
 """
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
-def test_jax_devices():
+def test_jax_results_are_on_the_device_of_x():
     pytest.importorskip("jax", reason="jax is not installed")
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     run = subprocess.run([sys.executable, "-c", _TWO_DEVICES], capture_output=True, text=True, env=env, check=False)
@@ -287,15 +287,15 @@ def test_dask_is_lazy_and_keeps_its_chunks(rng, rope):
     with dask.config.set(scheduler=refuse):
         got = rope(*lazy, 70_000)
         positions = da.arange(70_000, 70_006, chunks=4)
-        again = rope(*lazy, positions)
-        tables = rope(*lazy, rope.table(positions))
+        by_array = rope(*lazy, positions)
+        by_table = rope(*lazy, rope.table(positions))
     for x, y in zip(lazy, got, strict=True):
         assert x.chunks == y.chunks
-    for result in (got, again, tables):
+    for result in (got, by_array, by_table):
         assert_close([y.compute(scheduler="sync") for y in result], rope(q, k, 70_000))
 
 
-# --- no library is imported that the user has not ---------------------------------------------------------
+# --- imports of libraries ---------------------------------------------------------------------------------
 
 _PROBE = """
 import sys
@@ -311,7 +311,7 @@ print(sorted({{"torch", "jax", "dask", "mlx", "cupy", "array_api_strict", "typer
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.parametrize(("extra", "found"), [("", "[]"), ("import array_api_strict", "['array_api_strict']")])
 def test_no_other_library_is_imported(extra, found):
-    # the second case shows that the probe would see one
+    # the second case shows that an import is detected
     if extra:
         pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     run = subprocess.run([sys.executable, "-c", _PROBE.format(extra=extra)], capture_output=True, text=True, check=True)

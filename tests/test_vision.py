@@ -1,13 +1,11 @@
 """
-Vision and video: our frequencies, grids and rotations against the code of models, on random input.
+Frequencies, grids and rotations of vision and video models, compared with the code of the models on random input.
 
 Each peer rotates x (batch, heads, seq, head_dim) by its own code. Ours must agree to the last digits of float32.
 """
 
-import importlib.util
+import importlib
 import math
-import sys
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,16 +14,19 @@ import rope_any as ra
 from rope_any import axes
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
-ATOL = 2e-5  # their tables err by a few float32 digits of the angle
+
+from test_migrate import one_file  # noqa: E402  # it imports torch
+
+ATOL = 2e-5  # the angles of their tables are float32
 
 
 @pytest.fixture
 def x(rng):
-    """Return x (batch, heads, seq, head_dim)."""
+    """Return a function that makes x (batch, heads, seq, head_dim)."""
     return lambda seq, head_dim: torch.asarray(rng.uniform(-1, 1, (2, 3, seq, head_dim)).astype(np.float32))
 
 
-def assert_alike(ours, theirs):
+def assert_close(ours, theirs):
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=ATOL)
 
 
@@ -43,40 +44,40 @@ def grid(*coordinates):
 
 @pytest.mark.parametrize(("frames", "rows", "columns"), [(1, 4, 6), (3, 2, 8), (2, 6, 2)])
 def test_qwen2_vl_vision_agrees(x, frames, rows, columns):
-    """Rows, then columns, each with a ramp of its own."""
+    """Rows, then columns, with the same frequencies."""
     peer, configs = model("qwen2_vl")
     config = configs.Qwen2VLVisionConfig(embed_dim=96, num_heads=3, spatial_merge_size=2)
-    places = grid(rows, columns)
+    positions = grid(rows, columns)
     q = x(frames * rows * columns, 32)
-    cos, sin = peer.Qwen2VLVisionRotaryEmbedding(config)(q, places.repeat(frames, 1))
+    cos, sin = peer.Qwen2VLVisionRotaryEmbedding(config)(q, positions.repeat(frames, 1))
     theirs, _ = peer.apply_rotary_pos_emb_vision(q.transpose(1, 2), q.transpose(1, 2), cos, sin)
-    ramp = ra.frequencies(16)
-    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half")
-    assert_alike(rope.apply(q, places.repeat(frames, 1)), theirs.transpose(1, 2))
+    f = ra.frequencies(16)
+    rope = ra.Rope(axes.axial(f, f), pairing="half")
+    assert_close(rope.apply(q, positions.repeat(frames, 1)), theirs.transpose(1, 2))
 
 
 def test_gemma_vision_agrees(x):
     """Two blocks of halves, rows and columns."""
     peer, configs = model("gemma4")
     config = configs.Gemma4VisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
-    places = grid(4, 5).expand(2, -1, -1)
+    positions = grid(4, 5).expand(2, -1, -1)
     q = x(20, 32)
-    cos, sin = peer.Gemma4VisionRotaryEmbedding(config)(q, places)
-    theirs = peer.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, places)
-    ramp = ra.frequencies(16, base=config.rope_parameters["rope_theta"])
-    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half", blocks=2)
-    assert_alike(rope.apply(q, places), theirs.transpose(1, 2))
+    cos, sin = peer.Gemma4VisionRotaryEmbedding(config)(q, positions)
+    theirs = peer.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, positions)
+    f = ra.frequencies(16, base=config.rope_parameters["rope_theta"])
+    rope = ra.Rope(axes.axial(f, f), pairing="half", blocks=2)
+    assert_close(rope.apply(q, positions), theirs.transpose(1, 2))
 
 
 def test_pixtral_agrees(x):
     peer, configs = model("pixtral")
     config = configs.PixtralVisionConfig(hidden_size=96, num_attention_heads=3, head_dim=32)
-    places = grid(4, 5)
+    positions = grid(4, 5)
     q = x(20, 32)
-    cos, sin = peer.PixtralVisionRotaryEmbedding(config)(q, places)
+    cos, sin = peer.PixtralVisionRotaryEmbedding(config)(q, positions)
     theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin, unsqueeze_dim=0)
     f = ra.frequencies(32, base=config.rope_parameters["rope_theta"])
-    assert_alike(ra.Rope(axes.alternating(f, 2), pairing="half").apply(q, places), theirs)
+    assert_close(ra.Rope(axes.alternating(f, 2), pairing="half").apply(q, positions), theirs)
 
 
 @pytest.mark.parametrize("name", ["dinov3_vit", "sapiens2"])
@@ -91,10 +92,10 @@ def test_normalised_coordinates_and_unrotated_tokens_agree(x, name):
     q = x(prefix + rows * columns, 32)
     theirs, _ = peer.apply_rotary_pos_emb(q, q, cos, sin)
     # radians per unit: 2π / period, and the period of pair i is base^(4i/d)
-    ramp = tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta))
-    places = grid(ra.positions.normalised(rows), ra.positions.normalised(columns))
-    rope = ra.Rope(axes.axial(ramp, ramp), pairing="half")
-    assert_alike(rope.apply(q, ra.positions.unrotated(places, before=prefix, axes=2)), theirs)
+    f = tuple(2 * math.pi * f for f in ra.frequencies(16, base=config.rope_theta))
+    positions = grid(ra.positions.normalised(rows), ra.positions.normalised(columns))
+    rope = ra.Rope(axes.axial(f, f), pairing="half")
+    assert_close(rope.apply(q, ra.positions.unrotated(positions, before=prefix, axes=2)), theirs)
 
 
 # --- text of vision models: M-RoPE ----------------------------------------------------------------------
@@ -120,9 +121,9 @@ def test_mrope_agrees(x, rng, name):
         head_dim=32,
         rope_parameters=parameters | ({"mrope_interleaved": True} if name == "qwen3_vl" else {}),
     )
-    places, q = torch.asarray(rng.integers(0, 500, (2, 7, 3))), x(7, 32)
-    cos, sin = getattr(peer, f"{stem}{middle}RotaryEmbedding")(config)(q, places.movedim(-1, 0))
-    assert_alike(rope.apply(q, places), peer.apply_rotary_pos_emb(q, q, cos, sin)[0])
+    positions, q = torch.asarray(rng.integers(0, 500, (2, 7, 3))), x(7, 32)
+    cos, sin = getattr(peer, f"{stem}{middle}RotaryEmbedding")(config)(q, positions.movedim(-1, 0))
+    assert_close(rope.apply(q, positions), peer.apply_rotary_pos_emb(q, q, cos, sin)[0])
     assert ra.Rope.from_config(config) == rope
 
 
@@ -137,11 +138,11 @@ def embeddings():
 def test_flux_agrees(x, rng, embeddings):
     """Axes of different widths, features paired with their neighbours."""
     flux = pytest.importorskip("diffusers.models.transformers.transformer_flux")
-    widths, places = (4, 14, 14), torch.asarray(rng.integers(0, 64, (9, 3)))
+    widths, positions = (4, 14, 14), torch.asarray(rng.integers(0, 64, (9, 3)))
     q = x(9, sum(widths))
-    theirs = embeddings.apply_rotary_emb(q, flux.FluxPosEmbed(10_000, list(widths))(places))
+    theirs = embeddings.apply_rotary_emb(q, flux.FluxPosEmbed(10_000, list(widths))(positions))
     rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in widths)), pairing="interleaved")
-    assert_alike(rope.apply(q, places), theirs)
+    assert_close(rope.apply(q, positions), theirs)
 
 
 def test_wan_agrees(x):
@@ -155,17 +156,17 @@ def test_wan_agrees(x):
     theirs = torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).transpose(1, 2)
     side = 2 * (head_dim // 6)
     rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (head_dim - 2 * side, side, side))), pairing="interleaved")
-    assert_alike(rope.apply(q, grid(frames, rows, columns)), theirs)
+    assert_close(rope.apply(q, grid(frames, rows, columns)), theirs)
 
 
 def test_cogvideox_agrees(x, embeddings):
-    """A crop of a reference size, on as many patches as there are."""
+    """Patches are spread over a crop of a reference size."""
     frames, rows, columns, (height, width) = 3, 4, 6, (10, 9)
     theirs = embeddings.get_3d_rotary_pos_embed(32, ((0, 0), (height, width)), (rows, columns), frames)
     q = x(frames * rows * columns, 32)
     rope = ra.Rope(axes.axial(*(ra.frequencies(n) for n in (8, 12, 12))), pairing="interleaved")
-    places = grid(frames, ra.positions.scaled(rows, height), ra.positions.scaled(columns, width))
-    assert_alike(rope.apply(q, places), embeddings.apply_rotary_emb(q, theirs))
+    positions = grid(frames, ra.positions.scaled(rows, height), ra.positions.scaled(columns, width))
+    assert_close(rope.apply(q, positions), embeddings.apply_rotary_emb(q, theirs))
 
 
 # --- timm -----------------------------------------------------------------------------------------------
@@ -173,42 +174,33 @@ def test_cogvideox_agrees(x, embeddings):
 
 @pytest.fixture(scope="module")
 def timm():
-    """Return timm's rotary module; it alone does not need torchvision, which timm requires."""
-    found = importlib.util.find_spec("timm")
-    if found is None:
-        pytest.skip("timm is not installed (pip install --no-deps timm)")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("timm", "timm.layers"):
-            package = ModuleType(name)
-            package.__path__ = [str(p) + ("/layers" if "." in name else "") for p in found.submodule_search_locations]
-            patch.setitem(sys.modules, name, package)
-        yield importlib.import_module("timm.layers.pos_embed_sincos")
-        for name in [name for name in sys.modules if name.startswith("timm.layers.")]:
-            patch.delitem(sys.modules, name)
+    """Return timm's rotary module, without the rest of timm, which needs torchvision."""
+    with one_file("timm.layers", "pos_embed_sincos") as module:
+        yield module
 
 
 def test_timm_axial_at_a_reference_size_agrees(x, timm):
-    """As EVA-02: patches of another resolution are put onto the trained grid."""
+    """Patches of another resolution are spread over the trained grid, as in EVA-02."""
     embed = timm.RotaryEmbeddingCat(32, in_pixels=False, feat_shape=[4, 6], ref_feat_shape=[8, 8])
     q = x(24, 32)
-    ramp = ra.frequencies(16)
-    rope = ra.Rope(axes.axial(ramp, ramp), pairing="interleaved")
-    places = grid(ra.positions.scaled(4, 8), ra.positions.scaled(6, 8))
-    assert_alike(rope.apply(q, places), timm.apply_rot_embed_cat(q, embed.get_embed()))
+    f = ra.frequencies(16)
+    rope = ra.Rope(axes.axial(f, f), pairing="interleaved")
+    positions = grid(ra.positions.scaled(4, 8), ra.positions.scaled(6, 8))
+    assert_close(rope.apply(q, positions), timm.apply_rot_embed_cat(q, embed.get_embed()))
 
 
 def test_timm_mrope_agrees(x, timm):
     embed = timm.RotaryEmbeddingMRope(36, mrope_section=(6, 6, 6))
     q = x(20, 36)
     rope = ra.Rope(axes.strided(ra.frequencies(36), [6, 6, 6]), pairing="half")
-    assert_alike(rope.apply(q, grid([0], 4, 5)), timm.apply_rot_embed_cat(q, embed.get_embed([4, 5]), half=True))
+    assert_close(rope.apply(q, grid([0], 4, 5)), timm.apply_rot_embed_cat(q, embed.get_embed([4, 5]), half=True))
 
 
 def test_timm_mixed_agrees(x, timm):
-    """Frequencies of each head, which x and y share."""
+    """Each head has frequencies of x and of y."""
     learned = timm.init_random_2d_freqs(32, depth=1, num_heads=3)  # (2, depth, heads, pairs)
-    places = grid(4, 5)
-    emb = timm.get_mixed_freqs(learned, places[:, 0], places[:, 1])[0]
+    positions = grid(4, 5)
+    emb = timm.get_mixed_freqs(learned, positions[:, 0], positions[:, 1])[0]
     q = x(20, 32)
-    table = ra.cos_sin(places, learned[:, 0].transpose(0, 1))
-    assert_alike(ra.rotate(q, *table, pairing="interleaved"), timm.apply_rot_embed_cat(q, emb))
+    table = ra.cos_sin(positions, learned[:, 0].transpose(0, 1))
+    assert_close(ra.rotate(q, *table, pairing="interleaved"), timm.apply_rot_embed_cat(q, emb))

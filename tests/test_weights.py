@@ -24,7 +24,7 @@ import rope_any as ra
 from rope_any import _safetensors, cli, weights
 
 BOTH = list(itertools.permutations(["half", "interleaved"]))
-OUTPUT = threading.Lock()  # a runner takes what the whole process prints
+OUTPUT = threading.Lock()  # a CliRunner captures the output of all threads
 
 
 def expected(head_dim, source, target, *, rotary_dim=None, start=0, heads=(1, 1)):
@@ -46,25 +46,25 @@ def layouts(draw):
     head_dim = draw(st.integers(2, 20))
     start = draw(st.integers(0, head_dim - 2))
     rotary_dim = 2 * draw(st.integers(1, (head_dim - start) // 2))
-    of = draw(st.integers(1, 4))
-    return head_dim, {"rotary_dim": rotary_dim, "start": start, "heads": (draw(st.integers(1, of)), of)}
+    heads = draw(st.integers(1, 4))
+    return head_dim, {"rotary_dim": rotary_dim, "start": start, "heads": (draw(st.integers(1, heads)), heads)}
 
 
 @given(layout=layouts(), pairings=st.sampled_from([*BOTH, ("half", "half")]), runs=st.integers(1, 3), data=st.data())
 def test_the_permutation_follows_the_definition_of_the_pairings(layout, pairings, runs, data):
-    head_dim, how = layout
+    head_dim, options = layout
     source, target = pairings
-    order = expected(head_dim, source, target, **how)
+    order = expected(head_dim, source, target, **options)
     features = np.concatenate([np.asarray(order) + run * len(order) for run in range(runs)])
     shape = data.draw(st.lists(st.integers(1, 3), max_size=2))
     axis = data.draw(st.integers(0, len(shape)))
     shape.insert(axis, len(features))
     w = np.arange(math.prod(shape)).reshape(shape)
     got = weights.convert(
-        w, head_dim, source=source, target=target, axis=axis - data.draw(st.sampled_from([0, w.ndim])), **how
+        w, head_dim, source=source, target=target, axis=axis - data.draw(st.sampled_from([0, w.ndim])), **options
     )
     np.testing.assert_array_equal(got, w.take(features, axis))
-    np.testing.assert_array_equal(weights.convert(got, head_dim, source=target, target=source, axis=axis, **how), w)
+    np.testing.assert_array_equal(weights.convert(got, head_dim, source=target, target=source, axis=axis, **options), w)
 
 
 def bits(rng, shape, dtype):
@@ -124,9 +124,9 @@ NUMPY = [
 @pytest.mark.parametrize(("source", "target"), BOTH)
 def test_a_round_trip_keeps_all_bits_of_any_dtype(rng, dtype, source, target):
     w = bits(rng, (24, 5), dtype)
-    there = weights.convert(w, 8, source=source, target=target)
-    assert there.dtype == w.dtype and there.tobytes() != w.tobytes()
-    assert weights.convert(there, 8, source=target, target=source).tobytes() == w.tobytes()
+    converted = weights.convert(w, 8, source=source, target=target)
+    assert converted.dtype == w.dtype and converted.tobytes() != w.tobytes()
+    assert weights.convert(converted, 8, source=target, target=source).tobytes() == w.tobytes()
     assert weights.convert(w, 8, source=source, target=source).tobytes() == w.tobytes()
 
 
@@ -136,45 +136,45 @@ def test_a_round_trip_keeps_all_bits_of_torch_dtypes(rng):
         size = torch.empty(0, dtype=dtype).element_size()
         raw = torch.tensor(rng.integers(0, 2 if dtype == torch.bool else 256, (24, 4 * size)), dtype=torch.uint8)
         w = raw.view(dtype)
-        there = weights.convert(w, 8, source="half", target="interleaved")
-        assert there.dtype == dtype and not torch.equal(there.view(torch.uint8), raw)
-        back = weights.convert(there, 8, source="interleaved", target="half")
+        converted = weights.convert(w, 8, source="half", target="interleaved")
+        assert converted.dtype == dtype and not torch.equal(converted.view(torch.uint8), raw)
+        back = weights.convert(converted, 8, source="interleaved", target="half")
         assert torch.equal(back.view(torch.uint8), raw)
 
 
 def test_convert_can_be_compiled_and_stays_lazy(lib, rng):
     w = lib(rng.standard_normal((12, 5)), "float32")
 
-    def both(w):
+    def permute(w):
         return weights.convert(w, 6, source="interleaved", target="half", rotary_dim=4, heads=(1, 2))
 
     if lib.name == "dask":
-        w = w.map_blocks(lambda _: pytest.fail("it is computed"), dtype=w.dtype, meta=w._meta)
-        assert both(w).shape == (12, 5)
+        w = w.map_blocks(lambda _: pytest.fail("it was computed"), dtype=w.dtype, meta=w._meta)
+        assert permute(w).shape == (12, 5)
     elif lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     else:
-        np.testing.assert_array_equal(lib.get(lib.trace(both)(w)), lib.get(both(w)))
+        np.testing.assert_array_equal(lib.get(lib.trace(permute)(w)), lib.get(permute(w)))
 
 
 @one_jax
 def test_converted_weights_give_the_same_scores(lib, rng):
-    """Grouped queries, a partial rotation from a start on, and a bias."""
+    """With grouped queries, a rotary slice and a bias."""
     head_dim, start, pairs, hidden = 12, 2, 4, 16
     x = rng.standard_normal((5, hidden)).astype("float32")
-    made = {heads: rng.standard_normal((heads * head_dim, hidden + 1)).astype("float32") for heads in (4, 2)}
+    before = [rng.standard_normal((heads * head_dim, hidden + 1)).astype("float32") for heads in (4, 2)]
 
-    def scores(pairing, made):
+    def scores(pairing, projections):
         rope = ra.Rope(ra.frequencies(2 * pairs), pairing=pairing, start=start)
-        q, k = (lib((x @ w[:, :-1].T + w[:, -1]).reshape(5, -1, head_dim).swapaxes(0, 1)) for w in made)
+        q, k = (lib((x @ w[:, :-1].T + w[:, -1]).reshape(5, -1, head_dim).swapaxes(0, 1)) for w in projections)
         q, k = (lib.get(part) for part in lib.quick(lambda q, k: rope(q, k, 7))(q, k))
         return q @ k.repeat(2, axis=0).swapaxes(1, 2)
 
-    how = {"rotary_dim": 2 * pairs, "start": start}
+    options = {"rotary_dim": 2 * pairs, "start": start}
     for source, target in BOTH:
-        there = [lib.get(weights.convert(lib(w), head_dim, source=source, target=target, **how)) for w in made.values()]
-        np.testing.assert_allclose(scores(target, there), scores(source, made.values()), rtol=0, atol=1e-4)
-        assert np.abs(scores(target, made.values()) - scores(source, made.values())).max() > 1
+        after = [lib.get(weights.convert(lib(w), head_dim, source=source, target=target, **options)) for w in before]
+        np.testing.assert_allclose(scores(target, after), scores(source, before), rtol=0, atol=1e-4)
+        assert np.abs(scores(target, before) - scores(source, before)).max() > 1
 
 
 # --- state dicts -------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def tensors(**shapes):
 
 def changed(state, head_dim=4, **options):
     """Return the names of converted tensors of a state dict; check that the others are the same objects."""
-    there = weights.convert_state_dict(state, head_dim, **HALVES, **options)
-    assert list(there) == list(state)
-    return {name for name, w in state.items() if there[name] is not w}
+    converted = weights.convert_state_dict(state, head_dim, **HALVES, **options)
+    assert list(converted) == list(state)
+    return {name for name, w in state.items() if converted[name] is not w}
 
 
 def test_a_state_dict_is_converted_by_default_names():
@@ -200,7 +200,7 @@ def test_a_state_dict_is_converted_by_default_names():
         "l.0.self_attn.q_proj.bias": (16,),
         "l.0.self_attn.k_proj.weight": (8, 6),
         "l.0.self_attn.q_norm.weight": (4,),
-        "l.0.self_attn.k_norm.weight": (3, 4),  # by head, as Cohere's
+        "l.0.self_attn.k_norm.weight": (3, 4),  # by head, as in Cohere
         "l.0.attention.wq.weight": (8, 6),
         "l.0.attention.wk.weight": (8, 6),
         "l.1.attention.self.query.weight": (8, 6),
@@ -217,54 +217,54 @@ def test_a_state_dict_is_converted_by_default_names():
         "l.0.attention.wo.weight": (8, 8),
         "l.2.self_attn.q_proj.lora_A.weight": (3, 6),
         "l.0.mlp.up_proj.weight": (16, 8),
-        "vision.blocks.0.attn.qkv.weight": (24, 8),  # of another part
+        "vision.blocks.0.attn.qkv.weight": (24, 8),  # of a vision tower
         "embed.weight": (4, 8),
     }
     state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in (shapes | left).items()}
     assert changed(state) == set(shapes)
-    there = weights.convert_state_dict(state, 4, **HALVES)
+    converted = weights.convert_state_dict(state, 4, **HALVES)
     norm = state["l.0.self_attn.k_norm.weight"]
-    np.testing.assert_array_equal(there["l.0.self_attn.k_norm.weight"], norm[:, [0, 2, 1, 3]])
+    np.testing.assert_array_equal(converted["l.0.self_attn.k_norm.weight"], norm[:, [0, 2, 1, 3]])
     q = state["l.2.self_attn.q_proj.lora_B.weight"]
-    np.testing.assert_array_equal(there["l.2.self_attn.q_proj.lora_B.weight"], q[[0, 2, 1, 3, 4, 6, 5, 7]])
+    np.testing.assert_array_equal(converted["l.2.self_attn.q_proj.lora_B.weight"], q[[0, 2, 1, 3, 4, 6, 5, 7]])
 
 
 def test_names_can_be_given():
     state = tensors(h__0__attn__kernel_q=(6, 8), h__0__attn__kernel_k=(6, 4), h__0__attn__qkv=(24, 3))
     assert changed(state, names={"h.*.kernel_?": -1}) == {"h.0.attn.kernel_q", "h.0.attn.kernel_k"}
-    there = weights.convert_state_dict(state, 4, **HALVES, names={"*.qkv": 0}, heads=(2, 3))["h.0.attn.qkv"]
+    qkv = weights.convert_state_dict(state, 4, **HALVES, names={"*.qkv": 0}, heads=(2, 3))["h.0.attn.qkv"]
     order = expected(4, "interleaved", "half", heads=(2, 3))
-    np.testing.assert_array_equal(there, state["h.0.attn.qkv"][[*order, *(12 + i for i in order)]])
+    np.testing.assert_array_equal(qkv, state["h.0.attn.qkv"][[*order, *(12 + i for i in order)]])
 
 
 SCALES = {
     "for each row": ({"weight_scale": (256, 1)}, True),
     "for each row, one axis": ({"weight_scale": (256,)}, True),
     "for each row, groups of columns": ({"weight_scale": (256, 4)}, True),
-    "for all": ({"weight_scale": (), "input_scale": (1,)}, False),
+    "for the tensor": ({"weight_scale": (), "input_scale": (1,)}, False),
     "for groups of columns": ({"weight_scale": (1, 4)}, False),
     "for blocks of whole heads": ({"weight_scale_inv": (2, 3)}, False),
     "of the input": (
         dict.fromkeys(("input_scale", "pre_quant_scale", "smoothquant_scale", "act_scales"), (256,)),
         False,
     ),
-    "of no size": ({"_extra_state": (0,), "weight_scale": (0, 256)}, False),
+    "empty": ({"_extra_state": (0,), "weight_scale": (0, 256)}, False),
 }
 
 
 @pytest.mark.parametrize("name", SCALES)
 def test_quantisation_scales_are_permuted_with_their_rows(name):
-    beside, goes = SCALES[name]
-    scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in beside.items()}
+    others, permuted = SCALES[name]
+    scales = {f"l.0.a.q_proj.{kind}": shape for kind, shape in others.items()}
     shapes = {
         "l.0.a.q_proj.weight": (256, 256),
         "l.0.a.q_proj.bias": (256,),
     } | scales  # square
     state = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
-    assert changed(state, 64) == set(shapes) - (set() if goes else set(scales))
-    if goes:
-        there = weights.convert_state_dict(state, 64, **HALVES)
-        for key, w in there.items():
+    assert changed(state, 64) == set(shapes) - (set() if permuted else set(scales))
+    if permuted:
+        converted = weights.convert_state_dict(state, 64, **HALVES)
+        for key, w in converted.items():
             np.testing.assert_array_equal(w[:64], state[key][expected(64, "interleaved", "half")])
 
 
@@ -272,11 +272,11 @@ REFUSED = {
     "GPTQ": {"bias": (256,), "qweight": (8, 256), "scales": (2, 256), "qzeros": (2, 32)},
     "AWQ": {"bias": (256,), "qweight": (64, 32)},
     "bitsandbytes": {"weight": (4096, 1), "weight.absmax": (128,), "weight.quant_map": (16,)},
-    "a rest of blocks": {"weight": (320, 6), "weight_scale_inv": (3, 1)},
+    "a partial block": {"weight": (320, 6), "weight_scale_inv": (3, 1)},
     "blocks across heads": {"weight": (256, 6), "weight_scale_inv": (8, 1)},
-    "blocks that may be cut": {"weight": (384, 6), "weight_scale_inv": (2, 1)},  # of 256, not of 192
+    "blocks of two possible sizes": {"weight": (384, 6), "weight_scale_inv": (2, 1)},  # 256 or 192
     "scales of other axes": {"weight": (256, 6), "weight_scale": (4, 2, 2)},
-    "a scale that may be of either side": {"weight": (256, 256), "scale": (256,)},
+    "a scale of rows or of columns": {"weight": (256, 256), "scale": (256,)},
 }
 
 
@@ -337,14 +337,14 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_converted_transformers_model_gives_the_same_logits(name, monkeypatch):
     torch = pytest.importorskip("torch", reason="the models run on torch")
-    transformers = pytest.importorskip("transformers", minversion="5", reason="whose models these are")
-    kind, sizes, how = MODELS[name]
+    transformers = pytest.importorskip("transformers", minversion="5", reason="the models are those of transformers")
+    kind, sizes, options = MODELS[name]
     config = getattr(transformers, f"{kind}Config")(**SMALL, **sizes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
         for part in model.parameters():
-            if part.ndim == 1:  # norms and biases, which begin as ones and zeros
+            if part.ndim == 1:  # norms and biases, which are ones and zeros
                 torch.nn.init.normal_(part, 1.0, 0.3)
     rope = ra.Rope.from_config(config)
     tokens = torch.arange(40).reshape(2, 20)
@@ -360,8 +360,8 @@ def test_a_converted_transformers_model_gives_the_same_logits(name, monkeypatch)
     monkeypatch.setattr(module, "apply_rotary_pos_emb", lambda q, k, *_tables, **_: other(q, k))
     assert (logits() - before).abs().max() > 0.1  # the pairing matters
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    there = weights.convert_state_dict(model.state_dict(), head_dim, source=rope.pairing, target=target, **how)
-    model.load_state_dict(there)
+    converted = weights.convert_state_dict(model.state_dict(), head_dim, source=rope.pairing, target=target, **options)
+    model.load_state_dict(converted)
     torch.testing.assert_close(logits(), before, rtol=0, atol=1e-4)
 
 
@@ -372,13 +372,13 @@ def test_a_bias_without_its_weight_is_refused():
 
 
 def test_the_b_of_a_lora_is_converted_and_its_a_is_not(rng):
-    """(W + B A) x: with W and B converted the same as all of it converted."""
+    """Converting W and B converts W + B A."""
     w, a, b = (rng.integers(-9, 9, shape) for shape in ((16, 6), (2, 6), (16, 2)))
 
-    def there(part):
+    def converted(part):
         return weights.convert(part, 8, **HALVES)
 
-    np.testing.assert_array_equal(there(w) + there(b) @ a, there(w + b @ a))
+    np.testing.assert_array_equal(converted(w) + converted(b) @ a, converted(w + b @ a))
 
 
 # --- files -----------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def random_tensor(rng, dtype, *shape):
 
 
 def read(file):
-    """Return metadata, and the tensors of a file as `write` takes them."""
+    """Return the metadata of a file, and its tensors as `write` takes them."""
     data = file.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
@@ -427,25 +427,25 @@ def layer(rng, dtype="BF16", i=0):
     }
 
 
-def convert(*words, head_dim=4):
-    """Run the command in this process; return its exit code, and what it printed."""
-    return run("convert", *map(str, words), "--head-dim", str(head_dim), "--from", "interleaved", "--to", "half")
+def convert(*arguments, head_dim=4):
+    """Run the command in this process; return its result."""
+    return run("convert", *map(str, arguments), "--head-dim", str(head_dim), "--from", "interleaved", "--to", "half")
 
 
-def run(*words):
+def run(*arguments):
     with OUTPUT:
-        return CliRunner().invoke(cli.app, words)
+        return CliRunner().invoke(cli.app, arguments)
 
 
 @pytest.mark.parametrize("dtype", BITS)
 def test_a_file_of_any_dtype_is_converted(tmp_path, rng, dtype):
     before = {"embed.weight": random_tensor(rng, dtype, 5, 2), **layer(rng, dtype)}
-    if dtype == "F4":  # whose bias would have two features to a byte
+    if dtype == "F4":  # its bias would have two features in a byte
         del before["model.layers.0.self_attn.q_proj.bias"]
     file = write(tmp_path / "in.safetensors", before, {"format": "pt"})
     raw = file.read_bytes()
-    done = convert(file, tmp_path / "out.safetensors")
-    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    result = convert(file, tmp_path / "out.safetensors")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
     metadata, after = read(tmp_path / "out.safetensors")
     assert metadata == {"format": "pt"} and list(after) == list(before)
     for name, (kind, shape, data) in before.items():
@@ -463,36 +463,36 @@ def test_safetensors_reads_the_written_files(tmp_path, rng):
     state = {name: rng.standard_normal(shape).astype("f4") for name, (_, shape, _) in layer(rng).items()}
     numpy.save_file(state, tmp_path / "in.safetensors", {"format": "np"})
     assert convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors").exit_code == 0
-    there = numpy.load_file(tmp_path / "out.safetensors")
+    converted = numpy.load_file(tmp_path / "out.safetensors")
     for name, w in weights.convert_state_dict(state, 4, **HALVES).items():
-        np.testing.assert_array_equal(there[name], w)
+        np.testing.assert_array_equal(converted[name], w)
 
 
 def test_chunks_can_be_smaller_than_a_tensor(tmp_path, rng, monkeypatch):
     file = write(tmp_path / "in.safetensors", layer(rng, "F32"))
-    convert(file, tmp_path / "whole.safetensors")
+    convert(file, tmp_path / "one_chunk.safetensors")
     monkeypatch.setattr(_safetensors, "_CHUNK_BYTES", 200)
-    convert(file, tmp_path / "pieces.safetensors")
-    assert (tmp_path / "pieces.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
-    assert (tmp_path / "pieces.safetensors").read_bytes() != file.read_bytes()
+    convert(file, tmp_path / "chunks.safetensors")
+    assert (tmp_path / "chunks.safetensors").read_bytes() == (tmp_path / "one_chunk.safetensors").read_bytes()
+    assert (tmp_path / "chunks.safetensors").read_bytes() != file.read_bytes()
 
 
 def test_the_command_accepts_an_axis_and_a_fraction_of_heads(tmp_path, rng):
     before = {"h.0.qkv.kernel": random_tensor(rng, "BF16", 3, 24), "h.0.out.kernel": random_tensor(rng, "BF16", 8, 3)}
     file, out = write(tmp_path / "in.safetensors", before), tmp_path / "out.safetensors"
-    done = convert(file, out, "--name", "*.qkv.kernel", "--axis", -1, "--heads", "2/3", "--json")
-    assert json.loads(done.stdout) == {"files": [str(out)], "converted": ["h.0.qkv.kernel"], "left": ["h.0.out.kernel"]}
+    text = convert(file, out, "--name", "*.qkv.kernel", "--axis", -1, "--heads", "2/3", "--json").stdout
+    assert json.loads(text) == {"files": [str(out)], "converted": ["h.0.qkv.kernel"], "left": ["h.0.out.kernel"]}
     w = np.frombuffer(before["h.0.qkv.kernel"][2], np.uint16).reshape(3, 24)
-    how = {"axis": -1, "heads": (2, 3), **HALVES}
-    assert read(out)[1]["h.0.qkv.kernel"][2] == weights.convert(w, 4, **how).tobytes()
+    options = {"axis": -1, "heads": (2, 3), **HALVES}
+    assert read(out)[1]["h.0.qkv.kernel"][2] == weights.convert(w, 4, **options).tobytes()
 
 
 def test_the_report_lists_converted_and_other_tensors(tmp_path, rng):
     file = write(tmp_path / "in.safetensors", layer(rng) | layer(rng, i=1))
-    words = " ".join(convert(file, tmp_path / "out.safetensors").stdout.split())
-    assert "model.layers.*.self_attn.q_proj.weight 2 converted" in words
-    assert "model.layers.*.self_attn.v_proj.weight 2 left as it is" in words
-    assert words.endswith("out.safetensors: 6 of 8 tensors converted from interleaved to half")
+    text = " ".join(convert(file, tmp_path / "out.safetensors").stdout.split())
+    assert "model.layers.*.self_attn.q_proj.weight 2 converted" in text
+    assert "model.layers.*.self_attn.v_proj.weight 2 left as it is" in text
+    assert text.endswith("out.safetensors: 6 of 8 tensors converted from interleaved to half")
 
 
 def shards(tmp_path, rng):
@@ -511,19 +511,19 @@ def shards(tmp_path, rng):
 def test_a_checkpoint_of_several_files_is_converted(tmp_path, rng):
     sharded = shards(tmp_path, rng)
     before = {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
-    done = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*.[qk]_proj.*")  # in one of them alone
-    assert done.exit_code == 0, done.output
+    result = convert(sharded, tmp_path / "new" / "out", "--name", "*.1.*.[qk]_proj.*")  # only in one file
+    assert result.exit_code == 0, result.output
     after = {path.name: path.read_bytes() for path in (tmp_path / "new" / "out").iterdir()}
     assert before == {path.name: path.read_bytes() for path in sharded.parent.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"model-1.safetensors"}
-    done = convert(sharded, tmp_path / "new" / "out")
-    assert done.exit_code == 2 and "must not exist" in done.stderr
+    result = convert(sharded, tmp_path / "new" / "out")
+    assert result.exit_code == 2 and "must not exist" in result.stderr
     assert convert(sharded, tmp_path / "new" / "out", "--overwrite").exit_code == 0
-    done = convert(sharded, sharded.parent, "--overwrite")
-    assert done.exit_code == 2 and "OUT must not be IN" in done.stderr
+    result = convert(sharded, sharded.parent, "--overwrite")
+    assert result.exit_code == 2 and "OUT must not be IN" in result.stderr
 
 
-@pytest.mark.parametrize("kind", ["itself", "a link", "a hard link", "a path round"])
+@pytest.mark.parametrize("kind", ["itself", "a link", "a hard link", "another path"])
 def test_the_input_is_never_modified(tmp_path, rng, kind):
     file = write(tmp_path / "in.safetensors", layer(rng))
     before, out = file.read_bytes(), tmp_path / "out.safetensors"
@@ -533,8 +533,8 @@ def test_the_input_is_never_modified(tmp_path, rng, kind):
         os.link(file, out)
     else:
         out = file if kind == "itself" else tmp_path / ".." / tmp_path.name / "in.safetensors"
-    done = convert(file, out, "--overwrite")
-    assert done.exit_code == 2 and "OUT must not be IN, which is never touched" in done.stderr
+    result = convert(file, out, "--overwrite")
+    assert result.exit_code == 2 and "OUT must not be IN, which is never touched" in result.stderr
     assert file.read_bytes() == before
 
 
@@ -551,19 +551,19 @@ def test_a_failed_conversion_leaves_no_files(tmp_path, rng, monkeypatch, error):
 
     reordered = _safetensors.reorder
     monkeypatch.setattr(_safetensors, "reorder", lambda *args, **_: failing(*args))
-    done = convert(sharded, tmp_path / "new" / "out")
-    assert done.exit_code and len(written) > 2  # there was half a job
+    result = convert(sharded, tmp_path / "new" / "out")
+    assert result.exit_code and len(written) > 2  # it failed halfway
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("Device or resource busy")])
-@pytest.mark.parametrize("at", range(6))  # three files aside, three to their places
+@pytest.mark.parametrize("at", range(6))  # three files are moved away, three are moved in
 def test_a_failed_conversion_restores_replaced_files(tmp_path, rng, monkeypatch, error, at):
     sharded = shards(tmp_path, rng)
     out = tmp_path / "out"
     out.mkdir()
     for file in sharded.parent.iterdir():
-        (out / file.name).write_text(f"what was there: {file.name}")
+        (out / file.name).write_text(f"old {file.name}")
     count, replace = itertools.count(), Path.replace
 
     def failing(self, target):
@@ -574,48 +574,48 @@ def test_a_failed_conversion_restores_replaced_files(tmp_path, rng, monkeypatch,
             raise error
 
     monkeypatch.setattr(Path, "replace", failing)
-    done = convert(sharded, out, "--overwrite")
-    assert done.exit_code and next(count) > at
+    result = convert(sharded, out, "--overwrite")
+    assert result.exit_code and next(count) > at
     assert {file.name: file.read_text() for file in out.iterdir()} == {
-        file.name: f"what was there: {file.name}" for file in sharded.parent.iterdir()
+        file.name: f"old {file.name}" for file in sharded.parent.iterdir()
     }
 
 
 def test_a_file_written_meanwhile_is_not_replaced(tmp_path, rng, monkeypatch):
     file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out.safetensors"
     copy = _safetensors.copy
-    monkeypatch.setattr(_safetensors, "copy", lambda *args, **how: (copy(*args, **how), out.write_text("new")))
-    done = convert(file, out)
-    assert done.exit_code == 2 and "out.safetensors must not exist" in done.stderr
+    monkeypatch.setattr(_safetensors, "copy", lambda *args, **options: (copy(*args, **options), out.write_text("new")))
+    result = convert(file, out)
+    assert result.exit_code == 2 and "out.safetensors must not exist" in result.stderr
     assert out.read_text() == "new" and len(list(tmp_path.iterdir())) == 2
 
 
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a signal from outside ends a process at once")
+@pytest.mark.skipif(os.name != "posix", reason="on other systems a signal ends a process at once")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_signal_leaves_no_files(tmp_path, rng, number, ignored):
-    """In a process of its own, which a signal meets while it writes; by nohup SIGHUP is ignored, and stays so."""
+    """A process gets a signal while it writes. An ignored signal, as SIGHUP under nohup, stays ignored."""
     write(tmp_path / "in.safetensors", layer(rng))
-    words = ["convert", "in.safetensors", "out.safetensors", "--head-dim=4", "--from=half", "--to=interleaved"]
+    arguments = ["convert", "in.safetensors", "out.safetensors", "--head-dim=4", "--from=half", "--to=interleaved"]
     program = f"""
 import os, shutil, signal, sys
 from rope_any import _safetensors, cli
 def signalled(call):
-    def both(*args, **how):
+    def wrapper(*args, **options):
         os.kill(os.getpid(), {int(number)})
-        return call(*args, **how)
-    return both
+        return call(*args, **options)
+    return wrapper
 _safetensors.copy = signalled(_safetensors.copy)
-shutil.rmtree = signalled(shutil.rmtree)  # once more, while it cleans up
-signal.signal({int(number)}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)  # independent of this process
-sys.argv[1:] = {words}
+shutil.rmtree = signalled(shutil.rmtree)  # again, while it cleans up
+signal.signal({int(number)}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)  # whatever the test process does
+sys.argv[1:] = {arguments}
 cli.main()
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == (0 if ignored else 128 + number), done.stderr
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == (0 if ignored else 128 + number), result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"in.safetensors"} | (
         {"out.safetensors"} if ignored else set()
     )
@@ -643,46 +643,46 @@ def test_only_files_are_replaced(tmp_path, rng, kind, overwrite):
     elif hasattr(os, "mkfifo"):
         os.mkfifo(out)
     else:
-        pytest.skip("there are no pipes among files")
+        pytest.skip("the system has no named pipes")
     before = out.lstat()
-    done = convert(file, out, *overwrite)
+    result = convert(file, out, *overwrite)
     after = out.lstat()
-    assert (done.exit_code, done.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert (
-        done.stderr == f"rope-any: {out} must be a file that can be replaced; got {kind.removeprefix('a link to ')}\n"
+        result.stderr == f"rope-any: {out} must be a file that can be replaced; got {kind.removeprefix('a link to ')}\n"
     )
     assert (after.st_mode, after.st_ino, after.st_mtime_ns) == (before.st_mode, before.st_ino, before.st_mtime_ns)
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_directory_in_the_place_of_a_file_is_refused(tmp_path, rng):
+def test_a_directory_instead_of_a_file_is_refused(tmp_path, rng):
     sharded = shards(tmp_path, rng)
     (tmp_path / "out" / "model-1.safetensors").mkdir(parents=True)
-    (tmp_path / "out" / "model-0.safetensors").write_text("what was there")
-    done = convert(sharded, tmp_path / "out", "--overwrite")
-    assert done.exit_code == 2 and "model-1.safetensors must be a file that can be replaced" in done.stderr
-    assert (tmp_path / "out" / "model-0.safetensors").read_text() == "what was there"
+    (tmp_path / "out" / "model-0.safetensors").write_text("old")
+    result = convert(sharded, tmp_path / "out", "--overwrite")
+    assert result.exit_code == 2 and "model-1.safetensors must be a file that can be replaced" in result.stderr
+    assert (tmp_path / "out" / "model-0.safetensors").read_text() == "old"
 
 
 def test_a_link_to_a_file_is_replaced_and_a_broken_link_counts_as_a_file(tmp_path, rng):
     file, out = write(tmp_path / "in.safetensors", layer(rng)), tmp_path / "out"
-    for aim in ("none", "some"):
-        (tmp_path / "some").write_text("what was there")
-        out.symlink_to(tmp_path / aim)
+    for target in ("none", "some"):
+        (tmp_path / "some").write_text("old")
+        out.symlink_to(tmp_path / target)
         assert "must not exist" in convert(file, out).stderr and out.is_symlink()
         assert convert(file, out, "--overwrite").exit_code == 0 and not out.is_symlink()
-        assert (tmp_path / "some").read_text() == "what was there"
+        assert (tmp_path / "some").read_text() == "old"
         out.unlink()
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
 def test_a_file_is_refused_as_output_folder(tmp_path, rng, out):
     sharded = shards(tmp_path, rng)
-    (tmp_path / "file").write_text("what was there")
-    done = convert(sharded, tmp_path / out, "--overwrite")
-    assert done.exit_code == 2
-    assert done.stderr == f"rope-any: {tmp_path / 'file'} must be a folder, to write to; got a file\n"
-    assert (tmp_path / "file").read_text() == "what was there"
+    (tmp_path / "file").write_text("old")
+    result = convert(sharded, tmp_path / out, "--overwrite")
+    assert result.exit_code == 2
+    assert result.stderr == f"rope-any: {tmp_path / 'file'} must be a folder, to write to; got a file\n"
+    assert (tmp_path / "file").read_text() == "old"
 
 
 def test_a_folder_is_read_by_its_index_or_only_file(tmp_path, rng):
@@ -695,25 +695,25 @@ def test_a_folder_is_read_by_its_index_or_only_file(tmp_path, rng):
     assert len(by_folder) == 3 and by_folder == by_index
     (tmp_path / "one").mkdir()
     file = write(tmp_path / "one" / "model.safetensors", layer(rng))
-    assert convert(tmp_path / "one", tmp_path / "of one").exit_code == 0
-    assert convert(file, tmp_path / "alone").exit_code == 0
-    assert (tmp_path / "of one" / file.name).read_bytes() == (tmp_path / "alone").read_bytes()
-    done = convert(tmp_path / "one", tmp_path / "one", "--overwrite")
-    assert done.exit_code == 2 and "OUT must not be IN" in done.stderr
+    assert convert(tmp_path / "one", tmp_path / "by only file").exit_code == 0
+    assert convert(file, tmp_path / "by file").exit_code == 0
+    assert (tmp_path / "by only file" / file.name).read_bytes() == (tmp_path / "by file").read_bytes()
+    result = convert(tmp_path / "one", tmp_path / "one", "--overwrite")
+    assert result.exit_code == 2 and "OUT must not be IN" in result.stderr
     file.rename(sharded.parent / file.name)
     for folder, got in (("one", "neither"), ("in", "both")):
-        done = convert(tmp_path / folder, tmp_path / "new")
-        assert done.exit_code == 2 and done.stderr.endswith(f"model.safetensors.index.json; got {got}\n")
+        result = convert(tmp_path / folder, tmp_path / "new")
+        assert result.exit_code == 2 and result.stderr.endswith(f"model.safetensors.index.json; got {got}\n")
 
 
 MISMATCHES = {
     "missing": ({"x": "model-0.safetensors"}, "got 'x' in model-0.safetensors, which isn't there"),
-    "a ghost": ({"embed": None}, "got 'embed' in model-1.safetensors, which it doesn't list"),
+    "unlisted": ({"embed": None}, "got 'embed' in model-1.safetensors, which it doesn't list"),
     "in the other file": ({"embed": "model-0.safetensors"}, "got 'embed' in model-0.safetensors, which isn't there"),
 }
 
 
-@pytest.mark.parametrize("name", [*MISMATCHES, "in two"])
+@pytest.mark.parametrize("name", [*MISMATCHES, "in two files"])
 def test_an_index_that_does_not_match_its_files_is_refused(tmp_path, rng, name):
     sharded = shards(tmp_path, rng)
     embed, one = {"embed": random_tensor(rng, "F32", 2)}, sharded.parent / "model-1.safetensors"
@@ -723,15 +723,15 @@ def test_an_index_that_does_not_match_its_files_is_refused(tmp_path, rng, name):
     sharded.write_text(json.dumps(index))
     assert convert(sharded, tmp_path / "good").exit_code == 0
     changes, message = MISMATCHES.get(name, ({}, "got 'embed' in model-0.safetensors, which it doesn't list"))
-    if name == "in two":
+    if name == "in two files":
         other = sharded.parent / "model-0.safetensors"
         write(other, read(other)[1] | embed)
     listed = index["weight_map"] | changes
     index["weight_map"] = {tensor: file for tensor, file in listed.items() if file is not None}
     sharded.write_text(json.dumps(index))
-    done = convert(sharded, tmp_path / "out")
-    assert done.exit_code == 2 and not (tmp_path / "out").exists()
-    assert done.stderr == f"rope-any: {sharded} must list all tensors of its files, each in one; {message}\n"
+    result = convert(sharded, tmp_path / "out")
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert result.stderr == f"rope-any: {sharded} must list all tensors of its files, each in one; {message}\n"
 
 
 BROKEN = [
@@ -781,14 +781,14 @@ def corrupt(kind, file):
 def test_broken_files_are_refused(tmp_path, rng, kind):
     file = write(tmp_path / "in.safetensors", layer(rng))
     corrupt(kind, file)
-    done = convert(file, tmp_path / "out.safetensors")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert re.fullmatch(r"rope-any: .*in.safetensors must be a whole safetensors file; .*\n", done.stderr), done.stderr
+    run = convert(file, tmp_path / "out.safetensors")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert re.fullmatch(r"rope-any: .*in.safetensors must be a whole safetensors file; .*\n", run.stderr), run.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
         (
             ["--head-dim", "6"],
@@ -807,16 +807,16 @@ def test_broken_files_are_refused(tmp_path, rng, kind):
         (["--rotary-dim", "3"], "rope-any: --rotary-dim must be even"),
     ],
 )
-def test_wrong_options_are_refused_in_one_sentence(tmp_path, rng, words, message):
+def test_wrong_options_are_refused_in_one_sentence(tmp_path, rng, options, message):
     file = write(tmp_path / "in.safetensors", layer(rng))
     base = ["convert", str(file), str(tmp_path / "o"), "--head-dim", "4", "--from", "half", "--to", "interleaved"]
-    done = run(*base, *words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr and done.stderr.count("\n") == 1
+    result = run(*base, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr and result.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
-def test_an_index_that_points_elsewhere_is_refused(tmp_path):
+def test_an_invalid_index_is_refused(tmp_path):
     for text in (
         "[]",
         "{",
@@ -827,33 +827,33 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path):
         *(json.dumps({"weight_map": {"a": name}}) for name in ("..", ".", "", "b\0", "/b", "c/b")),
     ):
         (tmp_path / "index.json").write_text(text)
-        done = convert(tmp_path / "index.json", tmp_path / "out")
-        assert done.exit_code == 2 and "must be an index of safetensors files" in done.stderr
+        result = convert(tmp_path / "index.json", tmp_path / "out")
+        assert result.exit_code == 2 and "must be an index of safetensors files" in result.stderr
 
 
 def test_features_that_share_a_byte_are_refused(tmp_path, rng):
     file = write(tmp_path / "in.safetensors", {"l.0.q_proj.bias": random_tensor(rng, "F4", 8)})
-    done = convert(file, tmp_path / "out.safetensors")
-    assert done.exit_code == 2 and "q_proj.bias must have whole bytes for each feature" in done.stderr
+    result = convert(file, tmp_path / "out.safetensors")
+    assert result.exit_code == 2 and "q_proj.bias must have whole bytes for each feature" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
 def test_missing_files_are_refused(tmp_path):
-    done = convert(tmp_path / "none.safetensors", tmp_path / "out.safetensors")
-    assert done.exit_code == 2 and "none.safetensors" in done.stderr and done.stderr.count("\n") == 1
+    result = convert(tmp_path / "none.safetensors", tmp_path / "out.safetensors")
+    assert result.exit_code == 2 and "none.safetensors" in result.stderr and result.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
 def test_a_large_tensor_is_never_in_memory(tmp_path):
-    """256 MiB, of which some 4 MiB at a time are read."""
+    """256 MiB are read some 4 MiB at a time."""
     text = json.dumps({"l.0.q_proj.weight": {"dtype": "BF16", "shape": [2**13, 2**14], "data_offsets": [0, 2**28]}})
     with (tmp_path / "in.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text.encode())
         file.truncate(8 + len(text) + 2**28)
     tracemalloc.start()
-    done = convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors", head_dim=64)
+    result = convert(tmp_path / "in.safetensors", tmp_path / "out.safetensors", head_dim=64)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert peak < 2**25
     assert (tmp_path / "out.safetensors").stat().st_size == (tmp_path / "in.safetensors").stat().st_size
