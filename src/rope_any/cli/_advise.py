@@ -94,7 +94,8 @@ def _show(one: Advice) -> None:
     show("slowed: pairs that are slower than without scaling")
     show(f"new angles: pairs at angles that {trained:.0f} tokens without scaling don't have")
     show("attention: the attention factor, which multiplies cosine and sine")
-    show(f"score: mean cosine over pairs, {one.length // 2} tokens apart or more; in training {one.score:.2f}")
+    show(f"score: mean cosine over pairs, {one.length // 2} to {one.length} tokens apart")
+    show(f"  in training {one.score:.2f}, {trained / 2:.0f} to {trained:.0f} tokens apart")
     if one.rope_parameters is None:
         show(f"nothing to try: {one.reason}")
         return
