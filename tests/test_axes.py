@@ -1,4 +1,4 @@
-"""Several position axes: the axis of each pair, learned frequencies of heads, and blocks with their own pairing."""
+"""Several position axes: the axis of each pair, learned frequencies by head, and blocks of features."""
 
 import math
 import random
@@ -19,35 +19,35 @@ NAN = float("nan")
 sections = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 
 
-def axis_of(rows):
-    """Return the one axis that each pair rotates with, and its frequency."""
+def axes_of_pairs(rows):
+    """Return the axis and the frequency of each pair; raise if a pair has several."""
     columns = [[(a, f) for a, f in enumerate(column) if f] for column in zip(*rows, strict=True)]
     assert all(len(column) == 1 for column in columns)
     return [column[0] for column in columns]
 
 
 @given(sections)
-def test_axial_gives_each_axis_its_own_ramp(sizes):
-    ramps = [ra.frequencies(2 * n) for n in sizes]
-    assert axis_of(axes.axial(*ramps)) == [(a, f) for a, ramp in enumerate(ramps) for f in ramp]
+def test_axial_gives_each_axis_its_frequencies(sizes):
+    by_axis = [ra.frequencies(2 * n) for n in sizes]
+    assert axes_of_pairs(axes.axial(*by_axis)) == [(a, f) for a, row in enumerate(by_axis) for f in row]
 
 
 @given(sections)
-def test_chunked_keeps_one_ramp(sizes):
+def test_chunked_assigns_runs_of_pairs_to_axes(sizes):
     f = ra.frequencies(2 * sum(sizes))
-    got = axis_of(axes.chunked(f, sizes))
+    got = axes_of_pairs(axes.chunked(f, sizes))
     assert [g for _, g in got] == list(f)
     assert [a for a, _ in got] == [a for a, n in enumerate(sizes) for _ in range(n)]
 
 
 @given(st.integers(1, 5), st.integers(1, 12), st.data())
 def test_strided_alternates_between_axes(n, least, data):
-    """Any sections that `strided` accepts: all but the first are at most `least`, the first has the rest."""
+    """For all sections that `strided` accepts: each but the first is at most `least`, and the first has the rest."""
     others = [data.draw(st.integers(1, least)) for _ in range(n - 1)]
     pairs = n * least + data.draw(st.integers(0, 4))
     sizes = [pairs - sum(others), *others]
     f = ra.frequencies(2 * pairs)
-    got = axis_of(axes.strided(f, sizes))
+    got = axes_of_pairs(axes.strided(f, sizes))
     assert [g for _, g in got] == list(f)
     assert [a for a, _ in got] == [i % n if i // n < sizes[i % n] and i % n else 0 for i in range(pairs)]
 
@@ -57,52 +57,51 @@ def test_assigned_gives_each_pair_its_axis(numbers):
     f = ra.frequencies(2 * len(numbers))
     rows = axes.assigned(f, numbers)
     assert len(rows) == 1 + max(numbers)
-    assert axis_of(rows) == [*zip(numbers, f, strict=True)]
+    assert axes_of_pairs(rows) == [*zip(numbers, f, strict=True)]
 
 
 def test_videorope_gives_time_the_slowest_pairs():
-    """apply_m_modify_multimodal_rotary_pos_emb of Wiselnn570/VideoRoPE, of sections [16, 24, 24]."""
-    f, taken = ra.frequencies(128, base=1e6), []
+    """apply_m_modify_multimodal_rotary_pos_emb of Wiselnn570/VideoRoPE, with sections [16, 24, 24]."""
+    f, expected = ra.frequencies(128, base=1e6), []
     sections = [16, 24 + 24][::-1]
     for i, section in enumerate(sections):
-        taken += [0] * section if i % 2 else [1 if j % 2 == 0 else 2 for j in range(section)]
+        expected += [0] * section if i % 2 else [1 if j % 2 == 0 else 2 for j in range(section)]
     rows = axes.assigned(f, [1, 2] * 24 + [0] * 16)
-    assert axis_of(rows) == [*zip(taken, f, strict=True)]
+    assert axes_of_pairs(rows) == [*zip(expected, f, strict=True)]
     assert rows[0] == (0.0,) * 48 + f[48:]
 
 
 @pytest.mark.parametrize(("m", "pairs", "heads"), [(1, 4, 3), (2, 32, 12), (3, 32, 6), (5, 7, 3)])
 def test_golden_equals_60_digits(m, pairs, heads):
-    """jerryxio.ng/posts/nd-rope: directions from a Kronecker sequence, made normal and then of length 1."""
+    """jerryxio.ng/posts/nd-rope: directions from a Kronecker sequence, mapped to normal numbers and normalised."""
     mp = oracle.mp
     g = mp.findroot(lambda x: x ** (m + 1) - x - 1, 1.3)
-    ramp = (0.0,) * 2 + tuple(0.5 * 40 ** (i / (pairs - 3)) for i in range(pairs - 2))
-    got = np.asarray(axes.golden(ramp, m, heads=heads))
+    magnitudes = (0.0,) * 2 + tuple(0.5 * 40 ** (i / (pairs - 3)) for i in range(pairs - 2))
+    got = np.asarray(axes.golden(magnitudes, m, heads=heads))
     assert got.shape == (heads, m, pairs)
     for h, i in {(0, 2), (0, pairs - 1), (heads - 1, 3), (heads - 1, pairs - 1), (heads // 2, pairs // 2)}:
         n = h * pairs + i + 1
         point = [mp.erfinv(2 * mp.frac(n * g ** (-j)) - 1) for j in range(1, m + 1)]
         length = mp.sqrt(sum(x * x for x in point))
-        want = [float(ramp[i] * x / length) for x in point]
-        np.testing.assert_allclose(got[h, :, i], want, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.norm(got, axis=1), [ramp] * heads, rtol=1e-14)
+        expected = [float(magnitudes[i] * x / length) for x in point]
+        np.testing.assert_allclose(got[h, :, i], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(got, axis=1), [magnitudes] * heads, rtol=1e-14)
 
 
 def test_golden_has_the_published_ratios():
-    """The roots that the post prints; the rows of m axes at n = 1 show 1/g, 1/g², ..."""
+    """The roots that the post gives; for n = 1 the rows of m axes come from 1/g, 1/g², ..."""
     for m, root in ((1, 1.6180), (2, 1.3247), (3, 1.2207)):
         assert root ** (m + 1) == pytest.approx(root + 1, abs=5e-4)
         z = np.array([oracle.mp.erfinv(2 * oracle.mp.mpf(root) ** -j - 1) for j in range(1, m + 1)], dtype=float)
         np.testing.assert_allclose(np.ravel(axes.golden((1.0,), m, heads=1)), z / np.linalg.norm(z), atol=2e-3)
 
 
-def test_golden_rows_rotate_each_head():
-    """Scores depend only on the distance of two patches, in each head by its own directions."""
+def test_golden_scores_depend_on_distance_and_head():
     rows = np.asarray(axes.golden(ra.frequencies(16, base=10.0), 2, heads=3))
-    at = np.array([[0.0, 0.0], [2.0, 1.0], [5.0, 5.0], [7.0, 6.0]])
+    places = np.array([[0.0, 0.0], [2.0, 1.0], [5.0, 5.0], [7.0, 6.0]])
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, 3, 1, 16))
-    table = ra.cos_sin(at, rows, dtype=np.float64)
+    table = ra.cos_sin(places, rows, dtype=np.float64)
     q, k = (ra.rotate(np.broadcast_to(x, (3, 4, 16)), *table, pairing="half") for x in (q, k))
     scores = q @ k.swapaxes(-1, -2)
     np.testing.assert_allclose(scores[:, 0, 1], scores[:, 2, 3], atol=1e-12)
@@ -112,7 +111,7 @@ def test_golden_rows_rotate_each_head():
 @given(st.integers(1, 24), st.data())
 def test_alternating_picks_every_nth(pairs, data):
     n, f = data.draw(st.integers(1, pairs)), ra.frequencies(2 * pairs)
-    assert axis_of(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
+    assert axes_of_pairs(axes.alternating(f, n)) == [(a, g) for a in range(n) for g in f[a::n]]
 
 
 @one_jax
@@ -124,16 +123,16 @@ def test_equal_positions_on_all_axes_equal_one_axis(lib, rng):
         np.testing.assert_allclose(lib.get(got), plain, rtol=0, atol=1e-6)
 
 
-# --- frequencies that are learned -----------------------------------------------------------------------
+# --- learned frequencies --------------------------------------------------------------------------------
 
 
-def test_mixed_draws_directions_like_its_authors():
+def test_mixed_draws_the_directions_of_the_authors_code():
     """Pair i of the first half rotates along the direction of its head, pair i of the second across it."""
-    drawn = random.Random(7)
+    same_rng = random.Random(7)
     got = np.asarray(axes.mixed(32, heads=3, rng=random.Random(7), base=10.0))
     assert got.shape == (3, 2, 16)
     for head in got:
-        a = 2 * math.pi * drawn.random()
+        a = 2 * math.pi * same_rng.random()
         for i in range(8):
             f = 10.0 ** (-4 * i / 32)
             np.testing.assert_allclose(head[:, i], [f * math.cos(a), f * math.sin(a)], atol=1e-15)
@@ -142,7 +141,6 @@ def test_mixed_draws_directions_like_its_authors():
 
 
 def test_each_head_has_its_own_frequencies(lib, rng):
-    """Each head rotates by its own row of frequencies, with batches of positions."""
     learned, places = rng.uniform(-1, 1, (3, 2, 4)), rng.integers(-9, 9, (2, 5, 2))
     cos_sin = lib.quick(ra.cos_sin)
     cos, sin = cos_sin(lib(places), lib(learned, "float32"))
@@ -160,8 +158,7 @@ def test_each_head_has_its_own_frequencies(lib, rng):
     np.testing.assert_allclose(lib.get(shared.cos), np.cos(angle)[0], atol=4e-6)
 
 
-def test_gradients_reach_frequencies_of_heads(rng):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_gradients_reach_frequencies_of_heads(torch, rng):
     learned = torch.asarray(np.asarray(axes.mixed(8, heads=2, rng=random.Random(0)))).requires_grad_()
     places, x = torch.asarray(rng.integers(0, 9, (5, 2))), torch.asarray(rng.uniform(-1, 1, (1, 2, 5, 8)))
 
@@ -180,24 +177,24 @@ def test_gradients_reach_frequencies_of_heads(rng):
 def test_blocks_rotate_like_separate_arrays(lib, rng, pairing, sizes):
     features, start, count = sizes
     x, places = rng.uniform(-2, 2, (2, 3, 7, features)), rng.integers(-99, 99, (7, count))
-    ramps = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)[:count]]
-    want = x.copy()
-    for a, ramp in enumerate(ramps):
-        here = np.s_[..., start + 8 * a : start + 8 * (a + 1)]
-        want[here] = oracle.rotate(x[here], places[:, a], ramp, pairing=pairing)
-    rope = ra.Rope(axes.axial(*ramps), pairing=pairing, blocks=count, start=start)
-    given_x, given_places = lib(x, "float32"), lib(places)
-    rotated, (q, k) = lib.quick(lambda x, p: (rope.apply(x, p), rope(x, x, p)))(given_x, given_places)
-    np.testing.assert_allclose(lib.get(rotated), want, rtol=0, atol=2e-6)
+    by_axis = [ra.frequencies(8, base=b) for b in (10.0, 100.0, 1000.0)[:count]]
+    expected = x.copy()
+    for a, frequencies in enumerate(by_axis):
+        block = np.s_[..., start + 8 * a : start + 8 * (a + 1)]
+        expected[block] = oracle.rotate(x[block], places[:, a], frequencies, pairing=pairing)
+    rope = ra.Rope(axes.axial(*by_axis), pairing=pairing, blocks=count, start=start)
+    array, positions = lib(x, "float32"), lib(places)
+    rotated, (q, k) = lib.quick(lambda x, p: (rope.apply(x, p), rope(x, x, p)))(array, positions)
+    np.testing.assert_allclose(lib.get(rotated), expected, rtol=0, atol=2e-6)
     np.testing.assert_array_equal(lib.get(q), lib.get(k))
-    back = lib.quick(partial(rope.apply, inverse=True))(q, given_places)
+    back = lib.quick(partial(rope.apply, inverse=True))(q, positions)
     np.testing.assert_allclose(lib.get(back), x, rtol=0, atol=3e-6)
     if lib.mutable:
         out = lib(np.zeros_like(x), "float32")
-        assert rope.apply(given_x, given_places, out=out) is out
-        np.testing.assert_allclose(lib.get(out), want, rtol=0, atol=2e-6)
-        rope.apply(given_x, given_places, out=given_x)
-        np.testing.assert_allclose(lib.get(given_x), want, rtol=0, atol=2e-6)
+        assert rope.apply(array, positions, out=out) is out
+        np.testing.assert_allclose(lib.get(out), expected, rtol=0, atol=2e-6)
+        rope.apply(array, positions, out=array)
+        np.testing.assert_allclose(lib.get(array), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -205,18 +202,17 @@ def test_blocks_can_be_compiled(lib, rng, fused):
     if lib.compile is None and not fused:
         pytest.skip(f"{lib.name} has no compiler")
     if lib.name not in {"numpy", "torch-cpu", "jax", "mlx"}:
-        pytest.skip(f"{lib.name} is compiled as another is, or not at all")
+        pytest.skip(f"{lib.name} has no compiler, or that of another library")
     if lib.name == "numpy":
         pytest.importorskip("numba", reason="numba is not installed")
     rope = ra.Rope(axes.axial(F[:4], F[:4]), pairing="half", blocks=2)
     x, places = lib(rng.uniform(-2, 2, (2, 7, 16)), "float32"), lib(rng.integers(-99, 99, (7, 2)))
-    want = lib.get(rope.apply(x, places))
+    expected = lib.get(rope.apply(x, places))
     got = rope.apply(x, places, fused=True) if fused else lib.trace(rope.apply)(x, places)
-    np.testing.assert_allclose(lib.get(got), want, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(lib.get(got), expected, rtol=0, atol=1e-6)
 
 
-def test_gradients_flow_through_blocks(rng):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_gradients_flow_through_blocks(torch, rng):
     rope = ra.Rope(axes.axial(F[:2], F[:2]), pairing="half", blocks=2, start=1)
     x = torch.asarray(rng.uniform(-1, 1, (2, 3, 10))).requires_grad_()
     places = torch.asarray(rng.integers(0, 9, (3, 2)))
@@ -232,10 +228,10 @@ def test_one_block_equals_no_blocks():
     np.testing.assert_array_equal(adjacent.apply(x), ra.Rope(F, pairing="interleaved").apply(x))
 
 
-# --- what is refused ------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------
 
 RNG = random.Random(0)
-BAD = {
+WRONG = {
     "axial, none": (axes.axial, ValueError, "frequencies must be given for at least one axis"),
     "axial, a number": (lambda: axes.axial(1.0), TypeError, "frequencies must be a tuple of floats"),
     "axial, an empty row": (lambda: axes.axial(F, ()), ValueError, "frequencies must have at least one pair"),
@@ -244,7 +240,7 @@ BAD = {
     "chunked, zero": (lambda: axes.chunked(F, [8, 0]), ValueError, "sections must be positive"),
     "chunked, a number": (lambda: axes.chunked(F, 8), TypeError, "sections must be a sequence of integers; got int"),
     "chunked, a bool": (lambda: axes.chunked(F, [7, True]), TypeError, "sections must be an integer; got bool"),
-    "strided, not to be dealt": (
+    "strided, not alternating": (
         lambda: axes.strided(F, [2, 6]),
         ValueError,
         r"sections must fit 8 pairs assigned alternately, as \[4, 4\] do; got .*\[2, 6\]",
@@ -278,8 +274,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", WRONG)
 def test_wrong_axes_and_blocks_are_refused(name):
-    call, kind, message = BAD[name]
+    call, kind, message = WRONG[name]
     with pytest.raises(kind, match=message):
         call()
