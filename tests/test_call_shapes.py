@@ -1,7 +1,7 @@
 """
 Calls as inference engines make them, against a loop over tokens in float64.
 
-Packed tokens in a fused buffer, keys alone, rows of a cos/sin cache, several recipes in one cache, offsets by row.
+Packed tokens in a fused buffer, keys alone, rows of a cos/sin cache, several `Rope`s in one cache, offsets by row.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ import rope_any as ra
 
 HEADS, KV_HEADS, DIM, ROTARY = 4, 2, 20, 16
 F = ra.frequencies(ROTARY, base=10_000.0)
-POSITIONS = [0, 1, 2, 0, 1, 70_000, 5]  # three requests of a batch, one after the other
+POSITIONS = [0, 1, 2, 0, 1, 70_000, 5]  # three requests of a batch
 ATOL = 2e-6
 
 
@@ -44,15 +44,15 @@ def fused_rows(rng):
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize("name", ["numpy", "torch"])  # whose slices are views
+@pytest.mark.parametrize("name", ["numpy", "torch"])  # slices are views
 def test_packed_views_of_a_fused_buffer_are_rotated_in_place(fused_rows, name, pairing, fused):
     xp = np if name == "numpy" else pytest.importorskip("torch", reason="torch is not installed")
     buffer = xp.asarray(fused_rows.copy())
     q, k = heads_of(buffer)
     ra.Rope(F, pairing=pairing)(q, k, xp.asarray(POSITIONS), seq_axis=-3, out=(q, k), fused=fused)
     got = np.asarray(buffer)
-    for ours, theirs in zip(heads_of(got), heads_of(fused_rows), strict=True):
-        np.testing.assert_allclose(ours, loop(theirs, POSITIONS, pairing=pairing), rtol=0, atol=ATOL)
+    for rotated, x in zip(heads_of(got), heads_of(fused_rows), strict=True):
+        np.testing.assert_allclose(rotated, loop(x, POSITIONS, pairing=pairing), rtol=0, atol=ATOL)
     assert np.array_equal(got[:, -KV_HEADS * DIM :], fused_rows[:, -KV_HEADS * DIM :])  # the values
 
 
@@ -65,23 +65,23 @@ def test_keys_are_rotated_without_queries(lib, rng):
 
 
 def table_rows(lib, cos, sin, index):
-    """Return the rows of a cache of cos and sin at some indices, as a table of the tokens."""
+    """Return some rows of a cos/sin cache as the table of the tokens."""
     xp = array_namespace(cos)
     return ra.Table(*(xp.take(part, lib(index), axis=0) for part in (cos, sin)))
 
 
 @one_jax
-def test_rows_of_a_cache_are_the_table_of_the_tokens(lib, rng):
+def test_rows_of_a_cache_rotate_as_the_table_of_their_tokens(lib, rng):
     rope, index = ra.Rope(F, pairing="interleaved"), [3, 0, 63, 3, 17]
     x = rng.uniform(-1, 1, (len(index), HEADS, DIM))
-    whole = lib.quick(lambda like: rope.table(range(64), like=like))(lib([0.0], "float32"))
-    got = lib.quick(partial(rope.apply, seq_axis=-3))(lib(x, "float32"), table_rows(lib, *whole, index))
+    cache = lib.quick(lambda like: rope.table(range(64), like=like))(lib([0.0], "float32"))
+    got = lib.quick(partial(rope.apply, seq_axis=-3))(lib(x, "float32"), table_rows(lib, *cache, index))
     np.testing.assert_allclose(lib.get(got), loop(x, index, pairing="interleaved"), rtol=0, atol=ATOL)
 
 
 @one_jax
-def test_several_recipes_share_a_cache_by_offsets(lib, rng):
-    """As for LoRA adapters with context extensions of their own: tables are stacked, and tokens take their rows."""
+def test_several_ropes_share_a_cache_by_offsets(lib, rng):
+    """As for LoRA adapters with different context extensions: tables are stacked, and each token selects its row."""
     length, factors = 32, (1.0, 4.0)
     ropes = [ra.Rope(ra.scaling.linear(F, s), pairing="half", attention_factor=1 + s / 10) for s in factors]
 
@@ -90,15 +90,15 @@ def test_several_recipes_share_a_cache_by_offsets(lib, rng):
         return [array_namespace(*parts).concat(parts, axis=0) for parts in zip(*tables, strict=True)]
 
     cos, sin = lib.quick(stacked)(lib([0.0], "float32"))
-    positions, recipe = [0, 5, 31, 7], [0, 1, 1, 0]
+    positions, rope_index = [0, 5, 31, 7], [0, 1, 1, 0]
     x = rng.uniform(-1, 1, (len(positions), HEADS, DIM))
-    rows = table_rows(lib, cos, sin, [p + length * r for p, r in zip(positions, recipe, strict=True)])
-    # of a Rope, the pairing alone is used
+    rows = table_rows(lib, cos, sin, [p + length * r for p, r in zip(positions, rope_index, strict=True)])
+    # with a table, `apply` uses only the pairing of a Rope
     got = lib.get(lib.quick(partial(ropes[0].apply, seq_axis=-3))(lib(x, "float32"), rows))
-    for i, (p, r) in enumerate(zip(positions, recipe, strict=True)):
+    for i, (p, r) in enumerate(zip(positions, rope_index, strict=True)):
         rope = ropes[r]
-        want = loop(x[i : i + 1], [p], pairing="half", frequencies=rope.frequencies, factor=rope.attention_factor)
-        np.testing.assert_allclose(got[i : i + 1], want, rtol=0, atol=ATOL)
+        expected = loop(x[i : i + 1], [p], pairing="half", frequencies=rope.frequencies, factor=rope.attention_factor)
+        np.testing.assert_allclose(got[i : i + 1], expected, rtol=0, atol=ATOL)
 
 
 @one_jax
@@ -108,5 +108,5 @@ def test_each_row_has_its_own_offset(lib, rng):
     apply = lib.quick(lambda x, starts: rope.apply(x, ra.positions.from_starts(starts, count)))
     got = apply(lib(x, "float32"), lib(starts))
     for row, start in enumerate(starts):
-        want = loop(np.swapaxes(x[row], 0, 1), range(start, start + count), pairing="half")
-        np.testing.assert_allclose(np.swapaxes(lib.get(got)[row], 0, 1), want, rtol=0, atol=ATOL)
+        expected = loop(np.swapaxes(x[row], 0, 1), range(start, start + count), pairing="half")
+        np.testing.assert_allclose(np.swapaxes(lib.get(got)[row], 0, 1), expected, rtol=0, atol=ATOL)
