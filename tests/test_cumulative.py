@@ -1,4 +1,4 @@
-"""Tables of angles that a model computes, and running sums of steps over a million tokens."""
+"""Tables of angles that a model computes, and cumulative sums of steps over a million tokens."""
 
 import numpy as np
 import oracle
@@ -11,49 +11,49 @@ TWO_PI = oracle.mp.pi * 2
 GRID = 2.0**20  # steps are multiples of 1 / GRID, so that their sum is an integer
 
 
-def off(angles, steps, rows):
-    """Return the largest distance of some rows of angles from the exact sum of steps, modulo one turn."""
+def largest_error(angles, steps, rows):
+    """Return the largest distance, modulo one turn, of some rows of angles from the exact sums of steps."""
     sums = np.cumsum((steps * GRID).astype(np.int64), axis=0)
-    wrong = [
+    distances = [
         oracle.mp.mpf(float(angles[row, i])) - oracle.mp.mpf(int(sums[row, i])) / GRID
         for row in rows
         for i in range(steps.shape[1])
     ]
-    return max(float(abs(d - oracle.mp.nint(d / TWO_PI) * TWO_PI)) for d in wrong)
+    return max(float(abs(d - oracle.mp.nint(d / TWO_PI) * TWO_PI)) for d in distances)
 
 
-def some_steps(rng, n):
-    """Return steps (n, 3): constant, which rounds alike in each sum; at random; and small."""
+def example_steps(rng, n):
+    """Return steps (n, 3): constant ones, whose rounding errors add up, random ones, and small ones."""
     columns = np.full(n, 0.7), rng.uniform(-np.pi, np.pi, n), rng.uniform(0, 1e-3, n)
     return np.round(np.stack(columns, -1) * GRID) / GRID
 
 
 def bound(lib, dtype, n):
-    """Return the error that the docstring states."""
+    """Return the error bound of the docstring."""
     return 1e-15 + 5e-26 * n**2 if dtype == "float64" else 1.3e-7 + (not lib.has_float64) * 5e-17 * n**2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_million_steps_keep_the_stated_bound(lib, rng, dtype):
+def test_a_million_steps_keep_the_documented_bound(lib, rng, dtype):
     if dtype not in lib.dtypes:
         pytest.skip(f"{lib.name} has no {dtype}")
     n = 1_000_000
-    steps, rows = some_steps(rng, n), [0, *rng.integers(0, n, 20), n - 1]
+    steps, rows = example_steps(rng, n), [0, *rng.integers(0, n, 20), n - 1]
     angles, _ = ra.cumulative_angles(lib(steps, dtype))
     got = lib.get(angles)
     assert got.dtype == dtype
-    assert off(got, steps, rows) <= bound(lib, dtype, n)
+    assert largest_error(got, steps, rows) <= bound(lib, dtype, n)
     assert np.abs(got).max() <= np.pi + 1e-6
 
 
 @one_jax
 def test_the_carry_continues_the_sum(lib, rng):
-    steps = some_steps(rng, 60)
-    parts, carry = [], None
+    steps = example_steps(rng, 60)
+    results, carry = [], None
     for part in (steps[:50], *np.split(steps[50:], 10)):  # a prompt, then token by token
         angles, carry = ra.cumulative_angles(lib(part, "float32"), carry=carry)
-        parts.append(lib.get(angles))
-    assert off(np.concatenate(parts), steps, range(60)) <= bound(lib, "float32", 60)
+        results.append(lib.get(angles))
+    assert largest_error(np.concatenate(results), steps, range(60)) <= bound(lib, "float32", 60)
 
 
 @one_jax
@@ -61,22 +61,22 @@ def test_large_steps_and_leading_axes(lib, rng):
     steps = np.round(rng.uniform(-1e4, 1e4, (2, 3, 40, 2)).astype(np.float32) * 2**10) / 2**10
     got = lib.get(ra.cumulative_angles(lib(steps, "float32"))[0])
     for b, h in np.ndindex(2, 3):
-        assert off(got[b, h], steps[b, h].astype(np.float64), range(40)) < 1e-6
+        assert largest_error(got[b, h], steps[b, h].astype(np.float64), range(40)) < 1e-6
 
 
-def test_sums_are_traced(lib, rng):
+def test_sums_can_be_compiled(lib, rng):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
-    steps = lib(some_steps(rng, 30), "float32")
+    steps = lib(example_steps(rng, 30), "float32")
     angles, carry = lib.trace(ra.cumulative_angles)(steps)
-    want, last = ra.cumulative_angles(steps)
-    np.testing.assert_allclose(lib.get(angles), lib.get(want), atol=2e-7)
+    expected, last = ra.cumulative_angles(steps)
+    np.testing.assert_allclose(lib.get(angles), lib.get(expected), atol=2e-7)
     assert [lib.get(x).tolist() for x in carry[:1]] == [lib.get(last[0]).tolist()]
 
 
 @one_jax
-def test_no_tokens_leave_the_carry_as_it_is(lib, rng):
-    _, carry = ra.cumulative_angles(lib(some_steps(rng, 5), "float32"))
+def test_an_empty_sequence_keeps_the_carry(lib, rng):
+    _, carry = ra.cumulative_angles(lib(example_steps(rng, 5), "float32"))
     none = lib(np.zeros((0, 3)), "float32")
     angles, last = ra.cumulative_angles(none, carry=carry)
     assert lib.get(angles).shape == (0, 3)
@@ -90,7 +90,7 @@ def reversed_sum(g):
     return np.flip(np.cumsum(np.flip(g, -2), -2), -2)
 
 
-def test_the_gradient_of_torch_is_the_reversed_sum_through_the_carry_too(torch, rng):
+def test_the_gradient_of_torch_is_the_reversed_sum_also_through_the_carry(torch, rng):
     g = rng.standard_normal((2, 9, 3))
     steps = torch.tensor(rng.uniform(-3, 3, g.shape), requires_grad=True)
     first, carry = ra.cumulative_angles(steps[:, :4])
@@ -151,14 +151,14 @@ def test_the_dtype_of_a_table_of_angles(lib):
     assert lib.get(half).dtype == ("float16" if "float16" in lib.dtypes else "float32")
 
 
-def test_angles_of_each_head_rotate_heads(torch):
+def test_angles_by_head_rotate_each_head(torch):
     angles = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)  # (batch, heads, seq, pairs)
     x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
     got = ra.rotate(x, *ra.from_angles(angles), pairing="interleaved")
-    want = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(1j * angles)).flatten(-2)
-    torch.testing.assert_close(got, want, atol=1e-14, rtol=0)
+    expected = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(1j * angles)).flatten(-2)
+    torch.testing.assert_close(got, expected, atol=1e-14, rtol=0)
     rope = ra.Rope(ra.frequencies(6), pairing="interleaved")
-    torch.testing.assert_close(rope.apply(x, ra.from_angles(angles)), want, atol=1e-14, rtol=0)
+    torch.testing.assert_close(rope.apply(x, ra.from_angles(angles)), expected, atol=1e-14, rtol=0)
     assert torch.autograd.gradcheck(lambda a: ra.rotate(x, *ra.from_angles(a), pairing="half"), (angles,))
 
 
