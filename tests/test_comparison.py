@@ -1,4 +1,4 @@
-"""The comparison table agrees with its probes, for each installed library."""
+"""The comparison table equals the results of its probes, for each installed library."""
 
 import re
 from importlib.metadata import version
@@ -27,27 +27,27 @@ pytestmark = [
 ERROR = r"\d\.\de[-+]\d\d"
 
 
-def written(name):
-    """Return the cells of a library, by column."""
+def row_of(name):
+    """Return the written cells of a library, by column."""
     cells = [cell for row in ROWS if row[0] == name for cell in row[1:]]
     return dict(zip(COLUMNS, cells, strict=True))
 
 
-def agree(found, expected, figure):
-    """Whether two cells are equal, except that figures may differ by half."""
+def are_close(found, expected, figure):
+    """Whether two cells are equal, except that figures may differ by 50 %."""
     numbers = [re.findall(figure, cell) for cell in (found, expected)]
     words = [re.sub(figure, "#", cell) for cell in (found, expected)]
     return words[0] == words[1] and np.allclose(*(np.array(part, dtype=float) for part in numbers), rtol=0.5)
 
 
 def differences(name, columns):
-    """Return the cells that differ from the page; errors depend on the machine's cosine, and our own lines grow."""
-    expected, ours = written(name), ("rope_any", "lines of code")
+    """Return the cells that differ from the page; errors depend on the processor, lines of code on the version."""
+    expected, lines = row_of(name), ("rope_any", "lines of code")
     found = {column: comparison.cell(name, column[1], comparison.TOPICS[column[0]][column[1]]) for column in columns}
     return {
         feature: (found[topic, feature], expected[topic, feature])
         for topic, feature in columns
-        if not agree(found[topic, feature], expected[topic, feature], r"\d+" if (name, feature) == ours else ERROR)
+        if not are_close(found[topic, feature], expected[topic, feature], r"\d+" if (name, feature) == lines else ERROR)
     }
 
 
@@ -57,8 +57,8 @@ def name(request):
     library = comparison.LIBRARIES[request.param]
     if not comparison.installed(library):
         pytest.skip(f"{request.param} is not installed")
-    if (here := version(library.package)) != (tried := re.search(rf" {re.escape(request.param)} ([\w.]+)", TEXT)[1]):
-        pytest.skip(f"the table is of {request.param} {tried}; {here} is installed")
+    if (found := version(library.package)) != (tried := re.search(rf" {re.escape(request.param)} ([\w.]+)", TEXT)[1]):
+        pytest.skip(f"the table is of {request.param} {tried}; {found} is installed")
     return request.param
 
 
@@ -67,7 +67,7 @@ def test_the_table_agrees_with_the_probes(name):
 
 
 @pytest.mark.slow
-def test_our_rows_agree_with_the_slow_probes():
+def test_the_rows_of_rope_any_agree_with_the_slow_probes():
     assert differences("rope_any", [column for column in COLUMNS if column not in QUICK]) == {}
 
 
@@ -95,7 +95,7 @@ def test_the_probes_detect_a_wrong_rotary(make):
 
 @pytest.mark.parametrize("feature", ["axes", "xPos"])
 def test_the_probes_detect_tokens_that_are_not_rotated(feature, monkeypatch):
-    still = {"axes": lambda x, _rows, _columns: x, "xPos": lambda q, k, _: (q, k)}[feature]
-    monkeypatch.setitem(comparison.WAYS, ("rope_any", feature), still)
+    unrotated = {"axes": lambda x, _rows, _columns: x, "xPos": lambda q, k, _: (q, k)}[feature]
+    monkeypatch.setitem(comparison.WAYS, ("rope_any", feature), unrotated)
     probe = {"axes": comparison.several_axes, "xPos": comparison.xpos}[feature]
     assert probe("rope_any", comparison.LIBRARIES["rope_any"]) == "no"
