@@ -60,7 +60,7 @@ def test_error_figures_agree_with_the_table():
         for name in ("float32 product, NumPy", "float64 product and cosine, rounded, NumPy")
     )
     assert float(figure(r"the error is ([\d.]+) at a million")) == round(in_float32[0], 2)
-    assert [*map(float, figure(r"has them, err by ([\d.e-]+) there and by ([\d.e-]+) at 2³¹"))] == in_float64
+    assert [*map(float, figure(r"rounded, it is ([\d.e-]+) at a million tokens and ([\d.e-]+) at 2³¹"))] == in_float64
 
 
 def test_the_picture_agrees_with_its_caption(monkeypatch):
