@@ -455,8 +455,8 @@ def row(scheme: str, *engines: str, does: str) -> Callable[[Callable[[], str]], 
 @row(
     "linear",
     "transformer-engine",
-    does="Divides positions by the factor up to the extended length, and for a longer sequence by its length over the "
-    "trained one.",
+    does="Divides positions by the factor up to the extended length. For a longer sequence the divisor is its length, "
+    "divided by the trained one.",
 )
 def _() -> str:
     length = LONGER * 5 // 4
@@ -613,7 +613,7 @@ def _() -> str:
 noted(
     "YaRN",
     "MaxText 0.2.5",
-    "Has no attention factor unless `attention_scaling` is set.",
+    "Has no attention factor unless `rope_attention_scaling` is set.",
     f"attention factor 1, not {YARN.attention_factor:.4g}",
     "`maxtext/layers/embeddings.py`",
 )
@@ -629,8 +629,8 @@ def _() -> str:
 @row(
     "LongRoPE",
     "sglang",
-    does="Takes the long list once a position is above the trained length, which is one token later; the token in "
-    "between isn't rotated.",
+    does="Takes the long list once a position is above the trained length; we do once the length is, one token "
+    "earlier. At length 4097 it takes the short list, and doesn't rotate the last token.",
 )
 def _() -> str:
     rope, last = sglang_rope(LONGROPE_CONFIG, LONGER), TRAINED  # the last position at length TRAINED + 1
@@ -666,7 +666,7 @@ def _() -> str:
     "mlx-lm",
     "sglang",
     "vllm",
-    does="Don't read `attention_factor`; they take that of `max_position_embeddings` over the trained length.",
+    does="Don't read `attention_factor`; they compute it from `max_position_embeddings` and the trained length.",
 )
 def _() -> str:
     rope, ours = LONGROPE_CONFIG | {"attention_factor": 1.0}, longrope(LONGER)._replace(attention_factor=1.0)
@@ -702,8 +702,9 @@ def _() -> str:
 @row(
     "proportional",
     "transformers",
-    does="`partial_rotary_factor` means two things: under `proportional` exponents run over the head and pairs are d/2 "
-    "apart, under `default` (here of `glm`) both are among the features that rotate.",
+    does="`partial_rotary_factor` means two things. Under `proportional` the exponents run over the whole head, and "
+    "the features of a pair are d/2 apart. Under `default` (here of `glm`) exponents and pairs are those of a head that "
+    "has only the features that rotate.",
 )
 def _() -> str:
     from transformers.models.glm.modeling_glm import GlmConfig, GlmRotaryEmbedding
@@ -712,7 +713,7 @@ def _() -> str:
     found = GlmRotaryEmbedding.compute_default_rope_parameters(GlmConfig(head_dim=DIM, rope_parameters=rope))[0].numpy()
     claim(same(by_transformers(PROPORTIONAL_CONFIG), PROPORTIONAL))
     claim(same(Reading(found), Reading(ra.frequencies(DIM // 2, base=BASE))))
-    return f"{differing(Reading(PROPORTIONAL.frequencies[: DIM // 4]), Reading(found))}, default to proportional"
+    return f"{differing(Reading(PROPORTIONAL.frequencies[: DIM // 4]), Reading(found))}, default against proportional"
 
 
 @row(
