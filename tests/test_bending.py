@@ -1,4 +1,4 @@
-"""Table bending: against matrices written from the papers, against peers, and the documented properties."""
+"""Bent tables: compared with matrices from the papers and with other libraries, and their documented properties."""
 
 from itertools import product
 
@@ -28,11 +28,11 @@ def coefficients(rng):
     return tuple(rng.uniform(-1, 1, (3, KEPT, 4)).astype(np.float32) for _ in "cs")
 
 
-def assert_close(got, want, atol=1.5e-6):
-    np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=0, atol=atol)
+def assert_close(got, expected, atol=1.5e-6):
+    np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), rtol=0, atol=atol)
 
 
-# --- the papers' matrices, dense and in float64, one for each token and head --------------------------------
+# --- the papers' matrices in float64, one for each token and head -------------------------------------------
 
 
 def dense(cos, sin, pairing):
@@ -81,11 +81,11 @@ def scores(q, k):
 def check_against(lib, rope, arrays, tables, matrices):
     """Compare rotated q and k, and their scores, with the matrices of queries and of keys."""
     exact = "float64" in str(arrays[0].dtype)
-    want = [np.einsum("...ij,...j->...i", m, lib.get(x)) for m, x in zip(matrices, arrays, strict=True)]
+    expected = [np.einsum("...ij,...j->...i", m, lib.get(x)) for m, x in zip(matrices, arrays, strict=True)]
     got = [lib.get(x) for x in rope(*arrays, tables)]
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(got, expected, strict=True):
         assert_close(x, y, atol=1e-13 if exact else 4e-6)
-    assert_close(scores(*got), scores(*want), atol=1e-11 if exact else 1e-4)
+    assert_close(scores(*got), scores(*expected), atol=1e-11 if exact else 1e-4)
 
 
 @pytest.fixture(params=["half", "interleaved"])
@@ -130,8 +130,8 @@ def test_fope_equals_the_papers_sum(lib, arrays, coefficients, padding):
     table = ra.cos_sin(lib(np.stack([P, P[::-1]]), "int32"), F[:KEPT], like=like)
     bent = bending.fope(table, c, s, pairs=N, sine_padding=padding)
     assert tuple(bent.cos.shape) == (2, 3, 6, N)
-    of_batch = np.stack([by_head, by_head[:, ::-1]])
-    check_against(lib, HALF, arrays, bent, (of_batch, of_batch))
+    batched = np.stack([by_head, by_head[:, ::-1]])
+    check_against(lib, HALF, arrays, bent, (batched, batched))
 
 
 def test_temperature_equals_its_formula(lib, rope, arrays):
@@ -141,32 +141,31 @@ def test_temperature_equals_its_formula(lib, rope, arrays):
         check_against(lib, rope, arrays, (bent, table), paper_temperature(P, rope.pairing))
 
 
-# --- peers --------------------------------------------------------------------------------------------------
+# --- other libraries ----------------------------------------------------------------------------------------
 
 
-def test_xpos_scores_equal_those_of_rotary_embedding_torch(qk):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_xpos_scores_equal_those_of_rotary_embedding_torch(torch, qk):
     peer = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
-    theirs = peer.RotaryEmbedding(16, theta=100.0, use_xpos=True)
+    rotary = peer.RotaryEmbedding(16, theta=100.0, use_xpos=True)
     q, k = map(torch.tensor, qk)
-    want = [x.detach() for x in theirs.rotate_queries_and_keys(q, k)]
+    expected = [x.detach() for x in rotary.rotate_queries_and_keys(q, k)]
     p = torch.arange(6)
     got = INTERLEAVED(q, k, bending.xpos(INTERLEAVED.table(p), p, centre=3))
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(got, expected, strict=True):
         assert_close(x, y)
-    # theirs takes another centre for each length; scores don't see it
+    # rotary-embedding-torch takes another centre for each length, which does not change scores
     got = INTERLEAVED(q, k, bending.xpos(INTERLEAVED.table(p), p, centre=1000))
-    assert_close(scores(*got), scores(*want), atol=2e-5)
+    assert_close(scores(*got), scores(*expected), atol=2e-5)
 
 
 @pytest.fixture
-def captured(monkeypatch):
+def capture(monkeypatch):
     """Return a function that records the queries and keys that a transformers layer passes to its attention."""
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("transformers", minversion="5", reason="the peers are layers of transformers 5")
     seen = []
 
-    def watch(module):
+    def capture_from(module):
         def attention(_layer, q, k, v, *_args, **_options):
             seen.append((q, k))
             return v.transpose(1, 2), None
@@ -174,11 +173,10 @@ def captured(monkeypatch):
         monkeypatch.setattr(module, "eager_attention_forward", attention)
         return seen
 
-    return watch
+    return capture_from
 
 
-def test_temperature_equals_that_of_llama_4(captured, rng):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_temperature_equals_that_of_llama_4(torch, capture, rng):
     llama4 = pytest.importorskip("transformers.models.llama4.modeling_llama4")
     config = llama4.Llama4TextConfig(
         hidden_size=32,
@@ -193,22 +191,21 @@ def test_temperature_equals_that_of_llama_4(captured, rng):
         use_qk_norm=False,
         attn_implementation="eager",
     )
-    seen, layer = captured(llama4), llama4.Llama4TextAttention(config, 0)
+    seen, layer = capture(llama4), llama4.Llama4TextAttention(config, 0)
     x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     with torch.no_grad():
         layer(x, None, None)
         q, k = (project(x).view(2, 40, 2, 16).transpose(1, 2) for project in (layer.q_proj, layer.k_proj))
     p = torch.arange(40)
-    still = ra.Rope((0.0,) * 8, pairing="half")
-    table = still.table(p)
+    identity = ra.Rope((0.0,) * 8, pairing="half")
+    table = identity.table(p)
     bent = bending.temperature(table, p, beta=0.1, original_length=4, offset=1)
-    for got, want in zip(still(q, k, (bent, table)), seen[0], strict=True):
-        assert_close(got, want, atol=1e-6)
+    for got, expected in zip(identity(q, k, (bent, table)), seen[0], strict=True):
+        assert_close(got, expected, atol=1e-6)
     assert float((seen[0][0] - q).abs().max()) > 0.01
 
 
-def test_temperature_equals_that_of_ministral_3(captured, rng):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_temperature_equals_that_of_ministral_3(torch, capture, rng):
     ministral = pytest.importorskip("transformers.models.ministral3.modeling_ministral3")
     config = ministral.Ministral3Config(
         hidden_size=32,
@@ -225,7 +222,7 @@ def test_temperature_equals_that_of_ministral_3(captured, rng):
         max_position_embeddings=16,
         attn_implementation="eager",
     )
-    seen, layer = captured(ministral), ministral.Ministral3Attention(config, 0)
+    seen, layer = capture(ministral), ministral.Ministral3Attention(config, 0)
     x = torch.tensor(rng.standard_normal((2, 40, 32)).astype(np.float32))
     p = torch.arange(40)[None, :] + torch.tensor([[0], [5]])
     with torch.no_grad():
@@ -235,14 +232,14 @@ def test_temperature_equals_that_of_ministral_3(captured, rng):
     rope = ra.Rope(f, pairing="half", attention_factor=scaling.yarn_attention_factor(4.0))
     table = rope.table(p)
     bent = bending.temperature(table, p, beta=0.1, original_length=4)
-    for got, want in zip(rope(q, k, (bent, table)), seen[0], strict=True):
-        assert_close(got, want, atol=2e-5)  # theirs makes angles in float32
-    # and their function alone, at a step next to a large position
+    for got, expected in zip(rope(q, k, (bent, table)), seen[0], strict=True):
+        assert_close(got, expected, atol=2e-5)  # transformers computes angles in float32
+    # the function alone, at steps next to large positions
     p = torch.tensor([[0, 8191, 8192, 16_383, 16_384, 2**24 - 1, 2**24]])
-    want = ministral.get_llama_4_attn_scale(p, 0.1, 8192)[0, 0, :, 0]
+    expected = ministral.get_llama_4_attn_scale(p, 0.1, 8192)[0, 0, :, 0]
     table = ra.Table(torch.ones(1, 7, 1), torch.zeros(1, 7, 1))
     got = bending.temperature(table, p, beta=0.1, original_length=8192)
-    assert_close(got.cos[0, :, 0], want, atol=3e-7)
+    assert_close(got.cos[0, :, 0], expected, atol=3e-7)
 
 
 # --- xPos ---------------------------------------------------------------------------------------------------
@@ -256,11 +253,11 @@ def test_xpos_scores_depend_only_on_the_distance(lib, rope, rng):
         bending.xpos(rope.table(lib(at, "int32")), lib(at, "int32"), centre=centre)
         for at, centre in ((p, 0), (p, 5000), (further, 40_000), (further, 35_000))
     ]
-    want, *rest = (scores(*map(lib.get, rope(x, y, pair))) for pair in tables)
+    expected, *rest = (scores(*map(lib.get, rope(x, y, pair))) for pair in tables)
     for got in rest:
-        assert_close(got, want, atol=1e-4)
-    assert abs(want[0, 0] - want[0, 1]) > 1e-2
-    assert_close(want[0, 0], want[1, 1], atol=1e-5)
+        assert_close(got, expected, atol=1e-4)
+    assert abs(expected[0, 0] - expected[0, 1]) > 1e-2
+    assert_close(expected[0, 0], expected[1, 1], atol=1e-5)
 
 
 @one_jax
@@ -280,15 +277,15 @@ def test_a_pair_of_tables_accepts_a_query_tail(lib, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=100)
-    want_q, want_k = (lib.get(x) for x in HALF(q, k, (for_q, for_k)))
-    own = ra.BentTable(*(part[4:, :] for part in for_q))
-    for table in (for_q, own):  # of all keys, or of the queries alone
+    expected_q, expected_k = (lib.get(x) for x in HALF(q, k, (for_q, for_k)))
+    for_tail = ra.BentTable(*(part[4:, :] for part in for_q))
+    for table in (for_q, for_tail):  # of all tokens, or of the tail alone
         got_q, got_k = HALF(q[:, :, 4:, :], k, (table, for_k))
-        assert_close(lib.get(got_q), want_q[:, :, 4:])
-        assert_close(lib.get(got_k), want_k)
+        assert_close(lib.get(got_q), expected_q[:, :, 4:])
+        assert_close(lib.get(got_k), expected_k)
     plain_q, plain_k = HALF(q[:, :, 4:, :], k, (HALF.table(p[4:]), HALF.table(p)))  # no BentTable is needed
-    for got, want in zip((plain_q, plain_k), HALF(q[:, :, 4:, :], k, p), strict=True):
-        assert_close(lib.get(got), lib.get(want))
+    for got, expected in zip((plain_q, plain_k), HALF(q[:, :, 4:, :], k, p), strict=True):
+        assert_close(lib.get(got), lib.get(expected))
 
 
 def scale_of(lib, table):
@@ -299,10 +296,10 @@ def scale_of(lib, table):
 def test_xpos_distances_to_the_centre_are_exact(lib):
     near, base = np.arange(6), 2**31 - 100
     like = lib([1.0], "float32")
-    want = bending.xpos(HALF.table(near.tolist(), like=like), near.tolist(), centre=2, scale_base=1.0)
+    expected = bending.xpos(HALF.table(near.tolist(), like=like), near.tolist(), centre=2, scale_base=1.0)
     for far in (lib(near + base, "int32"), (near + base).tolist(), range(base, base + 6)):
         got = bending.xpos(HALF.table(far, like=like), far, centre=base + 2, scale_base=1.0)
-        for x, y in zip(got, want, strict=True):
+        for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(scale_of(lib, x), scale_of(lib, y), rtol=2e-6)
     half = bending.xpos(HALF.table([1000.25], like=like), [1000.25], centre=1000, scale_base=1.0)
     zeta = (np.arange(N) / N + 0.4) / 1.4
@@ -329,10 +326,10 @@ def test_fope_with_identity_coefficients_is_rope(lib, rope, qk):
     x = lib(qk[0])
     eye = lib(np.broadcast_to(np.eye(N), (3, N, N)).copy(), "float32")
     table = rope.table(lib(P, "int32"))
-    want = lib.get(rope.apply(x, table))
+    expected = lib.get(rope.apply(x, table))
     for c in (eye, eye[0, ...]):
         bent = bending.fope(table, c, c, pairs=N, sine_padding=1.0)  # nothing to pad
-        assert_close(lib.get(rope.apply(x, bent)), want)
+        assert_close(lib.get(rope.apply(x, bent)), expected)
 
 
 @one_jax
@@ -378,11 +375,11 @@ def test_temperature_does_not_change_keys(lib, rope, qk):
     q, k = map(lib, qk)
     p = lib(P, "int32")
     table = rope.table(p)
-    want_q, want_k = (lib.get(x) for x in rope(q, k, table))
+    expected_q, expected_k = (lib.get(x) for x in rope(q, k, table))
     got_q, got_k = rope(q, k, (bending.temperature(table, p, beta=0.1, original_length=4), table))
-    assert np.array_equal(lib.get(got_k), want_k)
-    assert np.array_equal(lib.get(got_q)[:, :, :2], want_q[:, :, :2])  # below the length
-    assert (np.abs(lib.get(got_q)[:, :, 2:]) > np.abs(want_q[:, :, 2:]) * 1.06).all()
+    assert np.array_equal(lib.get(got_k), expected_k)
+    assert np.array_equal(lib.get(got_q)[:, :, :2], expected_q[:, :, :2])  # below the length
+    assert (np.abs(lib.get(got_q)[:, :, 2:]) > np.abs(expected_q[:, :, 2:]) * 1.06).all()
 
 
 @one_jax
@@ -392,8 +389,8 @@ def test_temperature_does_not_scale_pass_through_features(lib, rng):
     options = {"beta": 0.1, "original_length": 4}
     partial = lib.get(HALF.apply(lib(x), bending.temperature(HALF.table(p), p, **options)))
     assert np.array_equal(partial[:, 16:], x[:, 16:])
-    still = ra.Rope((0.0,) * 12, pairing="half")
-    whole = lib.get(still.apply(HALF.apply(lib(x), p), bending.temperature(still.table(p), p, **options)))
+    identity = ra.Rope((0.0,) * 12, pairing="half")
+    whole = lib.get(identity.apply(HALF.apply(lib(x), p), bending.temperature(identity.table(p), p, **options)))
     assert_close(whole[:, :16], partial[:, :16])
     assert_close(whole[:, 16:], x[:, 16:] * (1 + 0.1 * np.log1p(P // 4))[:, None])
 
@@ -403,8 +400,8 @@ def test_schemes_compose(lib, qk):
     p = lib(P, "int32")
     for_q, _ = bending.xpos(HALF.table(p), p, centre=4)
     both = bending.temperature(for_q, p, beta=0.3, original_length=4, offset=1)
-    want = paper_xpos(P, "half")[0] * (1 + 0.3 * np.log(1 + (P + 1) // 4))[:, None, None]
-    assert_close(lib.get(HALF.apply(lib(qk[0]), both)), np.einsum("sij,bhsj->bhsi", want, qk[0]), atol=4e-6)
+    expected = paper_xpos(P, "half")[0] * (1 + 0.3 * np.log(1 + (P + 1) // 4))[:, None, None]
+    assert_close(lib.get(HALF.apply(lib(qk[0]), both)), np.einsum("sij,bhsj->bhsi", expected, qk[0]), atol=4e-6)
 
 
 # --- LongRoPE's first tokens ----------------------------------------------------------------------------------
@@ -420,11 +417,11 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
     first, others = (ra.Rope(f, pairing="half").apply(qk[0], P) for f in (F, slow))
     apply = lib.quick(both.apply)
     for count in (0, 4, 5, 501):
-        want = np.where(P[:, None] < count, first, others)
+        expected = np.where(P[:, None] < count, first, others)
         for given in (lib(P, "int32"), lib(P, "float32"), P.tolist(), [float(n) for n in P]):
-            rule = positions.unscaled_first(given, count, like=x)
-            assert tuple(rule.shape) == (6, 2)
-            assert_close(lib.get(apply(x, rule)), want)
+            by_axis = positions.unscaled_first(given, count, like=x)
+            assert tuple(by_axis.shape) == (6, 2)
+            assert_close(lib.get(apply(x, by_axis)), expected)
     assert np.abs(first - others)[..., 2:, :].max() > 0.1
     batch = positions.unscaled_first(lib(np.stack([P, P[::-1]]), "int32"), 4)
     rotated = lib.get(apply(x[:1, ...], batch[:1, ...])), lib.get(apply(x[1:, ...], batch[1, ...]))
@@ -432,15 +429,15 @@ def test_the_first_tokens_are_unscaled_and_the_others_scaled(lib, qk):
 
 
 def test_unscaled_first_keeps_integer_dtypes(lib):
-    whole, wide = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
+    integer, real = ("int64", "float64") if lib.has_float64 else ("int32", "float32")
     like = lib([1.0], "float32")
     for given in (range(0, 6, 2), [0, 2, 4], lib([0, 2, 4], "int8")):
-        rule = positions.unscaled_first(given, 3, like=like)
-        assert rule.dtype == lib.dtype(whole)
-        assert lib.get(rule).tolist() == [[0, 0], [2, 0], [0, 4]]
+        by_axis = positions.unscaled_first(given, 3, like=like)
+        assert by_axis.dtype == lib.dtype(integer)
+        assert lib.get(by_axis).tolist() == [[0, 0], [2, 0], [0, 4]]
     assert lib.get(positions.unscaled_first(7, 3, like=like)).tolist() == [0, 7]
     assert lib.get(positions.unscaled_first(lib([200], "uint8"), 300)).tolist() == [[200, 0]]
-    assert positions.unscaled_first([0.5], 3, like=like).dtype == lib.dtype(wide)
+    assert positions.unscaled_first([0.5], 3, like=like).dtype == lib.dtype(real)
     assert positions.unscaled_first(lib([0.5], "float32"), 3).dtype == lib.dtype("float32")
     large = 2**31 - 1
     assert lib.get(positions.unscaled_first([large], large, like=like)).tolist() == [[0, large]]
@@ -455,27 +452,27 @@ def test_tables_by_batch_head_and_token_are_applied(lib, rng, batch, heads, seq)
     x = rng.uniform(-2, 2, SHAPE).astype(np.float32)
     p = rng.integers(-99, 99, (batch, heads, seq))
     cos, sin = plain(p)
-    want = np.einsum("...ij,...j->...i", dense(cos, sin, "half"), x)
-    grouped = np.stack([x, x + 1], axis=2)  # (batch, heads, group, seq, head_dim): of its first axes
-    more = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
+    expected = np.einsum("...ij,...j->...i", dense(cos, sin, "half"), x)
+    grouped = np.stack([x, x + 1], axis=2)  # (batch, heads, group, seq, head_dim)
+    expected_groups = np.einsum("...ij,...j->...i", dense(cos, sin, "half")[:, :, None], grouped)
 
-    def bend_all(p, x, first, second, grouped):
+    def rotate_all(p, x, first, second, grouped):
         table = HALF.table(p)
         bent = ra.BentTable(*table)
-        straight = [HALF.apply(x, given) for given in (table, bent, p)]
+        by_default = [HALF.apply(x, given) for given in (table, bent, p)]
         moved = [HALF.apply(each, bent, seq_axis=axis) for axis, each in enumerate((first, second))]
-        return straight, moved, HALF.apply(grouped, bent)
+        return by_default, moved, HALF.apply(grouped, bent)
 
     arrays = x, np.moveaxis(x, 2, 0).copy(), np.moveaxis(x, 2, 1).copy(), grouped
-    straight, moved, of_groups = lib.quick(bend_all)(lib(p, "int32"), *map(lib, arrays))
-    for got in straight:
-        assert_close(lib.get(got), want)
+    by_default, moved, groups = lib.quick(rotate_all)(lib(p, "int32"), *map(lib, arrays))
+    for got in by_default:
+        assert_close(lib.get(got), expected)
     for axis, got in enumerate(moved):
-        assert_close(np.moveaxis(lib.get(got), axis, 2), want)
-    assert_close(lib.get(of_groups), more)
+        assert_close(np.moveaxis(lib.get(got), axis, 2), expected)
+    assert_close(lib.get(groups), expected_groups)
 
 
-# --- it composes --------------------------------------------------------------------------------------------
+# --- compilers, gradients and types -------------------------------------------------------------------------
 
 
 def bend_all(q, k, p, c, s):
@@ -483,22 +480,22 @@ def bend_all(q, k, p, c, s):
     for_q, for_k = bending.xpos(HALF.table(p), p, centre=4)
     kept = ra.cos_sin(p, F[:KEPT], like=q)
     bent = bending.fope(kept, c, s, pairs=N, sine_padding=0.0)
-    two = ra.Rope((F, F[::-1]), pairing="half")
-    table = two.table(positions.unscaled_first(p, 5), like=q)
-    warm = bending.temperature(table, p, beta=0.1, original_length=4)
-    return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), warm
+    two_axes = ra.Rope((F, F[::-1]), pairing="half")
+    table = two_axes.table(positions.unscaled_first(p, 5), like=q)
+    with_temperature = bending.temperature(table, p, beta=0.1, original_length=4)
+    return HALF(q, k, (bent, for_k)), for_q, bending.fope(kept, s, c, pairs=N, sine_padding=1.0), with_temperature
 
 
 def test_compiled_results_equal_eager_ones(lib, qk, coefficients):
     if lib.compile is None:
         pytest.skip(f"{lib.name} has no compiler")
     arrays = (*map(lib, qk), lib(P, "int32"), *map(lib, coefficients))
-    want = bend_all(*map(np.asarray, (*qk, P, *coefficients)))
+    expected = bend_all(*map(np.asarray, (*qk, P, *coefficients)))
     got = lib.trace(bend_all)(*arrays)
-    if lib.name != "mlx":  # whose graphs return plain lists
+    if lib.name != "mlx":  # its graphs return plain lists
         assert {type(table) for table in got[1:]} == {ra.BentTable}
-    for of_one, of_numpy in zip(got, want, strict=True):
-        for x, y in zip(of_one, of_numpy, strict=True):
+    for tables, numpy_tables in zip(got, expected, strict=True):
+        for x, y in zip(tables, numpy_tables, strict=True):
             assert_close(lib.get(x), y, atol=5e-6)
 
 
@@ -512,15 +509,14 @@ def test_bending_is_lazy_on_dask(qk, coefficients):
 
     with dask.config.set(scheduler=refuse):
         got = bend_all(*(da.from_array(x, chunks=2) for x in (*qk, P, *coefficients)))
-    want = bend_all(*qk, P, *coefficients)
-    for of_one, of_numpy in zip(got, want, strict=True):
-        for x, y in zip(of_one, of_numpy, strict=True):
+    expected = bend_all(*qk, P, *coefficients)
+    for tables, numpy_tables in zip(got, expected, strict=True):
+        for x, y in zip(tables, numpy_tables, strict=True):
             assert_close(x.compute(scheduler="sync"), y, atol=5e-6)
 
 
 @pytest.mark.thread_unsafe(reason="torch's compiler is reset, for all threads")
-def test_bent_tables_keep_their_type_in_torch():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_bent_tables_keep_their_type_in_torch(torch):
     pytree = pytest.importorskip("torch.utils._pytree")
     bent = ra.BentTable(torch.ones(3, 8), torch.zeros(3, 8))
     leaves, spec = pytree.tree_flatten(bent)
@@ -530,8 +526,8 @@ def test_bent_tables_keep_their_type_in_torch():
     twice = torch.compile(lambda t: (type(t)(t.cos * 2, t.sin), isinstance(t, ra.BentTable)), fullgraph=True)
     assert type(twice(bent)[0]) is ra.BentTable
     assert twice(bent)[1]
-    straight = twice(ra.Table(*bent))  # another type is another graph
-    assert (type(straight[0]), straight[1]) == (ra.Table, False)
+    rotation = twice(ra.Table(*bent))  # another type compiles another graph
+    assert (type(rotation[0]), rotation[1]) == (ra.Table, False)
 
     class Module(torch.nn.Module):
         def forward(self, x, table):
@@ -544,16 +540,14 @@ def test_bent_tables_keep_their_type_in_torch():
         torch.compile(lambda x, t: HALF.apply(x, t, inverse=True), fullgraph=True)(x, bent)
 
 
-def test_bent_tables_keep_their_type_in_jax():
-    jax = pytest.importorskip("jax", reason="jax is not installed")
+def test_bent_tables_keep_their_type_in_jax(jax):
     bent = ra.BentTable(jax.numpy.ones((3, 8)), jax.numpy.zeros((3, 8)))
     for got in (jax.jit(lambda t: t)(bent), jax.tree.map(lambda x: x + 1, bent), jax.vmap(lambda t: t)(bent)):
         assert type(got) is ra.BentTable
     assert type(jax.jit(lambda t: t)(ra.Table(*bent))) is ra.Table
 
 
-def test_torch_gradients_reach_the_coefficients(rng):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_torch_gradients_reach_the_coefficients(torch, rng):
     x = torch.tensor(rng.uniform(-1, 1, (2, 3, 2, 16)), requires_grad=True)
     c, s = (torch.tensor(rng.uniform(-1, 1, (3, KEPT, 4)), requires_grad=True) for _ in "cs")
     p = torch.tensor([1.5, 70.25], dtype=torch.float64, requires_grad=True)
@@ -563,15 +557,14 @@ def test_torch_gradients_reach_the_coefficients(rng):
 
     assert torch.autograd.gradcheck(rotary, (x, c, s, p))
     assert torch.autograd.gradcheck(lambda x, p: HALF(x, x, bending.xpos(HALF.table(p), p, centre=9)), (x, p))
-    still = ra.Rope((0.0,) * N, pairing="half")
+    identity = ra.Rope((0.0,) * N, pairing="half")
     assert torch.autograd.gradcheck(
-        lambda x, p: still.apply(x, bending.temperature(still.table(p), p, beta=0.1, original_length=4)), (x, p)
+        lambda x, p: identity.apply(x, bending.temperature(identity.table(p), p, beta=0.1, original_length=4)), (x, p)
     )
 
 
 @pytest.mark.parametrize("jitted", [False, True])
-def test_jax_gradients_reach_the_coefficients(rng, coefficients, jitted):
-    jax = pytest.importorskip("jax", reason="jax is not installed")
+def test_jax_gradients_reach_the_coefficients(jax, rng, coefficients, jitted):
     x = jax.numpy.asarray(rng.uniform(-1, 1, SHAPE).astype(np.float32))
     table = ra.cos_sin(jax.numpy.asarray(P), F[:KEPT])
 
@@ -579,12 +572,12 @@ def test_jax_gradients_reach_the_coefficients(rng, coefficients, jitted):
         return HALF.apply(x, bending.fope(table, c, s, pairs=N, sine_padding=0.0)).sum()
 
     grad = jax.grad(total, argnums=(0, 1))
-    of_c, of_s = (jax.jit(grad) if jitted else grad)(*map(jax.numpy.asarray, coefficients))
+    grad_c, grad_s = (jax.jit(grad) if jitted else grad)(*map(jax.numpy.asarray, coefficients))
     # Σ (a c − b s) + (b c + a s):  ∂/∂c = Σ cos·(a + b),  ∂/∂s = Σ sin·(a − b)
     a, b = x[..., :4], x[..., N : N + 4]
     cos, sin = plain(P, F[:KEPT])
-    assert_close(of_c, np.einsum("sk,bhsj->hkj", cos, a + b), atol=2e-5)
-    assert_close(of_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
+    assert_close(grad_c, np.einsum("sk,bhsj->hkj", cos, a + b), atol=2e-5)
+    assert_close(grad_s, np.einsum("sk,bhsj->hkj", sin, a - b), atol=2e-5)
 
 
 def test_a_bent_table_has_no_inverse(lib):
@@ -592,7 +585,4 @@ def test_a_bent_table_has_no_inverse(lib):
     bent, _ = bending.xpos(HALF.table(p), p, centre=0)
     with pytest.raises(ValueError, match="inverse must be False for a BentTable, which is no rotation; got True"):
         HALF.apply(x, bent, inverse=True)
-    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (
-        6,
-        16,
-    )  # explicit tables can
+    assert tuple(HALF.apply(x, ra.Table(*bent), inverse=True).shape) == (6, 16)  # a plain Table has an inverse
