@@ -2356,6 +2356,15 @@ def test_layer_types_of_deepseek_v4_are_those_of_transformers():
         ]
 
 
+def test_layers_of_llama4_without_chunks_have_full_attention():
+    transformers = pytest.importorskip("transformers", minversion="5.24", reason="before, their type was chunked")
+    model = {"model_type": "llama4_text", "num_hidden_layers": 6, "attention_chunk_size": None}
+    theirs = transformers.Llama4TextConfig(num_hidden_layers=6, attention_chunk_size=None).to_dict()
+    assert config.layers(model) == config.layers(theirs)
+    ours, those = (Rope.from_config(keys, layer_type="full_attention") for keys in (model, theirs))
+    assert ours == those
+
+
 def test_layers_of_lara_mini_equal_those_of_transformers():
     transformers = pytest.importorskip("transformers", minversion="5.24", reason="Lara 4 Mini came with 5.24")
     theirs = transformers.CONFIG_MAPPING["lara_mini"](num_hidden_layers=13).to_dict()

@@ -226,8 +226,9 @@ def _dense_first(part: Part, index: int, layers: int) -> str:
 
 
 def _chunked_if_flagged(part: Part, index: int, layers: int, *, key: str, interval: str) -> str:
-    """Return the type of a layer: chunked attention if it rotates by its flag (`_flagged`), else full attention."""
-    return "chunked_attention" if _flagged(part, "", index, key=key, interval=interval) else "full_attention"
+    """Return the type of a layer: chunked if it rotates by its flag (`_flagged`) and chunks have a size, else full."""
+    chunked = part.keys.get("attention_chunk_size", "the class's") is not None
+    return f"{'chunked' if chunked and _flagged(part, '', index, key=key, interval=interval) else 'full'}_attention"
 
 
 def _sliding(part: Part, layer_type: str, index: int) -> bool:
