@@ -179,7 +179,11 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
     [
         ({"model_type": "llama", "head_dim": 128}, 4096, "trained_length must be given; the config gives none"),
         (LLAMA2, 0, "length must be"),
-        ({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}, 4096, "be that of a text model"),
+        (
+            {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]},
+            4096,
+            "got that of _class_name Flux",
+        ),
     ],
 )
 def test_configs_without_advice_are_refused(config, length, message):

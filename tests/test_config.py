@@ -1,6 +1,7 @@
 """Reading configs: published models, every form and name, refusals, and the reported facts."""
 
 import copy
+import io
 import json
 import math
 import re
@@ -318,6 +319,10 @@ TOLD = {
             "extended_length": (4096.0, "max_position_embeddings"),
         },
     ),
+    "a head that is rounded down": (
+        LLAMA | {"num_attention_heads": 30},
+        {"head_dim": (136, f"{HEAD}, rounded down"), "rotary_dim": (136, f"{HEAD}, rounded down")},
+    ),
     "a share of the head": (
         LLAMA | {"model_type": "gpt_neox", "rotary_pct": 0.25},
         {
@@ -368,7 +373,7 @@ TOLD = {
         {
             "model_type": ("qwen2_vl_text", "model_type"),
             "pairing": ("half", "model_type qwen2_vl_text"),
-            "rope_type": ("default", "rope_scaling.type"),
+            "rope_type": ("default", "rope_scaling.type mrope"),
             "rope_theta": (1e6, "default of qwen2_vl_text"),
             "partial_rotary_factor": (1.0, "default of qwen2_vl_text"),
             "axes": (3, "chunked sections"),
@@ -1927,11 +1932,39 @@ BAD = {
     ),
     "a key of another type": (
         LLAMA | {"rope_scaling": {"rope_type": "default", "factor": 8.0}},
-        "rope_scaling.factor must not be given for rope type 'default'",
+        r"rope_scaling.factor must not be given for rope type 'default' \(rope_scaling.rope_type\)$",
     ),
     "a key without a type": (
         LLAMA | {"rope_scaling": {"factor": 8.0}},
-        "rope_scaling.factor must not be given for rope type 'default'",
+        "factor must not be given for rope type 'default'; give rope_type too, one of linear, dynamic, yarn, longrope,",
+    ),
+    "a key of another type, which has an older name": (
+        LLAMA | {"rope_scaling": {"type": "su", "beta_fast": 32.0}},
+        r"rope_scaling.beta_fast must not be given for rope type 'longrope' \(rope_scaling.type su\)$",
+    ),
+    "a missing key of a type with an older name": (
+        LLAMA | {"rope_scaling": {"type": "su"}},
+        r"rope_scaling.short_factor must be given for rope type 'longrope' \(rope_scaling.type su\)$",
+    ),
+    **{
+        f"a factor that is a reciprocal, {kind}": (
+            LLAMA | {"rope_scaling": {"rope_type": kind, "factor": 0.25, **keys}},
+            "rope_scaling.factor must be at least 1; got 0.25; write 4.0$",
+        )
+        for kind, keys in {
+            "linear": {},
+            "dynamic": {},
+            "yarn": {"original_max_position_embeddings": 1024},
+            "llama3": {"original_max_position_embeddings": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        }.items()
+    },
+    "a factor below 1": (
+        LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 0.7}},
+        "rope_scaling.factor must be at least 1; got 0.7$",
+    ),
+    "M-RoPE for one axis": (
+        LLAMA | {"rope_scaling": {"type": "mrope"}},
+        "rope_scaling.type must not be mrope for llama, whose positions have one axis",
     ),
     "an unknown name on rotary": (
         LLAMA | {"rope_tetha": 5e5},
@@ -1968,13 +2001,28 @@ BAD = {
             LLAMA | {"rope_scaling": {"rope_type": name}},
             f"got '{name}'; write {ours}",
         )
-        for name, ours in {"pi": "linear", "NTK-aware": "dynamic, or raise rope_theta", "deepseek_yarn": "yarn"}.items()
+        for name, ours in {
+            "pi": "linear",
+            "NTK-aware": "dynamic, or raise rope_theta",
+            "deepseek_yarn": "yarn",
+            "su_rope": "longrope$",
+            "alibi": "none: ALiBi is no rotation",
+            "xpos": "default, and bend the table by rope_any.bending.xpos",
+            "fope": "default, and bend the table by rope_any.bending.fope",
+        }.items()
     },
     "a model of a hub": ("meta-llama/Llama-3.1-8B", "there is none at meta-llama/Llama-3.1-8B; nothing is fetched"),
     "a model": (
         SimpleNamespace(config=SimpleNamespace(to_dict=dict)),
         "be the config of a model; got the model; give model.config",
     ),
+    "a class of configs": (type("Config", (), {"to_dict": dict}), "got the class Config; give an instance$"),
+    "the text of a file": ('{"a": 1}', r'there is none at {"a": 1}; give json.loads\(config\) if it is JSON$'),
+    "the bytes of a file": (b"{}", r"; got bytes b'{}'; give json.loads\(config\) if it is JSON$"),
+    "an open file": (io.StringIO("{}"), r"; got StringIO .*; give json.load\(config\) if it is JSON$"),
+    "a namespace": (SimpleNamespace(**LLAMA), r"; got SimpleNamespace; give vars\(config\) if it has the keys$"),
+    "a number": (3, r"config must be a dict, .* with to_dict\(\); got int 3$"),
+    "an address": ("https://hf.co/a/config.json", "there is none at https://hf.co/a/config.json; nothing is fetched"),
     "parameters that are no object": (
         LLAMA | {"rope_parameters": [1]},
         "rope_parameters must be an object or null; got list",
@@ -2222,7 +2270,13 @@ def test_wrong_arguments_of_axes_and_drift_are_refused():
         (lambda: ra.axes.alternating(F, 2.0), TypeError, "axes must be an integer"),
         (lambda: ra.axes.chunked(F, 64), TypeError, "sections must be a sequence of integers; got int"),
         (lambda: ra.axes.strided(F, [64, 0]), ValueError, "sections must be positive"),
-        (lambda: config.drift(F, F, 1.0), TypeError, "rope must be a Rope; got tuple"),
+        (lambda: config.drift(F, F, 1.0), TypeError, "a must be a Rope; got tuple$"),
+        (
+            lambda: config.drift(Rope.from_config(LLAMA), LLAMA, 1.0),
+            TypeError,
+            r"b must be a Rope; got dict.*; give Rope.from_config\(config\)$",
+        ),
+        (lambda: config.wavelengths(F), TypeError, "rope must be a Rope; got tuple$"),
     ):
         with pytest.raises(kind, match=words):
             call()
@@ -2247,9 +2301,10 @@ def test_wrong_lengths_are_refused(length):
 
 
 FILES = {
-    "no JSON": (b'{"model_type": "llama", ', "line 1: "),
+    "no JSON": (b'{"model_type": "llama", ', "config.json must be a config.json; .*: line 1 column 25"),
     "a list": (b"[1, 2]", "must hold a JSON object; got list"),
-    "no UTF-8": (b'{"model_type": "\xff"}', "in UTF-8"),
+    "nothing": (b"", "config.json must be a config.json; it is empty$"),
+    "no UTF-8": (b'{"model_type": "\xff"}', "not in UTF-8"),
     "a key twice": (b'{"model_type": "llama", "rope_theta": 1, "rope_theta": 2}', "key twice; got 'rope_theta'"),
     "nested too deeply": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     "a number of thousands of digits": (b'{"head_dim": ' + b"9" * 5000 + b"}", "must be a config.json"),
@@ -2264,6 +2319,33 @@ def test_files_that_are_not_configs_are_refused(name, tmp_path):
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         Rope.from_config(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("m.gguf", "give the metadata of a GGUF file as a dict"),
+        ("m.safetensors", "give the config.json beside the weights"),
+        ("m.yaml", "give its content as a dict"),
+    ],
+)
+def test_files_of_other_kinds_have_a_hint(name, hint, tmp_path):
+    for size, got in ((8, "; "), (100 * 2**20, " of at most 67108864 bytes; got 104857600; ")):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(ValueError, match=f"{name} must be a config.json{got}{hint}$"):
+            Rope.from_config(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("snapshots", "give one of the folders in its snapshots"), ("model_index.json", "a pipeline .* no text model")],
+)
+def test_folders_of_other_kinds_have_a_hint(name, hint, tmp_path):
+    (tmp_path / name).touch()
+    for function in (config.modernize, lambda folder: config.advise(folder, 8192)):
+        with pytest.raises(ValueError, match=f"there is none in {re.escape(str(tmp_path))}; {hint}$"):
+            function(tmp_path)
 
 
 def test_a_file_of_100_megabytes_is_not_read(tmp_path):

@@ -400,6 +400,7 @@ def ones(*shape, dtype=np.float32):
             TypeError,
             r"be a Table .*; give rope.table\(range\(length\), like=x\)$",
         ),
+        (lambda: pack(ROPE, "vllm", like=X, length=3), TypeError, r"^source .*; give rope.table\("),
         (lambda: pack(tuple(TABLE), "vllm"), TypeError, "source must be a Table for the layout vllm"),
         (lambda: pack(TABLE, "mlx", like=X), TypeError, "source must be a Rope .* mlx, which holds reciprocals"),
         (lambda: pack(ROPE, "mlx"), TypeError, "like must be given for the layout mlx"),

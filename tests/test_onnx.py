@@ -318,6 +318,11 @@ WRONG = {
         "out must be an array that can be written; got one that ndonnx cannot write",
     ),
     "rope None": (lambda: ra.onnx.export(None), TypeError, "rope must be a Rope; got NoneType None"),
+    "rope a config": (
+        lambda: ra.onnx.export({}),
+        TypeError,
+        r"got dict {}; give Rope.from_config",
+    ),
     "rope a tuple": (lambda: ra.onnx.export(F), TypeError, "rope must be a Rope; got tuple"),
     "narrow heads": (export(head_dim=15), ValueError, "head_dim must be from 16 to .*; got 15"),
     "narrow with start": (export("start 4", head_dim=19), ValueError, "head_dim must be from 20 to .*; got 19"),

@@ -121,7 +121,7 @@ def test_a_tower_has_layers_and_positions():
     assert tower.apply(x, at).shape == x.shape
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
         config.layers({"model_type": "pixtral", "hidden_size": 64, "num_attention_heads": 2})
-    with pytest.raises(ValueError, match="part must be one whose config defines the positions of a grid"):
+    with pytest.raises(ValueError, match=r'part must be one whose config defines .*; write part="vision" for the'):
         config.positions(QWEN, (4, 4), like=np.empty(0))
     with pytest.raises(ValueError, match=r"layer_type must be one that the config has .it has none.; got 'x'"):
         Rope.from_config(QWEN, part="vision", layer_type="x")
@@ -167,7 +167,7 @@ def test_parts_that_cannot_be_read_are_refused_with_a_reason():
         Rope.from_config(FLUX | llama)
     with pytest.raises(ValueError, match=r"pairing must be 'half', according to .*; got 'interleaved'"):
         Rope.from_config(QWEN, part="vision", pairing="interleaved")
-    with pytest.raises(ValueError, match=r"pairing must be 'interleaved', according to .*; got 'half'"):
+    with pytest.raises(ValueError, match=r"pairing must be 'interleaved', according to _class_name Flux.*; got 'half'"):
         Rope.from_config(FLUX, pairing="half")
     with pytest.raises(ValueError, match="factor must be left out"):
         Rope.from_config(FLUX, factor=8.0)
@@ -247,7 +247,7 @@ def test_the_only_component_that_rotates_is_the_default(encoder, tmp_path):
     assert Rope.from_config(tmp_path) == Rope.from_config(FLUX)
     (tmp_path / "text_encoder" / "config.json").write_text("{", encoding="utf-8")
     assert config.parts(tmp_path) == ("text_encoder", "transformer")
-    with pytest.raises(ValueError, match=r"must be a config\.json; line 1"):
+    with pytest.raises(ValueError, match=r"must be a config\.json; .*: line 1 column 2"):
         Rope.from_config(tmp_path, part="text_encoder")
 
 

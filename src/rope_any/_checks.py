@@ -1,7 +1,7 @@
 """Checks of arguments, and their exceptions, which carry the argument, what it must be and what it got."""
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -170,6 +170,12 @@ def _value_hint(value: object, kind: type) -> str:
     if not abs(number) < 2**53 or (kind is int and number != int(number)):
         return ""
     return f"write {int(number) if kind is int else number!r}" + (" without quotes" if isinstance(value, str) else "")
+
+
+def no_rope(name: str, value: object) -> ArgumentTypeError:
+    """Return the error that an argument is no Rope."""
+    hint = "give Rope.from_config(config)" if isinstance(value, Mapping | str) else ""
+    return ArgumentTypeError(name, "be a Rope", value, hint)
 
 
 def missing_package(user: str, error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:

@@ -255,15 +255,15 @@ def pack(
     (32,)
     """
     row = layout_of(layout)
+    if row.holds == "cos and sin" and not isinstance(source, Table):
+        hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
+        raise ArgumentTypeError("source", f"be a Table for the layout {layout}", source, hint)
+    if row.holds != "cos and sin" and not isinstance(source, Rope):
+        raise ArgumentTypeError("source", f"be a Rope for the layout {layout}, which holds {row.holds}", source)
     options = {"dtype": dtype, "like": like, "length": length, "base": base}
     require_options(layout, options, _TO_PACK[row.holds], optional={"dtype"})
-    if row.holds == "cos and sin":
-        if not isinstance(source, Table):
-            hint = "give rope.table(range(length), like=x)" if isinstance(source, Rope) else ""
-            raise ArgumentTypeError("source", f"be a Table for the layout {layout}", source, hint)
+    if isinstance(source, Table):
         return _pack_table(layout, row, source, dtype)
-    if not isinstance(source, Rope):
-        raise ArgumentTypeError("source", f"be a Rope for the layout {layout}, which holds {row.holds}", source)
     lib, f = require_array("like", like), plain_frequencies(layout, row, source)
     place = lib.device_kwargs(like)
     if row.holds == "angles":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, int32, missing_package
+from rope_any._checks import ArgumentValueError, Text, choice, int32, missing_package, no_rope
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 
@@ -82,7 +82,7 @@ def export(
     ['q_rotated', 'k_rotated']
     """
     if not isinstance(rope, Rope):
-        raise ArgumentTypeError("rope", "be a Rope", rope)
+        raise no_rope("rope", rope)
     rows = as_rows(rope.frequencies)
     least = rope.start + 2 * len(rows[0])
     features = least if head_dim is None else int32("head_dim", head_dim, least=least)

@@ -78,7 +78,7 @@ def parts(config: object, /, *, pairing: Pairing | None = None, factor: float | 
     config : dict, path or object with ``to_dict()``
         As for `Rope.from_config`.
     pairing, factor : optional
-        As for `Rope.from_config`.
+        As for `Rope.from_config`. Only functions that read a part compare `pairing` with that of its model.
 
     Returns
     -------
@@ -296,11 +296,14 @@ def positions(
         return stream(one.whole, token_ids, grids, like=like, mask=mask, time_advances=time_advances)
     if not isinstance(shape, list | tuple):
         raise ArgumentTypeError("shape", "be a tuple of integers", shape)
-    one = _parts.choose_part(_parts.part_readers(config), part)
+    readers = _parts.part_readers(config)
+    one = _parts.choose_part(readers, part)
     found = None if one.grid is None else one.grid(tuple(shape))
     if found is None:
         wanted = "be one whose config defines the positions of a grid"
         hint = "for this part, the caller chooses them: see rope_any.positions"
+        if part is None and "vision" in readers:
+            hint = 'write part="vision" for the patches of images'
         raise ArgumentValueError("part", wanted, NOTHING if part is None else part, hint)
     whole = all(float(p).is_integer() for token in found for p in token)
     lists = [[int(p) if whole else float(p) for p in token] for token in found]
@@ -460,7 +463,7 @@ def drift(a: Rope, b: Rope, /, position: float) -> float:
     >>> round(drift(Rope((1.0,), pairing="half"), Rope((0.5,), pairing="half"), 1.0), 3)
     0.495
     """
-    f, g, p = together(a), together(b), real("position", position)
+    f, g, p = together(a, "a"), together(b, "b"), real("position", position)
     if len(f) != len(g):
         raise ArgumentValueError("a and b", "have the same number of pairs", Text(f"{len(f)} and {len(g)}"))
     differences = (

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rope_any import scaling
-from rope_any._checks import ArgumentTypeError
+from rope_any._checks import no_rope
 from rope_any._frequencies import Row, as_rows
 from rope_any._rope import Rope
 from rope_any.config._load import Fact
@@ -161,10 +161,10 @@ def unscaled(rope: Rope, facts: Mapping[str, Fact], /) -> Row:
     return tuple(f if own else 0.0 for f, own in zip(row, together(rope), strict=True))
 
 
-def together(rope: Rope, /) -> Row:
-    """Return the frequency of each pair for equal positions on all axes: the sum over the axes."""
+def together(rope: Rope, name: str = "rope", /) -> Row:
+    """Return the frequency of each pair for equal positions on all axes, the sum over the axes; errors use `name`."""
     if not isinstance(rope, Rope):
-        raise ArgumentTypeError("rope", "be a Rope", rope)
+        raise no_rope(name, rope)
     return tuple(map(sum, zip(*as_rows(rope.frequencies), strict=True)))
 
 

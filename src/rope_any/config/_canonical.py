@@ -303,8 +303,12 @@ def _with_rope_type(part: Part, entry: Mapping[str, Any], *path: str) -> dict[st
         if fact is not None and fact.value is not None:
             if not isinstance(fact.value, str):
                 raise ArgumentTypeError(fact.source, "be a name", fact.value)
+            if fact.value == "mrope" and part.model_type in MODELS and not part.model.axes:
+                wanted = f"not be mrope for {part.model_type}, whose positions have one axis"
+                raise ArgumentValueError(fact.source, wanted)
             today = ALIASES.get(fact.value, fact.value)
-            kinds.append(Fact(part.model.types.get(today, today), fact.source))
+            today = part.model.types.get(today, today)
+            kinds.append(Fact(today, fact.source if today == fact.value else f"{fact.source} {fact.value}"))
     if len(kinds) == 2 and kinds[0].value != kinds[1].value:
         raise ArgumentValueError(kinds[1].source, f"agree with {kinds[0].source}", kinds[1].value)
     return facts | ({"rope_type": kinds[0]} if kinds else {})

@@ -20,6 +20,25 @@ LARGEST_FILE = 64 * 2**20  # bytes
 LARGEST_HEAD = 2**12  # features
 MOST_LAYERS = 2**10
 DEEPEST = 64  # levels of nested objects
+_OTHER_FILES = {
+    ".gguf": "give the metadata of a GGUF file as a dict",
+    **dict.fromkeys((".safetensors", ".bin", ".pt", ".pth", ".npy"), "give the config.json beside the weights"),
+    **dict.fromkeys((".yaml", ".yml"), "give its content as a dict"),
+}
+"""What to give instead of a file of another kind, by its suffix."""
+_NO_JSON = {RecursionError: "it is nested too deeply", UnicodeDecodeError: "it is not in UTF-8"}
+_OTHER_PATHS = {
+    r"\{.*": "give json.loads(config) if it is JSON",
+    r"https:/.*|(?!.*\.json$)[\w-][\w.-]{0,95}(/[\w.-]{1,96})?": (
+        "nothing is fetched: download the config.json of a model from its hub and give its path"
+    ),
+}
+"""What to give instead of a path that does not exist, by a pattern."""
+_OTHER_FOLDERS = {
+    "model_index.json": "a pipeline of diffusers has no text model",
+    "snapshots": "give one of the folders in its snapshots",
+}
+"""What to say of a folder without a config, by the name of a file or folder in it."""
 _FILES = "config.json", "params.json", "genai_config.json"  # of a folder, the first that exists is read
 
 
@@ -46,13 +65,25 @@ def load(config: object, /) -> dict[str, Any]:
     """
     if isinstance(config, str | os.PathLike):
         config = _read_file(Path(config))
-    if not isinstance(config, Mapping) and callable(getattr(config, "to_dict", None)):
+    if not isinstance(config, Mapping | type) and callable(getattr(config, "to_dict", None)):
         config = config.to_dict()  # type: ignore[attr-defined]  # the line above checks it
     if not isinstance(config, Mapping) and callable(getattr(getattr(config, "config", None), "to_dict", None)):
         raise ArgumentTypeError("config", "be the config of a model", Text("the model"), "give model.config")
-    wanted = "be a dict, a path to a config.json or an object with to_dict()"
-    found: dict[str, Any] = _as_json(typed("config", config, Mapping, wanted), (), {})
+    if not isinstance(config, Mapping):
+        wanted = "be a dict, a path to a config.json or an object with to_dict()"
+        got = Text(f"the class {config.__name__}") if isinstance(config, type) else config
+        raise ArgumentTypeError("config", wanted, got, _instead_of(config))
+    found: dict[str, Any] = _as_json(config, (), {})
     return found
+
+
+def _instead_of(config: object) -> str:
+    """Return as the hint of an error what to give instead of a config of a wrong type; "" if unknown."""
+    if isinstance(config, type):
+        return "give an instance"
+    if isinstance(config, bytes) or hasattr(config, "read"):
+        return f"give json.{'loads' if isinstance(config, bytes) else 'load'}(config) if it is JSON"
+    return "give vars(config) if it has the keys" if getattr(config, "__dict__", None) else ""
 
 
 def _as_json(value: object, within: tuple[int, ...], done: dict[int, tuple[object, Any]]) -> Any:
@@ -81,36 +112,36 @@ def _read_file(file: Path) -> dict[str, Any]:
     path, size = _found(file)
     name = Text(printed(path))
     if size > LARGEST_FILE:
-        raise ArgumentValueError(name, f"be a config.json of at most {LARGEST_FILE} bytes", size)
+        hint = _OTHER_FILES.get(path.suffix, "")
+        raise ArgumentValueError(name, f"be a config.json of at most {LARGEST_FILE} bytes", size, hint)
     try:
         found = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except OSError as error:
         raise ArgumentValueError(name, "be a config.json that can be read", Text(error.strerror)) from None
-    except RecursionError:
-        raise ArgumentValueError(name, "be a config.json", Text("one nested too deeply")) from None
-    except json.JSONDecodeError as error:
-        raise ArgumentValueError(name, "be a config.json", NOTHING, f"line {error.lineno}: {error.msg}") from None
-    except UnicodeDecodeError:
-        raise ArgumentValueError(name, "be a config.json in UTF-8") from None
-    except ValueError as error:  # a key that occurs twice, or an integer of thousands of digits
-        raise ArgumentValueError(name, "be a config.json", NOTHING, str(error)) from None
+    except (RecursionError, ValueError) as error:  # also a key that occurs twice, or an integer of thousands of digits
+        why = _NO_JSON.get(type(error), str(error)) if size else "it is empty"
+        hint = _OTHER_FILES.get(path.suffix, why)
+        raise ArgumentValueError(name, "be a config.json", NOTHING, hint) from None
     return dict(typed(name, found, dict, "hold a JSON object"))
 
 
 def _found(path: Path) -> tuple[Path, int]:
     """Return the config file at a path or in a folder, and its size in bytes; raise if there is none."""
-    place = f"at {printed(path)}"
+    folder = None
     try:
         if path.is_dir():
-            place = f"in {printed(path.absolute())}"
-            path = next((path / name for name in _FILES if (path / name).is_file()), path / _FILES[0])
+            folder, path = path, next((path / name for name in _FILES if (path / name).is_file()), path / _FILES[0])
         if path.is_file():
             return path, path.stat().st_size
     except (OSError, ValueError):  # the name is too long, or contains a null character
         pass
-    is_id = re.fullmatch(r"[\w-][\w.-]{0,95}(/[\w.-]{1,96})?", str(path)) and path.suffix != ".json"
-    hint = "; nothing is fetched: download the config.json of a model from its hub and give its path" if is_id else ""
-    raise ArgumentValueError("config", "be a path to a config.json", NOTHING, f"there is none {place}{hint}")
+    hints = [text for pattern, text in _OTHER_PATHS.items() if re.fullmatch(pattern, str(path), re.DOTALL)]
+    place = f"at {printed(path)}".replace("https:/", "https://")  # a `Path` has one slash
+    if folder is not None:
+        hints = [text for name, text in _OTHER_FOLDERS.items() if (folder / name).exists()]
+        place = f"in {printed(folder.absolute())}"
+    hint = "; ".join([f"there is none {place}", *hints])
+    raise ArgumentValueError("config", "be a path to a config.json", NOTHING, hint)
 
 
 def printed(path: Path) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, shown
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
 from rope_any._pairing import Pairing, as_pairing
 from rope_any.config import _diffusers, _indexers, _params, _towers
 from rope_any.config._canonical import Layers, by_label, canonical, common_value, of_type
@@ -114,7 +114,7 @@ def _transformers(keys: Mapping[str, Any], pairing: Pairing | None) -> dict[str,
     Raise for an unknown class that is no transformer, such as a VAE.
     """
     name = keys["_class_name"]
-    part = Part(keys, (), shown(name), UNKNOWN, pairing)
+    part = Part(keys, (), f"_class_name {name}" if is_name(name) else None, UNKNOWN, pairing)
     if not _diffusers.may_rotate(name):
         _diffusers.canonical(part)  # raises, unless the class is known to have no rotary embedding
     found = {}

@@ -114,7 +114,7 @@ def _head_dim(part: Part, sizes: Sizes) -> Fact:
     d, n = integer(hidden.source, hidden.value), integer(heads.source, heads.value)
     if d < 1 or n < 1:
         raise ArgumentValueError(f"{hidden.source} and {heads.source}", "be positive", Text(f"{d} and {n}"))
-    return Fact(d // n, f"{hidden.source} // {heads.source}")
+    return Fact(d // n, f"{hidden.source} // {heads.source}" + (", rounded down" if d % n else ""))
 
 
 def _rotary_dim(part: Part, share: Fact | None, head: Fact) -> Fact:
@@ -183,7 +183,7 @@ def _values(part: Part, facts: Mapping[str, Fact], length: int | None) -> tuple[
         hint = f"write {ours}" if ours else did_you_mean(kind, SCHEMES)
         raise ArgumentValueError(facts["rope_type"].source, wanted, kind, hint)
     scheme = WITH_ALPHA if kind == "dynamic" and "alpha" in facts else SCHEMES[kind]
-    ignored = _ignored(facts, scheme, kind)
+    ignored = _ignored(facts, scheme)
     values = {key: _value(part, facts, key, default, kind) for key, default in scheme.keys.items()}
     if "factor" in values and values["factor"].value is None and not _without_factor(kind, values):
         extended, trained = first_value(part, LENGTHS), values[ORIGINAL]
@@ -203,7 +203,7 @@ def _without_factor(kind: str, values: Mapping[str, Fact]) -> bool:
     return kind == "longrope" and ("attention_factor" in given or {"short_mscale", "long_mscale"} <= given)
 
 
-def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, Fact]:
+def _ignored(facts: Mapping[str, Fact], scheme: Scheme) -> dict[str, Fact]:
     """Return the parameters without effect, with the reason; raise for those that are unknown or of another scheme."""
     ignored = {}
     for key, fact in facts.items():
@@ -215,9 +215,16 @@ def _ignored(facts: Mapping[str, Fact], scheme: Scheme, kind: str) -> dict[str, 
         if key in COMMON or key in scheme.keys or fact.value is None:
             continue
         if key not in IGNORED and key not in scheme.unread:
-            raise ArgumentValueError(fact.source, f"not be given for rope type {kind!r}")
+            kinds = ", ".join(name for name, scheme in SCHEMES.items() if key in scheme.keys)
+            hint = "" if "rope_type" in facts else f"give rope_type too, one of {kinds}"
+            raise ArgumentValueError(fact.source, f"not be given for {_type_name(facts)}", NOTHING, hint)
         ignored[key] = Fact(fact.value, f"{fact.source}; {IGNORED.get(key, 'not read here')}")
     return ignored
+
+
+def _type_name(facts: Mapping[str, Fact]) -> str:
+    """Return the rope type for an error, with the key that gives it, and the name there if it is an older one."""
+    return f"rope type {rope_type_of(facts)!r}" + (f" ({facts['rope_type'].source})" if "rope_type" in facts else "")
 
 
 def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: str) -> Fact:
@@ -233,11 +240,15 @@ def _value(part: Part, facts: Mapping[str, Fact], key: str, default: Any, kind: 
         if kind == "yarn" and key == "factor" and fact is not None:
             return fact  # null: the factor is derived from the lengths
         name = part.name(*(() if key == LENGTHS[0] else [written_parameters(part).name]), key)
-        raise ArgumentValueError(name, f"be given for rope type {kind!r}")
+        raise ArgumentValueError(name, f"be given for {_type_name(facts)}")
     if isinstance(default, bool):
         return Fact(flag(fact.source, fact.value), fact.source)
     if key not in ("short_factor", "long_factor"):
-        return _positive_number(fact)
+        number = _positive_number(fact)
+        if key == "factor" and number.value < 1:  # other programs have its reciprocal
+            hint = f"write {1 / number.value}" if (1 / number.value).is_integer() else ""
+            raise ArgumentValueError(fact.source, "be at least 1", number.value, hint)
+        return number
     if not isinstance(fact.value, list | tuple):
         raise ArgumentTypeError(fact.source, "be a list of numbers", fact.value)
     if len(fact.value) > LARGEST_HEAD:

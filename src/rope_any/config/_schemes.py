@@ -125,7 +125,11 @@ OTHERS = {
     "dynamic_ntk": "dynamic",
     "ntk_by_parts": "yarn, with attention_factor 1",
     "deepseek_yarn": "yarn",
+    "su_rope": "longrope",
     "none": "default",
+    "alibi": "none: ALiBi is no rotation",
+    "fope": "default, and bend the table by rope_any.bending.fope",
+    "xpos": "default, and bend the table by rope_any.bending.xpos",
 }
 """Names of rope types in other programs, which are refused, and what to write instead."""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rope_any._arrays import require_array
-from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice
+from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, choice, no_rope
 from rope_any._frequencies import as_rows
 from rope_any._rope import Rope
 from rope_any.layouts import (
@@ -164,7 +164,7 @@ def check_cache(
         raise ArgumentTypeError("others", "be a mapping from names to rotations", others)
     for name, other in others.items():
         if not isinstance(other, Rope):
-            raise ArgumentTypeError(f"others[{name!r}]", "be a Rope", other)
+            raise no_rope(f"others[{name!r}]", other)
     arrays = arrays_of(cache, layout)
     if dtype is None:
         dtype = require_array("cache", arrays[0]).dtype_name(arrays[0].dtype)
@@ -183,7 +183,7 @@ def _on_one_axis(name: str, rope: object) -> Rope:
     Raises if a pair uses several axes, heads have their own frequencies, or `rope`, called `name`, is no Rope.
     """
     if not isinstance(rope, Rope):
-        raise ArgumentTypeError(name, "be a Rope", rope)
+        raise no_rope(name, rope)
     columns = [[f for f in column if f] or [0.0] for column in zip(*as_rows(rope.frequencies), strict=True)]
     if max(map(len, columns)) > 1:
         raise ArgumentValueError(name, "have one axis for each pair, as the rows of a cache", Text("several"))
