@@ -703,8 +703,8 @@ def _() -> str:
     "proportional",
     "transformers",
     does="`partial_rotary_factor` means two things. Under `proportional` the exponents run over the whole head, and "
-    "the features of a pair are d/2 apart. Under `default` (here of `glm`) exponents and pairs are those of a head that "
-    "has only the features that rotate.",
+    "the features of a pair are d/2 apart. Under `default` (here of `glm`) exponents and pairs are those of a head "
+    "that has only the features that rotate.",
 )
 def _() -> str:
     from transformers.models.glm.modeling_glm import GlmConfig, GlmRotaryEmbedding

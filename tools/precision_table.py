@@ -38,7 +38,7 @@ The positions are float64 where the library has it, else float32. Float32 has no
 the last column those positions are integers."""
 LEGEND = f"""\
 Each number is the largest error of cosine and sine over {SAMPLES} positions and {ROTARY_DIM // 2} pairs,
-rounded up to two digits. The positions, of either sign, are from the sixteenth below the magnitude named."""
+rounded up to two digits. The positions are between 15/16 of the number named and that number, with either sign."""
 
 Numbers = np.ndarray[Any, Any]
 Row = tuple[float, ...]

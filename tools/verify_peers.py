@@ -143,7 +143,7 @@ def main() -> None:
         {one.package for one in PEERS.values() if not list(distributions(name=one.package))}, write=given.write
     )
     table = [
-        "| library, function | error from 1000 on | from 1 000 000 on (empty: no rows) | what the report says |",
+        "| library, function | error at 1000 to 1007 | at 1 000 000 to 1 000 007 (empty: not tested) | its report |",
         "| --- | --- | --- | --- |",
         *rows(),
     ]
