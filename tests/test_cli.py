@@ -27,53 +27,39 @@ DOCS = Path(__file__).parents[1] / "docs"
 ROPE_ANY = [sys.executable, "-m", "rope_any"]
 
 
-def run(*words, cwd="."):
-    """Run ``rope-any words`` in this process; return the exit code and the output."""
+def run(*args, cwd=".", stdin=None):
+    """Run ``rope-any args`` in this process; return the exit code and the output."""
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(cli.app, [*map(str, words)], catch_exceptions=False, prog_name="rope-any")
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+        done = CliRunner().invoke(cli.app, [*map(str, args)], input=stdin, catch_exceptions=False, prog_name="rope-any")
+    return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
 
 
-def process(*words, **options):
-    """Run ``rope-any words`` in a process and return it."""
-    return subprocess.run([*ROPE_ANY, *map(str, words)], capture_output=True, text=True, check=False, **options)
+def process(*args, **options):
+    """Run ``rope-any args`` in a separate process; return the exit code and the output."""
+    return subprocess.run([*ROPE_ANY, *map(str, args)], capture_output=True, text=True, check=False, **options)
 
 
 @pytest.fixture
 def files(tmp_path, rng):
-    """Return a folder with queries and keys of 6 tokens, and nothing else there."""
+    """Return a folder with queries and keys of 6 tokens."""
     for name, heads in (("q", 4), ("k", 2)):
         np.save(tmp_path / f"{name}.npy", rng.uniform(-2, 2, (1, heads, 6, 16)).astype(np.float32))
     return tmp_path
 
 
-def loaded(folder, name):
+def load(folder, name):
     return np.load(folder / f"{name}.npy")
 
 
 def test_rotate_accepts_an_offset(files):
     before = {path: path.read_bytes() for path in files.iterdir()}
-    done = run(
-        *[
-            "rotate",
-            "q.npy",
-            "k.npy",
-            "--base",
-            "500000",
-            "--pairing",
-            "half",
-            "--positions",
-            "131072",
-            "-o",
-            "out/",
-        ],
-        cwd=files,
-    )
+    args = "rotate q.npy k.npy --base 500000 --pairing half --positions 131072 -o out/"
+    done = run(*args.split(), cwd=files)
     assert (done.returncode, done.stderr) == (0, "")
     for name in "qk":
-        want = oracle.rotate(loaded(files, name), range(131_072, 131_078), F, pairing="half")
-        np.testing.assert_allclose(loaded(files / "out", name), want, atol=1.5e-6, rtol=0)
-        assert loaded(files / "out", name).dtype == np.float32
+        expected = oracle.rotate(load(files, name), range(131_072, 131_078), F, pairing="half")
+        np.testing.assert_allclose(load(files / "out", name), expected, atol=1.5e-6, rtol=0)
+        assert load(files / "out", name).dtype == np.float32
     assert {path: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
     assert sorted(path.name for path in (files / "out").iterdir()) == ["k.npy", "q.npy"]
 
@@ -81,43 +67,32 @@ def test_rotate_accepts_an_offset(files):
 def test_rotate_reads_positions_from_a_file(files):
     p = np.asarray([5, -3, 0, 70_000, 2**31 - 1, 8])
     np.save(files / "p.npy", p)
-    done = run(
-        "rotate",
-        "k.npy",
-        "--pairing",
-        "interleaved",
-        "--positions",
-        "p.npy",
-        "--rotary-dim",
-        8,
-        "-o",
-        "out",
-        cwd=files,
-    )
+    args = "rotate k.npy --pairing interleaved --positions p.npy --rotary-dim 8 -o out"
+    done = run(*args.split(), cwd=files)
     assert done.returncode == 0, done.stderr
-    want = oracle.rotate(loaded(files, "k"), p, ra.frequencies(8), pairing="interleaved")
-    np.testing.assert_allclose(loaded(files / "out", "k"), want, atol=1.5e-6, rtol=0)
+    expected = oracle.rotate(load(files, "k"), p, ra.frequencies(8), pairing="interleaved")
+    np.testing.assert_allclose(load(files / "out", "k"), expected, atol=1.5e-6, rtol=0)
 
 
 def test_rotate_accepts_inverse_and_a_query_tail(files):
-    np.save(files / "q.npy", loaded(files, "q")[:, :, -2:])
-    words = ["q.npy", "k.npy", "--pairing", "half", "--positions", 9]
-    assert run("rotate", *words, "-o", "there", cwd=files).returncode == 0
-    assert run("rotate", *words, "-o", "../back", "--inverse", cwd=files / "there").returncode == 0
+    np.save(files / "q.npy", load(files, "q")[:, :, -2:])
+    args = ["q.npy", "k.npy", "--pairing", "half", "--positions", 9]
+    assert run("rotate", *args, "-o", "rotated", cwd=files).returncode == 0
+    assert run("rotate", *args, "-o", "../back", "--inverse", cwd=files / "rotated").returncode == 0
     for name in "qk":
-        assert np.abs(loaded(files / "there", name) - loaded(files, name)).max() > 0.5
-        np.testing.assert_allclose(loaded(files / "back", name), loaded(files, name), atol=1.5e-6, rtol=0)
-    np.save(files / "packed.npy", np.moveaxis(loaded(files, "k")[0], 0, 1))  # (tokens, heads, dim)
-    words = ["packed.npy", "--pairing", "half", "--positions", 9, "--seq-axis", -3, "-o", "there"]
-    assert run("rotate", *words, cwd=files).returncode == 0
-    assert (np.moveaxis(loaded(files / "there", "packed"), 1, 0) == loaded(files / "there", "k")[0]).all()
-    alone = run("rotate", "k.npy", "--pairing", "half", "--positions", 9, "-o", "alone", cwd=files)
-    assert alone.returncode == 0
-    assert (loaded(files / "alone", "k") == loaded(files / "there", "k")).all()
+        assert np.abs(load(files / "rotated", name) - load(files, name)).max() > 0.5
+        np.testing.assert_allclose(load(files / "back", name), load(files, name), atol=1.5e-6, rtol=0)
+    np.save(files / "packed.npy", np.moveaxis(load(files, "k")[0], 0, 1))  # (tokens, heads, dim)
+    args = ["packed.npy", "--pairing", "half", "--positions", 9, "--seq-axis", -3, "-o", "rotated"]
+    assert run("rotate", *args, cwd=files).returncode == 0
+    assert (np.moveaxis(load(files / "rotated", "packed"), 1, 0) == load(files / "rotated", "k")[0]).all()
+    done = run("rotate", "k.npy", "--pairing", "half", "--positions", 9, "-o", "keys", cwd=files)
+    assert done.returncode == 0
+    assert (load(files / "keys", "k") == load(files / "rotated", "k")).all()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; see "),
         ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
@@ -131,7 +106,7 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ("rotate q.npy --pairing half --positions k.npy -o out", "--positions must be (seq,)"),
         ("rotate q.npy --pairing half --base 0 -o out", "--base must be positive"),
         ("rotate q.npy --pairing half --rotary-dim 18 -o out", "FILE must have"),
-        ("rotate words.npy --pairing half -o out", "words.npy must be floating-point"),
+        ("rotate integers.npy --pairing half -o out", "integers.npy must be floating-point"),
         ("rotate text.npy --pairing half -o out", "text.npy"),
         ("rotate many.npz --pairing half -o out", "one array"),
         ("rotate pickle.npy --pairing half -o out", "pickle.npy"),
@@ -145,15 +120,15 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
         ("rotate q.npy --pairing half -o text.npy", "text.npy"),
     ],
 )
-def test_errors_are_one_line_and_write_no_file(files, words, message):
-    np.save(files / "words.npy", np.ones((3, 16), dtype=int))
+def test_errors_are_one_line_and_write_no_file(files, args, message):
+    np.save(files / "integers.npy", np.ones((3, 16), dtype=int))
     np.save(files / "pickle.npy", np.asarray([{}], dtype=object), allow_pickle=True)
     np.save(files / "scalar.npy", np.float32(1))
     np.save(files / "odd.npy", np.ones((3, 63), dtype=np.float32))
     np.savez(files / "many.npz", q=np.ones(3))
     (files / "text.npy").write_text("not an array")
     before = sorted(files.rglob("*"))
-    done = run(*words.split(), cwd=files)
+    done = run(*args.split(), cwd=files)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.startswith("rope-any: ")
@@ -162,19 +137,19 @@ def test_errors_are_one_line_and_write_no_file(files, words, message):
 
 
 def test_files_are_overwritten_only_on_request(files):
-    words = ["rotate", "k.npy", "--pairing", "half", "--positions", 3, "-o", "out"]
-    assert run(*words, cwd=files).returncode == 0
-    assert run(*words[:-1], "out", cwd=files).returncode == 2
-    assert run(*words, "--overwrite", cwd=files).returncode == 0
+    args = ["rotate", "k.npy", "--pairing", "half", "--positions", 3, "-o", "out"]
+    assert run(*args, cwd=files).returncode == 0
+    assert run(*args[:-1], "out", cwd=files).returncode == 2
+    assert run(*args, "--overwrite", cwd=files).returncode == 0
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Let `check` measure very little."""
+def short_check(monkeypatch):
+    """Shorten the measurements of `check`."""
     monkeypatch.setattr(_measure, "TOKENS", 100)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_check")
 def test_check_reports_each_library_within_its_bounds():
     done = run("check")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -193,7 +168,7 @@ def test_check_reports_each_library_within_its_bounds():
 
 
 @pytest.fixture
-def numpy_alone(quick, monkeypatch):  # noqa: ARG001  # it is quick too
+def numpy_alone(short_check, monkeypatch):  # noqa: ARG001  # with short measurements too
     """Pretend that only NumPy is installed."""
     monkeypatch.setattr(_measure, "installed", lambda title: installed(title) if title == "NumPy" else None)
 
@@ -205,8 +180,8 @@ def test_check_lists_missing_libraries_and_fails_if_a_bound_is_exceeded(monkeypa
     assert re.search(r'PyTorch: not found \(extra torch: pip install\s+"rope-any\[torch\]"\)', out)
     assert re.search(r'CuPy: not found .*"rope-any\[cupy-cuda12x\]"', out, re.DOTALL)
     for name, bound in (("TABLE_BOUND", 1e-9), ("ROTATION_BOUNDS", dict.fromkeys(_measure.DTYPES, 1e-9))):
-        with monkeypatch.context() as tighter:
-            tighter.setattr(_measure, name, bound)
+        with monkeypatch.context() as patch:
+            patch.setattr(_measure, name, bound)
             with pytest.raises(_check.typer.Exit) as caught:
                 _check.check()
         assert caught.value.exit_code == 1
@@ -261,36 +236,36 @@ def configs(tmp_path):
         "plain": LLAMA3 | {"rope_scaling": None},
         "gemma": GEMMA3,
         "narrow": LLAMA3 | {"head_dim": 64},
-        "still": {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
-        "bad": LLAMA3 | {"rope_tetha": 1.0},
+        "no_rotary": {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}},
+        "typo": LLAMA3 | {"rope_tetha": 1.0},
         "new": LLAMA3 | {"model_type": "new"},
-        "word": LLAMA3 | {"rope_theta": "4096"},
+        "string": LLAMA3 | {"rope_theta": "4096"},
     }
     for name, model in models.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
-    (tmp_path / "torn.json").write_text("{")
-    (tmp_path / "nothing").mkdir()
+    (tmp_path / "invalid.json").write_text("{")
+    (tmp_path / "empty").mkdir()
     return tmp_path
 
 
 def test_inspect_prints_a_config(configs):
     done = run("inspect", "scaled.json", cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")
-    words = " ".join(done.stdout.split())
-    assert "all layers: Rope(<64 frequencies from 1 to 3.06893e-07>, pairing='half')" in words
-    assert "head_dim 128 hidden_size // num_attention_heads" in words
-    assert "factor 8 rope_scaling.factor" in words
-    assert "attention_factor 1 derived from these" in words
-    assert "in tokens pairs shortest 25% 50% 75% longest 64 6.28 136 7334 769929 20473564 32 of" in words
+    text = " ".join(done.stdout.split())
+    assert "all layers: Rope(<64 frequencies from 1 to 3.06893e-07>, pairing='half')" in text
+    assert "head_dim 128 hidden_size // num_attention_heads" in text
+    assert "factor 8 rope_scaling.factor" in text
+    assert "attention_factor 1 derived from these" in text
+    assert "in tokens pairs shortest 25% 50% 75% longest 64 6.28 136 7334 769929 20473564 32 of" in text
     tokens = sorted(ra.config.wavelengths(ra.Rope.from_config(LLAMA3)))
     assert [round(tokens[i]) for i in (0, 15, 31, 47, 63)] == [6, 136, 7334, 769_929, 20_473_564]
     for length, name in ((8192, "trained_length"), (131_072, "extended_length")):
         unfinished = sum(n > length for n in ra.config.wavelengths(ra.Rope.from_config(LLAMA3)))
-        assert f"{unfinished} of 64 pairs never complete a turn within {length} tokens ({name})" in words
+        assert f"{unfinished} of 64 pairs never complete a turn within {length} tokens ({name})" in text
 
 
 @pytest.mark.parametrize(
-    ("inside", "said"),
+    ("length", "message"),
     [
         (4096, "never complete a turn within 4096 tokens (extended_length)"),
         ("x", "the config gives no context length"),
@@ -298,36 +273,36 @@ def test_inspect_prints_a_config(configs):
         (0.5, "the config gives no context length"),
     ],
 )
-def test_inspect_shows_a_length_among_the_parameters(inside, said, tmp_path):
-    scaling = {"type": "linear", "factor": 2, "max_position_embeddings": inside}
-    (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"max_position_embeddings": None, "rope_scaling": scaling}))
-    done = run("inspect", "odd.json", cwd=tmp_path)
+def test_inspect_shows_a_length_in_rope_scaling(length, message, tmp_path):
+    scaling = {"type": "linear", "factor": 2, "max_position_embeddings": length}
+    (tmp_path / "a.json").write_text(json.dumps(LLAMA3 | {"max_position_embeddings": None, "rope_scaling": scaling}))
+    done = run("inspect", "a.json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert said in done.stdout
+    assert message in done.stdout
     for kind in ("wavelengths", "decay"):
-        done = run("plot", "odd.json", kind, "-o", f"{kind}.svg", cwd=tmp_path)
+        done = run("plot", "a.json", kind, "-o", f"{kind}.svg", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("length", "of"), [([], 4096), (["--sequence-length", 131_072], 131_072)])
-def test_inspect_counts_pairs_within_the_length_of_the_rotation(length, of, tmp_path):
+@pytest.mark.parametrize(("options", "tokens"), [([], 4096), (["--sequence-length", 131_072], 131_072)])
+def test_inspect_counts_pairs_within_the_length_of_the_rotation(options, tokens, tmp_path):
     lists = {"short_factor": [1.0] * 32, "long_factor": [16.0] * 32}
     phi = {"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131_072}
     phi |= {"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 4096, **lists}}
     (tmp_path / "phi.json").write_text(json.dumps(phi))
-    rope = ra.Rope.from_config(phi, sequence_length=of)
-    unfinished = sum(n > of for n in ra.config.wavelengths(rope))
-    done = run("inspect", "phi.json", *length, cwd=tmp_path)
+    rope = ra.Rope.from_config(phi, sequence_length=tokens)
+    unfinished = sum(n > tokens for n in ra.config.wavelengths(rope))
+    done = run("inspect", "phi.json", *options, cwd=tmp_path)
     *_, counted, others = done.stdout.splitlines()
-    assert counted == f"{unfinished} of 32 pairs never complete a turn within {of} tokens (length)"
+    assert counted == f"{unfinished} of 32 pairs never complete a turn within {tokens} tokens (length)"
     assert "--sequence-length" in others
     for kind in ("wavelengths", "decay"):
-        plotted = run("plot", "phi.json", kind, "-o", f"{kind}.png", "--json", *length, cwd=tmp_path)
+        plotted = run("plot", "phi.json", kind, "-o", f"{kind}.png", "--json", *options, cwd=tmp_path)
         drawn = json.loads(plotted.stdout)
         if kind == "decay":
-            assert drawn["lines"][0]["x"][-1] == of
+            assert drawn["lines"][0]["x"][-1] == tokens
         else:
-            name = "phi, for " + f"{of:,} tokens".replace(",", "\u202f")
+            name = "phi, for " + f"{tokens:,} tokens".replace(",", "\u202f")
             assert name in {line["label"] for line in drawn["lines"]}
 
 
@@ -336,10 +311,10 @@ def test_inspect_shows_each_kind_of_layer(configs):
     assert both.index("sliding_attention (0-4): Rope(") < both.index("full_attention (5): Rope(")
     one = run("inspect", "gemma.json", "--layer-type", "full_attention", cwd=configs).stdout
     assert "sliding_attention" not in one
-    assert "full_attention: no rotary" in run("inspect", "still.json", cwd=configs).stdout
+    assert "full_attention: no rotary" in run("inspect", "no_rotary.json", cwd=configs).stdout
 
 
-# As published, without keys that do not concern rotary.
+# Published configs, without the keys that have nothing to do with rotary embedding.
 DEEPSEEK = {
     "model_type": "deepseek_v32",
     "num_hidden_layers": 61,
@@ -369,7 +344,7 @@ GEMMA4 = {
         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
     },
 }
-SEVERAL = {
+SUMMARIES = {
     "an indexer": (
         DEEPSEEK,
         [
@@ -414,23 +389,22 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_inspect_prints_the_summary_first(name, tmp_path):
-    config, lines = SEVERAL[name]
+    config, lines = SUMMARIES[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = run("inspect", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    words = " ".join(done.stdout.split())
-    found = [words.find(line) for line in lines]
+    text = " ".join(done.stdout.split())
+    found = [text.find(line) for line in lines]
     assert found == sorted(found) and found[0] >= 0, dict(zip(lines, found, strict=True))
-    assert words.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
-    folded = terminal("inspect", tmp_path, columns=100).splitlines()
-    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in folded) <= 100
+    assert text.count("model_type gemma4_text model_type") <= 1  # what layers have in common is printed once
+    printed = terminal("inspect", tmp_path, columns=100).splitlines()
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in printed) <= 100
 
 
-# Each a config, and the rows of its overview.
 PLAIN_HEADS = {"num_attention_heads": 32, "num_key_value_heads": 8}
-OVERVIEWS = {
+OVERVIEWS = {  # configs, and rows of their overviews
     "one rotation": (
         LLAMA3 | PLAIN_HEADS | {"num_hidden_layers": 32},
         ["part layers rotates heads q / k pairing base scheme tokens", "text 32 128 of 128 32 / 8 half 500000 llama3"],
@@ -462,8 +436,8 @@ def test_inspect_begins_with_an_overview(name, tmp_path):
     done = run("inspect", tmp_path)
     first = done.stdout.partition("\n\n")[0]
     assert (done.returncode, done.stderr) == (0, "")
-    words = [" ".join(line.split()) for line in first.splitlines()]
-    assert all(any(line.startswith(row) for line in words) for row in rows), words
+    lines = [" ".join(line.split()) for line in first.splitlines()]
+    assert all(any(line.startswith(row) for line in lines) for row in rows), lines
 
 
 OMNI = {
@@ -485,7 +459,7 @@ PUBLISHED = {
     case["model"]: case["config"]
     for case in json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 }
-NARROW = {
+TERMINAL_CONFIGS = {
     "Llama 3.1": PUBLISHED["meta-llama/Llama-3.1-8B"],
     "Gemma 3": PUBLISHED["google/gemma-3-4b-it"],
     "Qwen2-VL": PUBLISHED["Qwen/Qwen2-VL-2B-Instruct"],
@@ -496,10 +470,10 @@ NARROW = {
 }
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("name", TERMINAL_CONFIGS)
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_inspect_fits_a_terminal(name, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(NARROW[name]))
+    (tmp_path / "config.json").write_text(json.dumps(TERMINAL_CONFIGS[name]))
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in terminal("inspect", tmp_path).splitlines()]
     assert max(map(len, lines)) <= 80
     wide = run("inspect", tmp_path).stdout
@@ -511,7 +485,7 @@ def test_inspect_fits_a_terminal(name, tmp_path):
 
 
 def pieces(text):
-    """Return the words of a text, those with dots in pieces: they may break after each."""
+    """Return the words of a text, split after dots, where a line may break."""
     return {piece for word in text.split() for piece in re.findall(r"[^.]+\.?|\.", word)}
 
 
@@ -521,47 +495,47 @@ def test_inspect_lists_refused_parts(tmp_path):
     (tmp_path / "model_index.json").write_text('{"_class_name": "Pipeline"}')
     (tmp_path / "transformer" / "config.json").write_text(json.dumps(FLUX))
     (tmp_path / "transformer_2" / "config.json").write_text('{"_class_name": "MochiTransformer3DModel"}')
-    words = " ".join(run("inspect", tmp_path).stdout.split())
-    assert "transformer_2 refused transformer, all layers: Rope(" in words
-    assert "transformer_2: refused" in words and "its frequencies are learned" in words
+    text = " ".join(run("inspect", tmp_path).stdout.split())
+    assert "transformer_2 refused transformer, all layers: Rope(" in text
+    assert "transformer_2: refused" in text and "its frequencies are learned" in text
     read, refused = json.loads(run("inspect", tmp_path, "--json").stdout)
     assert (read["part"], read["refused"]) == ("transformer", None)
     assert refused["rope"] is None and "learned" in refused["refused"]
 
 
 def test_inspect_prints_json(configs):
-    (told,) = json.loads(run("inspect", "scaled.json", "--json", cwd=configs).stdout)
+    (record,) = json.loads(run("inspect", "scaled.json", "--json", cwd=configs).stdout)
     rope = ra.Rope.from_config(LLAMA3)
-    assert tuple(told["rope"]["frequencies"]) == rope.frequencies
-    assert told["wavelengths"] == sorted(ra.config.wavelengths(rope))
-    assert told["facts"]["rope_theta"] == {"value": 500_000.0, "source": "rope_theta"}
-    assert told["pairs_without_a_turn"].keys() == {"trained_length", "extended_length"}
-    (still,) = json.loads(run("inspect", "still.json", "--json", cwd=configs).stdout)
-    assert still["rope"] is None
+    assert tuple(record["rope"]["frequencies"]) == rope.frequencies
+    assert record["wavelengths"] == sorted(ra.config.wavelengths(rope))
+    assert record["facts"]["rope_theta"] == {"value": 500_000.0, "source": "rope_theta"}
+    assert record["pairs_without_a_turn"].keys() == {"trained_length", "extended_length"}
+    (without_rotary,) = json.loads(run("inspect", "no_rotary.json", "--json", cwd=configs).stdout)
+    assert without_rotary["rope"] is None
 
 
-ODD = {
+UNUSUAL_VALUES = {
     "words and numbers": (["a", "b", "c", 1, 2], "finetuned ['a', 'b', 'c', 1, 2] rope_scaling.finetuned"),
     "words": (list("abcde"), "finetuned ['a', 'b', 'c', 'd', 'e'] rope_scaling.finetuned"),
-    "no number": (float("nan"), "finetuned nan"),
-    "no numbers": ([float("nan")] * 5, "finetuned [nan, nan, nan, nan, nan]"),
+    "NaN": (float("nan"), "finetuned nan"),
+    "a list of NaN": ([float("nan")] * 5, "finetuned [nan, nan, nan, nan, nan]"),
     "numbers beyond floats": ([10**400] * 5, "finetuned list"),
     "numbers": ([1, 2, 3.5, 4, 5], "finetuned 5 numbers from 1 to 5"),
-    "an escape": ("\x1b[2J", r"finetuned str '\x1b[2J'"),
-    "a nest": (json.loads("[" * 300 + "]" * 300), "finetuned list"),
+    "an escape sequence": ("\x1b[2J", r"finetuned str '\x1b[2J'"),
+    "nested lists": (json.loads("[" * 300 + "]" * 300), "finetuned list"),
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", UNUSUAL_VALUES)
 def test_inspect_shows_values_of_any_type(name, tmp_path):
-    value, words = ODD[name]
+    value, text = UNUSUAL_VALUES[name]
     scaling = {"type": "linear", "factor": 2, "finetuned": value}
-    (tmp_path / "odd.json").write_text(json.dumps(LLAMA3 | {"rope_scaling": scaling}))
-    done = run("inspect", "odd.json", cwd=tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA3 | {"rope_scaling": scaling}))
+    done = run("inspect", "config.json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert words in " ".join(done.stdout.split())
-    for verb in (["inspect", "odd.json"], ["diff", "odd.json", "odd.json"]):
-        done = run(*verb, "--json", cwd=tmp_path)
+    assert text in " ".join(done.stdout.split())
+    for command in (["inspect", "config.json"], ["diff", "config.json", "config.json"]):
+        done = run(*command, "--json", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         json.loads(done.stdout, parse_constant=pytest.fail)
 
@@ -579,12 +553,12 @@ def test_diff_accepts_models_without_rotary(configs):
 def test_diff_prints_the_differences(configs):
     done = run("diff", "scaled.json", "plain.json", cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")
-    words = " ".join(done.stdout.split())
-    assert "rope_type llama3 default" in words
-    assert "factor 8 –" in words
-    assert "rope_theta" not in words  # the same in both
+    text = " ".join(done.stdout.split())
+    assert "rope_type llama3 default" in text
+    assert "factor 8 –" in text
+    assert "rope_theta" not in text  # the same in both
     a, b = (ra.Rope.from_config(c) for c in (LLAMA3, LLAMA3 | {"rope_scaling": None}))
-    assert f"1024 {ra.config.drift(a, b, 1024):.2g} 4096 " in words
+    assert f"1024 {ra.config.drift(a, b, 1024):.2g} 4096 " in text
     assert "all layers: the same rotation" in run("diff", "plain.json", "plain.json", cwd=configs).stdout
     assert (
         "can't be compared: the numbers of pairs differ" in run("diff", "plain.json", "narrow.json", cwd=configs).stdout
@@ -601,18 +575,18 @@ def test_diff_prints_json(configs):
     assert all(r["facts"] == {} and set(r["drift"].values()) == {0.0} for r in records)
 
 
-def by_layer(folder, **bases):
-    """Write configs of Granite whose layers have bases of their own."""
-    for name, listed in bases.items():
-        model = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4, "layer_rope_theta": listed}
+def write_granite_configs(folder, **bases):
+    """Write configs of Granite with a base for each layer."""
+    for name, by_layer in bases.items():
+        model = {"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 4, "layer_rope_theta": by_layer}
         (folder / f"{name}.json").write_text(json.dumps(model))
 
 
 def test_diff_compares_layers_one_by_one(tmp_path):
-    by_layer(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
-    words = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
-    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest difference" in words
-    assert words.endswith("layers (2-3): the same rotation")
+    write_granite_configs(tmp_path, a=[1e4, 1e4, 5e5, 5e5], b=[2e4, 2e4, 5e5, 5e5], c=[0, 1e4, 2e4, 1e4])
+    text = " ".join(run("diff", "a.json", "b.json", cwd=tmp_path).stdout.split())
+    assert "layers (0-1) value a.json b.json rope_theta 10000 20000 position largest difference" in text
+    assert text.endswith("layers (2-3): the same rotation")
     records = json.loads(run("diff", "a.json", "c.json", "--json", cwd=tmp_path).stdout)
     assert [(r["layers"][0], r["facts"]["rope_theta"]) for r in records if r["facts"]] == [
         ([0], [1e4, None]),
@@ -620,27 +594,27 @@ def test_diff_compares_layers_one_by_one(tmp_path):
         ([3], [5e5, 1e4]),
     ]
     assert [r["layers"] for r in records if not r["facts"]] == [[[1], [1]]]
-    words = " ".join(run("diff", "a.json", "c.json", cwd=tmp_path).stdout.split())
-    assert "layers (0) value a.json c.json" in words
+    text = " ".join(run("diff", "a.json", "c.json", cwd=tmp_path).stdout.split())
+    assert "layers (0) value a.json c.json" in text
 
 
-def test_diff_pairs_all_layers_if_one_model_does_not_count_its_layers():
+def test_diff_pairs_all_layers_if_one_config_has_no_number_of_layers():
     step = {"model_type": "step3p5", "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
-    told = ra.config.explain(step | {"rope_theta": [1e4, 1e4, 2e4]})
-    other = ra.config.explain({"model_type": "gemma3_text"})
-    assert _inspect._paired(told, other) == [(a, b) for a in told for b in other]
+    first = ra.config.explain(step | {"rope_theta": [1e4, 1e4, 2e4]})
+    second = ra.config.explain({"model_type": "gemma3_text"})
+    assert _inspect._paired(first, second) == [(a, b) for a in first for b in second]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (
-            ["inspect", "bad.json"],
-            "rope-any: bad.json: rope_tetha must be left out: it is an unknown name about rotary embedding",
+            ["inspect", "typo.json"],
+            "rope-any: typo.json: rope_tetha must be left out: it is an unknown name about rotary embedding",
         ),
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
-        (["inspect", "nothing"], "rope-any: config must be a path to a config.json; there is none in /"),
-        (["inspect", "torn.json"], "rope-any: torn.json must be a config.json; line 1"),
+        (["inspect", "empty"], "rope-any: config must be a path to a config.json; there is none in /"),
+        (["inspect", "invalid.json"], "rope-any: invalid.json must be a config.json; line 1"),
         (
             ["inspect", "new.json"],
             "new.json: model_type must be one whose pairing is known, or --pairing be given; got 'new'",
@@ -653,11 +627,11 @@ def test_diff_pairs_all_layers_if_one_model_does_not_count_its_layers():
             ["inspect", "new.json", "--pairing", "both"],
             "--pairing must be one of 'half', 'interleaved'; got 'both'",
         ),
-        (["diff", "plain.json", "bad.json"], "rope-any: bad.json: rope_tetha must be left out"),
-        (["inspect", "word.json"], "rope-any: word.json: rope_theta must be a real number; got str '4096'"),
+        (["diff", "plain.json", "typo.json"], "rope-any: typo.json: rope_tetha must be left out"),
+        (["inspect", "string.json"], "rope-any: string.json: rope_theta must be a real number; got str '4096'"),
         (
-            ["plot", "word.json", "hands", "--position", "4096", "-o", "a.png"],
-            "rope-any: word.json: rope_theta must be a real number; got str '4096'",
+            ["plot", "string.json", "hands", "--position", "4096", "-o", "a.png"],
+            "rope-any: string.json: rope_theta must be a real number; got str '4096'",
         ),
         (
             ["inspect", "plain.json", "--sequence-length", "0"],
@@ -666,8 +640,8 @@ def test_diff_pairs_all_layers_if_one_model_does_not_count_its_layers():
         (["inspect", "gemma.json", "--layer-type", 50 * "x"], f"; got {50 * 'x'!r}"),
     ],
 )
-def test_wrong_configs_are_refused_in_one_line(configs, words, message):
-    done = run(*words, cwd=configs)
+def test_wrong_configs_are_refused_in_one_line(configs, args, message):
+    done = run(*args, cwd=configs)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -686,7 +660,7 @@ import rope_any as ra
 
 right = ra.Rope(ra.frequencies(32), pairing="half").apply
 
-class Kept:
+class Holder:
     right = right
 
 def careless(x, positions):
@@ -701,11 +675,11 @@ def compiled(x, positions):
     import jax
     return jax.jit(partial)(x, positions)
 
-def loud(x, positions):
-    print("turning")
+def printing(x, positions):
+    print("rotating")
     return right(x, positions)
 
-def leaving(x, positions):
+def exiting(x, positions):
     raise SystemExit("no GPU")
 
 number = 3
@@ -718,45 +692,45 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "broken.py").write_text("1 / 0")
-    (tmp_path / "loud.py").write_text("print('imported')\nfrom mine import loud, leaving")
-    (tmp_path / "gone.py").write_text("raise SystemExit(3)")
+    (tmp_path / "noisy.py").write_text("print('imported')\nfrom mine import exiting, printing")
+    (tmp_path / "exits.py").write_text("raise SystemExit(3)")
     (tmp_path / "strict.py").write_text("raise ValueError('base must be odd')")
     yield tmp_path
-    for name in ("mine", "loud", "package", "package.module"):
+    for name in ("mine", "noisy", "package", "package.module"):
         sys.modules.pop(name, None)
 
 
 def test_verify_passes_a_correct_rotary(mine):
-    done = run("verify", "mine:Kept.right", "--pairing", "half", "--head-dim", 32, cwd=mine)
+    done = run("verify", "mine:Holder.right", "--pairing", "half", "--head-dim", 32, cwd=mine)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("mine:Kept.right: passed: half, head_dim 32, float32 of numpy\n")
+    assert done.stdout.startswith("mine:Holder.right: passed: half, head_dim 32, float32 of numpy\n")
 
 
 def test_verify_imports_a_file_and_modules_in_its_folder(mine, tmp_path):
     (mine / "json.py").write_text("import mine\n\ndef both(q, k, p):\n    return mine.right(q, p), mine.right(k, p)\n")
-    words = ["--pairing", "half", "--head-dim", 32, "--keys"]
-    done = run("verify", f"{mine}/json.py:both", *words, cwd=tmp_path)
+    args = ["--pairing", "half", "--head-dim", 32, "--keys"]
+    done = run("verify", f"{mine}/json.py:both", *args, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "passed" in done.stdout
-    done = run("verify", f"{mine}/none.py:both", *words, cwd=tmp_path)
+    done = run("verify", f"{mine}/none.py:both", *args, cwd=tmp_path)
     assert done.returncode == 2
     assert "can't be imported: FileNotFoundError" in done.stderr
 
 
 def test_verify_passes_a_correct_rotary_of_another_library(mine):
     pytest.importorskip("jax", reason="jax is not installed")
-    words = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
-    done = run("verify", "mine:compiled", *words.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
+    args = "--pairing interleaved --head-dim 16 --rotary-dim 8 --start 4 --base 500 --attention-factor 1.5"
+    done = run("verify", "mine:compiled", *args.split(), "--library", "jax", "--dtype", "bfloat16", cwd=mine)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "features 4 to 11 are rotated, bfloat16 of jax" in done.stdout
 
 
-def test_verify_reports_what_is_wrong(mine):
-    words = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
-    done = run(*words, cwd=mine)
+def test_verify_reports_errors_and_their_cause(mine):
+    args = ["verify", "mine:careless", "--pairing", "half", "--head-dim", 32, "--longest", 4095]
+    done = run(*args, cwd=mine)
     assert done.returncode == 1
     assert done.stdout.endswith("likely cause: angles in float32\n")
-    done = run(*words, "--json", cwd=mine)
+    done = run(*args, "--json", cwd=mine)
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert (found["passed"], found["causes"], found["refusals"]) == (False, ["angles in float32"], {})
@@ -768,17 +742,17 @@ def test_verify_reports_what_is_wrong(mine):
 
 
 def test_verify_prints_json_if_the_function_prints_or_raises(mine):
-    words = ["--pairing", "half", "--head-dim", 32, "--longest", 127, "--json"]
-    done = run("verify", "loud:loud", *words, cwd=mine)
+    args = ["--pairing", "half", "--head-dim", 32, "--longest", 127, "--json"]
+    done = run("verify", "noisy:printing", *args, cwd=mine)
     assert (done.returncode, json.loads(done.stdout)["passed"]) == (0, True)
-    assert done.stderr.startswith("imported\nturning\n")
-    done = run("verify", "loud:leaving", *words, cwd=mine)
+    assert done.stderr.startswith("imported\nrotating\n")
+    done = run("verify", "noisy:exiting", *args, cwd=mine)
     assert done.returncode == 1
     assert set(json.loads(done.stdout)["refusals"].values()) == {"raised SystemExit: no GPU"}
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("mine --pairing half", "TARGET must be like package.module:function or file.py:function; got 'mine'"),
         (
@@ -787,7 +761,7 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
         ),
         ("none:f --pairing half", "none can't be imported: ModuleNotFoundError: No module named 'none'"),
         ("broken:f --pairing half", "broken can't be imported: ZeroDivisionError: division by zero"),
-        ("gone:f --pairing half", "gone can't be imported: SystemExit: 3"),
+        ("exits:f --pairing half", "exits can't be imported: SystemExit: 3"),
         ("strict:f --pairing half --base 5", "strict can't be imported: ValueError: base must be odd"),
         ("mine:number --pairing half", "TARGET must be callable, as function(x, positions); got int 3"),
         ("mine:right --pairing neox", "--pairing must be one of 'half', 'interleaved'; got 'neox'"),
@@ -808,8 +782,8 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
         ),
     ],
 )
-def test_verify_refuses_wrong_arguments_in_one_line(mine, words, message):
-    done = run("verify", *words.split(), cwd=mine)
+def test_verify_refuses_wrong_arguments_in_one_line(mine, args, message):
+    done = run("verify", *args.split(), cwd=mine)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rope-any: {message}")
     assert done.stderr.count("\n") == 1
@@ -819,16 +793,16 @@ def test_verify_refuses_wrong_arguments_in_one_line(mine, words, message):
 def caches(tmp_path):
     """Return a folder with a config and caches of its rotation, of another base and in bfloat16."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA3 | {"head_dim": 16, "rope_scaling": None}))
-    made = ra.cos_sin(range(300), F, like=np.zeros(1, dtype=np.float32))
-    other = ra.cos_sin(range(300), ra.frequencies(16), like=made.cos)
-    np.save(tmp_path / "vllm.npy", ra.layouts.pack(made, "vllm"))
+    table = ra.cos_sin(range(300), F, like=np.zeros(1, dtype=np.float32))
+    other = ra.cos_sin(range(300), ra.frequencies(16), like=table.cos)
+    np.save(tmp_path / "vllm.npy", ra.layouts.pack(table, "vllm"))
     np.save(tmp_path / "other.npy", ra.layouts.pack(other, "vllm"))
-    np.save(tmp_path / "cos.npy", made.cos)
-    np.save(tmp_path / "sin.npy", made.sin)
-    np.save(tmp_path / "meta.npy", ra.layouts.pack(made, "meta"))
-    short = (ra.layouts.pack(made, "vllm").view(np.uint32) + 0x8000 >> 16).astype(np.uint16)
-    write_safetensors(tmp_path / "one.safetensors", short=("BF16", short))
-    parts = {"cos": ("F32", made.cos), "sin": ("F32", made.sin), "n": ("I16", short)}
+    np.save(tmp_path / "cos.npy", table.cos)
+    np.save(tmp_path / "sin.npy", table.sin)
+    np.save(tmp_path / "meta.npy", ra.layouts.pack(table, "meta"))
+    bfloat16 = (ra.layouts.pack(table, "vllm").view(np.uint32) + 0x8000 >> 16).astype(np.uint16)
+    write_safetensors(tmp_path / "one.safetensors", cache=("BF16", bfloat16))
+    parts = {"cos": ("F32", table.cos), "sin": ("F32", table.sin), "n": ("I16", bfloat16)}
     write_safetensors(tmp_path / "several.safetensors", **parts)
     write_safetensors(tmp_path / "empty.safetensors")
     return tmp_path
@@ -845,7 +819,7 @@ def write_safetensors(file, **tensors):
 
 
 @pytest.mark.parametrize(
-    ("words", "subject"),
+    ("args", "subject"),
     [
         ("--cache vllm.npy --layout vllm", "vllm.npy: passed: layout vllm, 300 rows of 8 pairs, float32"),
         ("--cache meta.npy --layout meta", "meta.npy: passed: layout meta, 300 rows of 8 pairs, complex64"),
@@ -857,19 +831,19 @@ def write_safetensors(file, **tensors):
         ),
     ],
 )
-def test_verify_passes_a_correct_cache(caches, words, subject):
-    done = run("verify", *words.split(), "--config", "config.json", cwd=caches)
+def test_verify_passes_a_correct_cache(caches, args, subject):
+    done = run("verify", *args.split(), "--config", "config.json", cwd=caches)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(subject.replace("pairs, bf", "pairs, bfloat16"))
 
 
 def test_verify_reports_a_wrong_cache(caches):
-    words = ["verify", "--cache", "other.npy", "--layout", "vllm", "--config", "config.json"]
-    done = run(*words, cwd=caches)
+    args = ["verify", "--cache", "other.npy", "--layout", "vllm", "--config", "config.json"]
+    done = run(*args, cwd=caches)
     assert (done.returncode, done.stderr) == (1, "")
     assert "  299 of 300 rows are wrong, first row 1\n" in done.stdout
     assert done.stdout.endswith("likely cause: other frequencies: those of base 10000\n")
-    done = run(*words, "--json", cwd=caches)
+    done = run(*args, "--json", cwd=caches)
     found = json.loads(done.stdout)
     assert (done.returncode, found["files"], found["layout"]) == (1, ["other.npy"], "vllm")
     assert (found["passed"], found["first_wrong"], len(found["errors"])) == (False, 1, 300)
@@ -880,16 +854,16 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
     layers = {"rope_theta": 1e6, "rope_local_base_freq": 5e5, "num_hidden_layers": 2, "sliding_window_pattern": 2}
     gemma = {"model_type": "gemma3_text", "head_dim": 16, "hidden_size": 64, "num_attention_heads": 4, **layers}
     (caches / "config.json").write_text(json.dumps(gemma))
-    words = ["verify", "--cache", "vllm.npy", "--layout", "vllm", "--config", "config.json"]
-    assert "choose by --layer-type" in run(*words, cwd=caches).stderr
-    assert run(*words, "--layer-type", "sliding_attention", cwd=caches).returncode == 0
-    done = run(*words, "--layer-type", "full_attention", cwd=caches)
+    args = ["verify", "--cache", "vllm.npy", "--layout", "vllm", "--config", "config.json"]
+    assert "choose by --layer-type" in run(*args, cwd=caches).stderr
+    assert run(*args, "--layer-type", "sliding_attention", cwd=caches).returncode == 0
+    done = run(*args, "--layer-type", "full_attention", cwd=caches)
     assert done.returncode == 1
     assert "likely cause: the rotation is that of text, sliding_attention" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("--layout vllm --config config.json", "TARGET must be given, or --cache"),
         ("mine:f", "--pairing must be given for TARGET"),
@@ -941,8 +915,8 @@ def test_verify_names_the_layers_that_a_cache_is_for(caches):
         ),
     ],
 )
-def test_verify_refuses_what_is_no_cache_in_one_line(caches, words, message):
-    done = run("verify", *words.split(), cwd=caches)
+def test_verify_refuses_wrong_arguments_for_a_cache_in_one_line(caches, args, message):
+    done = run("verify", *args.split(), cwd=caches)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rope-any: {message}")
     assert done.stderr.count("\n") == 1
@@ -996,14 +970,14 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
     header = json.dumps({"layers.0.self_attn.q_proj.weight": weights}).encode()
     (files / "in").mkdir()
     (files / "in" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
-    words = example.split()
-    done = run(*words[1:], cwd=files)
+    args = example.split()
+    done = run(*args[1:], cwd=files)
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert run(words[1], "--help").stdout.endswith(f"\n  Example: {example}\n")
+    assert run(args[1], "--help").stdout.endswith(f"\n  Example: {example}\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("inspet", "no such command 'inspet'; did you mean 'inspect'; see rope-any --help"),
         ("banana", "no such command 'banana'; see rope-any --help"),
@@ -1040,8 +1014,8 @@ def test_each_example_runs_and_ends_the_help_of_its_command(example, files):
         ("inspect a --json=1", "option --json does not take a value; see rope-any --help"),
     ],
 )
-def test_wrong_command_lines_get_one_line(words, message):
-    done = run(*words.split())
+def test_wrong_command_lines_get_one_line(args, message):
+    done = run(*args.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rope-any: {message}\n")
 
 
@@ -1052,8 +1026,8 @@ def test_version_is_printed():
 
 def test_rotate_prints_json(files):
     done = run("rotate", "q.npy", "k.npy", "--pairing", "half", "-o", "out", "--json", cwd=files)
-    want = [{"file": f"out/{x}.npy", "shape": [1, n, 6, 16], "dtype": "float32"} for x, n in (("q", 4), ("k", 2))]
-    assert (json.loads(done.stdout), done.stderr) == (want, "")
+    expected = [{"file": f"out/{x}.npy", "shape": [1, n, 6, 16], "dtype": "float32"} for x, n in (("q", 4), ("k", 2))]
+    assert (json.loads(done.stdout), done.stderr) == (expected, "")
 
 
 @pytest.mark.usefixtures("numpy_alone")
@@ -1069,16 +1043,16 @@ def test_check_prints_json():
 
 @pytest.mark.usefixtures("numpy_alone")
 def test_check_prints_json_if_libraries_print(monkeypatch):
-    found = _measure.installed  # of NumPy alone
+    found = _measure.installed  # which finds NumPy alone
     monkeypatch.setattr(_measure, "installed", lambda title: print("found?") or found(title))  # noqa: T201
     done = run("check", "--json")
     assert json.loads(done.stdout)["passed"]
     assert "found?\n" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("inspect", "none.json", "--json"), ("check", "more", "--json")])
-def test_errors_are_one_line_with_json_too(words, tmp_path):
-    done = run(*words, cwd=tmp_path)
+@pytest.mark.parametrize("args", [("inspect", "none.json", "--json"), ("check", "more", "--json")])
+def test_errors_are_one_line_with_json_too(args, tmp_path):
+    done = run(*args, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
@@ -1094,24 +1068,24 @@ def test_errors_with_line_breaks_are_printed_in_one_line(monkeypatch):
 # --- in processes, pipes, terminals and shells ----------------------------------------------------------------
 
 
-def terminal(*words, columns=80, **options):
-    """Run ``rope-any words`` on a terminal and return its output."""
+def terminal(*args, columns=80, **options):
+    """Run ``rope-any args`` on a terminal and return its output."""
     pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
-    ours, theirs = pty.openpty()
+    parent, child = pty.openpty()
     size = {"COLUMNS": str(columns), "TERM": "xterm-256color"}
     with subprocess.Popen(
-        [*ROPE_ANY, *map(str, words)],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        [*ROPE_ANY, *map(str, args)],
+        stdin=child,
+        stdout=child,
+        stderr=child,
         **{"env": os.environ | size, **options},
     ):
-        os.close(theirs)
+        os.close(child)
         shown = b""
         with contextlib.suppress(OSError):  # a closed terminal raises this
-            while part := os.read(ours, 65536):
+            while part := os.read(parent, 65536):
                 shown += part
-    os.close(ours)
+    os.close(parent)
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -1157,38 +1131,38 @@ def test_force_color_does_not_colour_a_pipe(configs):
 
 
 def test_progress_is_shown_only_on_terminals(files):
-    words = ["rotate", "k.npy", "--pairing", "half", "--overwrite", "-o", "out"]
-    assert "rotating k.npy" in terminal(*words, cwd=files)
-    done = process(*words, cwd=files)
+    args = ["rotate", "k.npy", "--pairing", "half", "--overwrite", "-o", "out"]
+    assert "rotating k.npy" in terminal(*args, cwd=files)
+    done = process(*args, cwd=files)
     assert (done.stdout, done.stderr) == ("out/k.npy: (1, 2, 6, 16) float32\n", "")
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
 @pytest.mark.parametrize(
-    ("words", "needed", "shown"),
+    ("args", "library", "progress"),
     [
         ("plot plain.json decay -o decay.png --overwrite", "matplotlib", "drawing decay"),
         ("export plain.json rope.onnx --overwrite", "onnx", "exporting plain.json"),
         ("verify mine:slow --pairing half --longest 9999", "numpy", "verifying mine:slow"),
     ],
 )
-def test_slow_verbs_show_what_they_do(words, needed, shown, configs):
-    pytest.importorskip(needed, reason=f"{needed} is not installed")
-    code = "import rope_any as ra\n\ndef slow(x, at):\n"
-    code += "    return ra.Rope(ra.frequencies(128), pairing='half').apply(x, at)\n"
+def test_slow_commands_show_progress(args, library, progress, configs):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    code = "import rope_any as ra\n\ndef slow(x, positions):\n"
+    code += "    return ra.Rope(ra.frequencies(128), pairing='half').apply(x, positions)\n"
     (configs / "mine.py").write_text(code)
-    on_terminal = terminal(*words.split(), cwd=configs)
-    assert shown in on_terminal
-    done = process(*words.split(), cwd=configs)
+    on_terminal = terminal(*args.split(), cwd=configs)
+    assert progress in on_terminal
+    done = process(*args.split(), cwd=configs)
     assert (done.returncode, done.stderr) == (0, "")
     last = done.stdout.splitlines()[-1]
-    assert last in on_terminal and shown not in done.stdout
+    assert last in on_terminal and progress not in done.stdout
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_pipe_that_closes_early_is_no_error(form, configs):
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_pipe_that_closes_early_is_no_error(options, configs):
     with subprocess.Popen(
-        [*ROPE_ANY, "inspect", "scaled.json", *form], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=configs
+        [*ROPE_ANY, "inspect", "scaled.json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=configs
     ) as done:
         done.stdout.close()
         assert done.stderr.read() == b""
@@ -1196,7 +1170,7 @@ def test_a_pipe_that_closes_early_is_no_error(form, configs):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("args", "message"),
     [
         ("inspect pairing", "pairing must be"),
         ("inspect layers.json", "layers.json: layer_types must be"),
@@ -1216,7 +1190,7 @@ def test_a_pipe_that_closes_early_is_no_error(form, configs):
         ("convert lr=1,head_dim=64/m out --head-dim 4 --from half --to interleaved", "lr=1,head_dim=64/m must be"),
     ],
 )
-def test_files_named_like_parameters_keep_their_names(words, named, tmp_path):
+def test_files_named_like_parameters_keep_their_names(args, message, tmp_path):
     for name in ("pairing", "a", "b", "to", "0", "rotary_dim", "lr=1,head_dim=64/m", "shards/start"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{")
@@ -1230,8 +1204,8 @@ def test_files_named_like_parameters_keep_their_names(words, named, tmp_path):
         (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "head_dim.safetensors"}}')
     (tmp_path / "shards" / "model.safetensors.index.json").write_text('{"weight_map": {"w": "start"}}')
     (tmp_path / "layers.json").write_text(json.dumps(GEMMA3 | {"layer_types": 3}))
-    done = run(*words.split(), cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {named}"), done.stderr
+    done = run(*args.split(), cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"rope-any: {message}"), done.stderr
 
 
 def test_file_names_keep_repeated_spaces(tmp_path):
@@ -1248,10 +1222,10 @@ def test_file_names_keep_repeated_spaces(tmp_path):
 
 def test_ctrl_c_ends_quietly(mine):
     (mine / "slow.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)")
-    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also if the tests ignore it
-    start = f"import signal; {heard}; from rope_any.cli import main; main()"
-    words = [sys.executable, "-c", start, "verify", "slow:f", "--pairing", "half"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=mine) as done:
+    handle = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # even if the parent process ignores it
+    start = f"import signal; {handle}; from rope_any.cli import main; main()"
+    args = [sys.executable, "-c", start, "verify", "slow:f", "--pairing", "half"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=mine) as done:
         assert done.stderr.readline() == "imported\n"
         done.send_signal(signal.SIGINT)
         assert (done.stdout.read(), done.stderr.read()) == ("", "")
@@ -1293,7 +1267,7 @@ def test_completion_works_in_bash(tmp_path):
         "llama3",
         "jax",
         "float32 float16",
-        "",  # and so files, by the default
+        "",  # so bash completes file names
         "complete -o default -F _rope_any_completion rope-any",
         "#compdef rope-any",
         "compdef _rope_any_completion rope-any",
@@ -1306,7 +1280,7 @@ def test_the_page_shows_the_output_of_the_commands():
     import command_line  # it needs typer
 
     def without_errors(page):
-        return re.sub(r"\d\.\de-\d\d", "#", page)  # of float32, which differ between machines
+        return re.sub(r"\d\.\de-\d\d", "#", page)  # float32 errors, which differ between processors
 
     page = (DOCS / "command-line.md").read_text()
     assert len(command_line.BLOCK.findall(page)) >= 10
@@ -1317,18 +1291,11 @@ def test_the_page_shows_the_output_of_the_commands():
         assert f"$ rope-any {name}" in page
 
 
-# --- standard input, and what is checked before anything is written -------------------------------------------------
-
-
-def piped(data, *words, cwd):
-    """Run ``rope-any words`` with bytes on standard input; return the exit code and the output."""
-    with contextlib.chdir(cwd):
-        done = CliRunner().invoke(cli.app, [*map(str, words)], input=data, prog_name="rope-any")
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+# --- standard input, and checks before files are written ------------------------------------------------------------
 
 
 @pytest.fixture
-def bytes_of(tmp_path):
+def stdin_data(tmp_path):
     """Return the bytes of a config, and of an array as NumPy saves it."""
     np.save(tmp_path / "x.npy", np.ones((1, 2, 3, 8), np.float32))
     config = json.dumps({"model_type": "llama", "head_dim": 8, "max_position_embeddings": 64}).encode()
@@ -1337,30 +1304,30 @@ def bytes_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     ["inspect -", "diff - config.json", "advise - --length 128", "export - out.onnx", "plot - decay -o out.png"],
 )
-def test_a_config_may_come_from_standard_input(words, tmp_path, bytes_of):
-    if "export" in words:
+def test_a_config_may_come_from_standard_input(args, tmp_path, stdin_data):
+    if "export" in args:
         pytest.importorskip("spox", reason="spox is not installed")
-    done = piped(bytes_of[0], *words.split(), cwd=tmp_path)
+    done = run(*args.split(), stdin=stdin_data[0], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_array_may_come_from_standard_input(tmp_path, bytes_of):
-    assert piped(bytes_of[1], "rotate", "-", "--pairing", "half", "-o", "out", cwd=tmp_path).returncode == 0
-    want = ra.Rope(ra.frequencies(8), pairing="half").apply(np.ones((1, 2, 3, 8), np.float32))
-    np.testing.assert_array_equal(np.load(tmp_path / "out" / "stdin.npy"), want)
-    np.save(tmp_path / "at.npy", np.arange(3))
-    at = (tmp_path / "at.npy").read_bytes()
-    done = piped(at, "rotate", "x.npy", "--positions", "-", "--pairing", "half", "-o", "two", cwd=tmp_path)
-    assert done.returncode == 0
-    np.testing.assert_allclose(np.load(tmp_path / "two" / "x.npy"), want, atol=1e-6)
+def test_an_array_may_come_from_standard_input(tmp_path, stdin_data):
+    args = "rotate - --pairing half -o out"
+    assert run(*args.split(), stdin=stdin_data[1], cwd=tmp_path).returncode == 0
+    expected = ra.Rope(ra.frequencies(8), pairing="half").apply(np.ones((1, 2, 3, 8), np.float32))
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "stdin.npy"), expected)
+    np.save(tmp_path / "p.npy", np.arange(3))
+    args = "rotate x.npy --positions - --pairing half -o two"
+    assert run(*args.split(), stdin=(tmp_path / "p.npy").read_bytes(), cwd=tmp_path).returncode == 0
+    np.testing.assert_allclose(np.load(tmp_path / "two" / "x.npy"), expected, atol=1e-6)
 
 
-@pytest.mark.usefixtures("bytes_of")
+@pytest.mark.usefixtures("stdin_data")
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("diff - -", "- must be one file: standard input is read once; got 2"),
         ("inspect -", "stdin.json: model_type must be one whose pairing is known"),
@@ -1369,9 +1336,9 @@ def test_an_array_may_come_from_standard_input(tmp_path, bytes_of):
         ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of --from"),
     ],
 )
-def test_errors_are_raised_before_anything_is_written(words, message, tmp_path):
+def test_errors_are_raised_before_anything_is_written(args, message, tmp_path):
     before = sorted(tmp_path.iterdir())
-    done = piped(b'{"model_type": "nope"}', *words.split(), cwd=tmp_path)
+    done = run(*args.split(), stdin=b'{"model_type": "nope"}', cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert sorted(tmp_path.iterdir()) == before
