@@ -1,9 +1,8 @@
 """
-diffusers: our recipe and grid of each class beside the class's own rotary code, on random queries.
+diffusers: the rotation and the grid of each class, compared with the rotary code of the class on random arrays.
 
-A class is built from a random config up to its rotary module, which then makes its table; the class's own function
-rotates random arrays by it. Ours must agree within the error of the model's own table: the angle in float32 where the
-class makes it so.
+A class is constructed from a random config up to its rotary module, which computes a table. A function of the class
+rotates random arrays by it. The results agree within the error of the table, whose angles may be in float32.
 """
 
 import importlib
@@ -22,7 +21,7 @@ import numpy as np
 import pytest
 
 import rope_any as ra
-from rope_any.config import _diffusers as ours
+from rope_any.config import _diffusers
 from rope_any.config._load import Fact
 
 torch = pytest.importorskip("torch", reason="the peers run on torch")
@@ -30,12 +29,14 @@ diffusers = pytest.importorskip(
     "diffusers", minversion="0.42", reason="the peers are models of diffusers (0.42 or later)"
 )
 embeddings = importlib.import_module("diffusers.models.embeddings")
-torch.set_num_threads(1)
-pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning"),
+]
 
 
 class Config(SimpleNamespace):
-    """A config as the reader takes it: keys and their names."""
+    """A config in the form that the reader accepts."""
 
     def __init__(self, class_name, **keys):
         super().__init__(keys={"_class_name": class_name, **keys}, default="default", model_type=None)
@@ -50,9 +51,9 @@ class Config(SimpleNamespace):
 
 def recipe(part, sequence_length=None, of=""):
     """Return the recipe of a component."""
-    (layers,) = ours.canonical(part, of=of)
+    (layers,) = _diffusers.canonical(part, of=of)
     assert layers.unrotated is None, layers.unrotated
-    return ours.recipe(part, layers, sequence_length, of=of)
+    return _diffusers.recipe(part, layers, sequence_length, of=of)
 
 
 def rope_of(found):
@@ -67,8 +68,8 @@ def rope_of(found):
     )
 
 
-class Built(Exception):  # noqa: N818  # no error: it carries arguments out of a constructor
-    """The arguments that a class gives its rotary module."""
+class RotaryArguments(Exception):  # noqa: N818  # no error: it carries arguments out of a constructor
+    """The arguments that a class passes to its rotary module."""
 
 
 def class_of(name):
@@ -83,20 +84,20 @@ def module_of(name):
     return importlib.import_module(class_of(name).__module__)
 
 
-def built(monkeypatch, name, rotary, config):
-    """Return the rotary module that a class builds from a config; the class itself is not built to its end."""
+def rotary_module(monkeypatch, name, rotary, config):
+    """Return the rotary module that a class constructs from a config, without the rest of the class."""
     module = module_of(name)
-    kind = getattr(module, rotary)
+    rotary_class = getattr(module, rotary)
 
     def record(*args, **kwargs):
-        raise Built(args, kwargs)
+        raise RotaryArguments(args, kwargs)
 
     with monkeypatch.context() as patch, torch.device("meta"):
         patch.setattr(module, rotary, record)
-        with pytest.raises(Built) as caught:
+        with pytest.raises(RotaryArguments) as caught:
             class_of(name)(**config)
     args, kwargs = caught.value.args
-    return kind(*args, **kwargs)
+    return rotary_class(*args, **kwargs)
 
 
 def nested(function, name):
@@ -111,11 +112,11 @@ def defaults(name):
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-# --- each class: its rotary module, how that makes a table, and how the class rotates by it -------------------
+# --- each class: its rotary module, its table, and its rotation ------------------------------------------------
 
 
 def latents(c):
-    """Return an empty latent, (batch, channels, frames, rows, columns), that is divided into the tokens of the case."""
+    """Return an empty latent, (batch, channels, frames, rows, columns), with the tokens of the case."""
     patch = c.config.get("patch_size", 1)
     p = list(patch) if isinstance(patch, tuple | list) else [c.config.get("patch_size_t") or 1, patch, patch]
     return torch.empty(1, 1, *(n * k for n, k in zip(c.shape, p if len(p) == 3 else [1, *p], strict=True)))
@@ -125,29 +126,29 @@ def ids(c):
     return torch.tensor(c.positions)
 
 
-def of_ids(c):
+def table_from_ids(c):
     return c.rope(ids(c))
 
 
-def of_batched_ids(c):
+def table_from_batched_ids(c):
     return c.rope(ids(c)[None])
 
 
-def of_latents(c):
+def table_from_latents(c):
     return c.rope(latents(c))
 
 
-def of_image(c):
+def table_from_image(c):
     return c.rope(latents(c)[:, :, 0])
 
 
-def of_frames(c):
+def table_from_frames(c):
     return c.rope(
         torch.arange(c.shape[0]), c.shape[1] * c.config["patch_size"], c.shape[2] * c.config["patch_size"], "cpu"
     )
 
 
-def of_scale(c):
+def kandinsky_table(c):
     places = tuple(torch.arange(n) for n in c.shape)
     scale = c.config["scale_factor"]
     if c.name == "Kandinsky5Transformer3DModel":
@@ -155,20 +156,20 @@ def of_scale(c):
     return c.rope(places, scale).flatten(0, 2)
 
 
-def of_joy(c):
-    method = class_of("JoyImageEditTransformer3DModel").get_rotary_pos_embed
+def joy_table(c):
+    method = class_of(JOY).get_rotary_pos_embed
     heads = SimpleNamespace(**c.config)
     return method(heads, list(c.shape))[0]
 
 
-def of_joy_range(c):
+def joy_range_table(c):
     method = class_of("JoyImageEditPlusTransformer3DModel")._get_rotary_pos_embed_for_range
     first, last = c.positions[0], c.positions[-1]
     cos, sin = method(SimpleNamespace(config=SimpleNamespace(**c.config)), first, [n + 1 for n in last])
     return cos[None], sin[None]
 
 
-def of_ltx(c):
+def ltx_table(c):
     places = (ids(c).T[None] + 1) / 2
     sizes = torch.tensor([20.0, 2048.0, 2048.0], dtype=torch.float64)
     coordinates = (places * sizes[:, None]).float()
@@ -187,7 +188,7 @@ def flat(function):
     return lambda x, table: function(x[:, 0], table)[:, None]
 
 
-def real(x, table):
+def interleaved(x, table):
     return embeddings.apply_rotary_emb(x, table)
 
 
@@ -199,7 +200,7 @@ def lumina(x, table):
     return embeddings.apply_rotary_emb(x.transpose(1, 2), table, use_real=False).transpose(1, 2)
 
 
-def inner(name, processor, function="apply_rotary_emb", *, spread=True):
+def nested_rotation(name, processor, function="apply_rotary_emb", *, spread=True):
     """Return a function defined inside a processor of the module of a class, on (batch, heads, seq, dim)."""
 
     def rotate(x, table):
@@ -209,7 +210,7 @@ def inner(name, processor, function="apply_rotary_emb", *, spread=True):
     return rotate
 
 
-def outer(name, function, *, spread=False, **kwargs):
+def rotation(name, function, *, spread=False, **kwargs):
     """Return a function of the module of a class, on (batch, heads, seq, dim)."""
 
     def rotate(x, table):
@@ -230,7 +231,7 @@ def rotate_half(name):
     return rotate
 
 
-def both(name, function):
+def qk_rotation(name, function):
     """Return a function of q and k of the module of a class."""
     return lambda x, table: bshd(lambda y: getattr(module_of(name), function)(y, y, table)[0])(x)
 
@@ -244,38 +245,38 @@ def animate(x, table):
     return bshd(lambda y: module_of("WanAnimate2Transformer3DModel").rope_apply(y, *table))(x)
 
 
-def of_animate(c):
+def animate_table(c):
     method = class_of(c.name)._rope_freqs
     model = SimpleNamespace(config=SimpleNamespace(**c.config), rope_freqs_cache={})
     return torch.tensor([c.shape]), method(model, (0, 0, 0), torch.device("cpu"))
 
 
-def of_pipeline(kind, config, shape, *batch):
-    """Return what a pipeline prepares for the latents of a grid."""
-    module, name = kind.rsplit(".", 1)
+def pipeline_tables(path, config, shape, *batch):
+    """Return the rotary tables that a pipeline computes for a grid."""
+    module, name = path.rsplit(".", 1)
     pipeline = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), name)
-    this = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**config)), vae_scale_factor_spatial=8)
+    stub = SimpleNamespace(transformer=SimpleNamespace(config=SimpleNamespace(**config)), vae_scale_factor_spatial=8)
     frames, rows, columns = (
         n * k for n, k in zip(shape, [config.get("patch_size_t") or 1, *[8 * config["patch_size"]] * 2], strict=True)
     )
-    return pipeline._prepare_rotary_positional_embeddings(this, *batch, rows, columns, frames, torch.device("cpu"))
+    return pipeline._prepare_rotary_positional_embeddings(stub, *batch, rows, columns, frames, torch.device("cpu"))
 
 
-def of_allegro(c):
-    tables, _ = of_pipeline("allegro.pipeline_allegro.AllegroPipeline", c.config, c.shape, 1)
+def allegro_table(c):
+    tables, _ = pipeline_tables("allegro.pipeline_allegro.AllegroPipeline", c.config, c.shape, 1)
     return tables, ids(c).T[:, None]
 
 
-def of_cogvideox(c):
-    return of_pipeline("cogvideo.pipeline_cogvideox.CogVideoXPipeline", c.config, c.shape)
+def cogvideox_table(c):
+    return pipeline_tables("cogvideo.pipeline_cogvideox.CogVideoXPipeline", c.config, c.shape)
 
 
-def of_consisid(c):
-    return of_pipeline("consisid.pipeline_consisid.ConsisIDPipeline", c.config, c.shape)
+def consisid_table(c):
+    return pipeline_tables("consisid.pipeline_consisid.ConsisIDPipeline", c.config, c.shape)
 
 
-def of_hunyuan_dit(c):
-    """Make the table like the pipeline, with its own function for the crop."""
+def hunyuan_dit_table(c):
+    """Return the table of the pipeline, with its function for the crop."""
     pipeline = importlib.import_module("diffusers.pipelines.hunyuandit.pipeline_hunyuandit")
     lengths = c.shape[1:]
     crop = pipeline.get_resize_crop_region_for_grid(lengths, 512 // 8 // c.config["patch_size"])
@@ -287,40 +288,36 @@ def stable_audio(x, table):
     return processor.apply_partial_rotary_emb(None, x, table)
 
 
-def of_stable_audio(c):
+def stable_audio_table(c):
     dim = c.config["attention_head_dim"] // 2
     return embeddings.get_1d_rotary_pos_embed(dim, len(c.positions), use_real=True, repeat_interleave_real=False)
 
 
-def of_ace(c):
+def ace_table(c):
     return module_of(c.name)._ace_step_rotary_freqs(
         len(c.positions), c.config["head_dim"], c.config["rope_theta"], "cpu", torch.float32
     )
 
 
-def of_far(c):
+def far_table(c):
     return c.rope._forward_full_frame(*c.shape, torch.device("cpu")).flatten(0, 2)[None, None]
 
 
-def of_minimax(c):
-    return c.rope(ids(c))
-
-
-def of_helios(c):
+def helios_table(c):
     return c.rope(torch.arange(c.shape[0])[None], *c.shape[1:], torch.device("cpu")).flatten(2).transpose(1, 2)
 
 
-QWEN, WAN = "QwenImageTransformer2DModel", "WanTransformer3DModel"
+JOY, QWEN, WAN = "JoyImageEditTransformer3DModel", "QwenImageTransformer2DModel", "WanTransformer3DModel"
 HUNYUAN = "HunyuanVideoRotaryPosEmbed"
 KANDINSKY_5 = "Kandinsky5Transformer3DModel"
 LTX, LTX2, REFINER = "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel", "SanaWMLTX2RefinerTransformer3DModel"
 
 
-def wan(name=WAN, rotary="WanRotaryPosEmbed", processor="WanAttnProcessor"):
-    return rotary, of_latents, inner(name, processor)
+def wan_case(name=WAN, rotary="WanRotaryPosEmbed", processor="WanAttnProcessor"):
+    return rotary, table_from_latents, nested_rotation(name, processor)
 
 
-def qwen(c):
+def qwen_table(c):
     return c.rope([c.shape], max_txt_seq_len=1)[0]
 
 
@@ -329,57 +326,57 @@ def ltx2(x, table):
     return (module.apply_split_rotary_emb if table[0].ndim == 4 else module.apply_interleaved_rotary_emb)(x, table)
 
 
-def z_image(name, processor):
-    return "RopeEmbedder", lambda c: c.rope(ids(c))[None], inner(name, processor, spread=False)
+def z_image_case(name, processor):
+    return "RopeEmbedder", lambda c: c.rope(ids(c))[None], nested_rotation(name, processor, spread=False)
 
 
 CASES = {
-    "FluxTransformer2DModel": ("FluxPosEmbed", of_ids, real),
-    "FluxControlNetModel": ("FluxPosEmbed", of_ids, real),
-    "ChromaTransformer2DModel": ("FluxPosEmbed", of_ids, real),
-    "OvisImageTransformer2DModel": ("OvisImagePosEmbed", of_ids, real),
-    "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", of_ids, real),
-    "BriaTransformer2DModel": ("BriaEmbedND", of_ids, real),
-    "BriaFiboTransformer2DModel": ("BriaFiboEmbedND", of_ids, real),
-    "BriaFibo2Transformer2DModel": z_image("BriaFibo2Transformer2DModel", "BriaFibo2AttnProcessor"),
-    "Flux2Transformer2DModel": ("Flux2PosEmbed", of_ids, real),
-    "Flux3Transformer2DModel": ("Flux3PosEmbed", of_ids, real),
-    QWEN: ("QwenEmbedRope", qwen, outer(QWEN, "apply_rotary_emb_qwen", use_real=False)),
-    "QwenImageControlNetModel": ("QwenEmbedRope", qwen, outer(QWEN, "apply_rotary_emb_qwen", use_real=False)),
+    "FluxTransformer2DModel": ("FluxPosEmbed", table_from_ids, interleaved),
+    "FluxControlNetModel": ("FluxPosEmbed", table_from_ids, interleaved),
+    "ChromaTransformer2DModel": ("FluxPosEmbed", table_from_ids, interleaved),
+    "OvisImageTransformer2DModel": ("OvisImagePosEmbed", table_from_ids, interleaved),
+    "LongCatImageTransformer2DModel": ("LongCatImagePosEmbed", table_from_ids, interleaved),
+    "BriaTransformer2DModel": ("BriaEmbedND", table_from_ids, interleaved),
+    "BriaFiboTransformer2DModel": ("BriaFiboEmbedND", table_from_ids, interleaved),
+    "BriaFibo2Transformer2DModel": z_image_case("BriaFibo2Transformer2DModel", "BriaFibo2AttnProcessor"),
+    "Flux2Transformer2DModel": ("Flux2PosEmbed", table_from_ids, interleaved),
+    "Flux3Transformer2DModel": ("Flux3PosEmbed", table_from_ids, interleaved),
+    QWEN: ("QwenEmbedRope", qwen_table, rotation(QWEN, "apply_rotary_emb_qwen", use_real=False)),
+    "QwenImageControlNetModel": ("QwenEmbedRope", qwen_table, rotation(QWEN, "apply_rotary_emb_qwen", use_real=False)),
     "QwenImage21Transformer2DModel": (
         "QwenImage21Rope",
         lambda c: torch.cat([table[ids(c)[:, axis]] for axis, table in enumerate(c.rope.freqs)], dim=-1),
-        outer("QwenImage21Transformer2DModel", "apply_rotary_emb_qwen", use_real=False),
+        rotation("QwenImage21Transformer2DModel", "apply_rotary_emb_qwen", use_real=False),
     ),
     "NucleusMoEImageTransformer2DModel": (
         "NucleusMoEEmbedRope",
-        qwen,
-        outer("NucleusMoEImageTransformer2DModel", "_apply_rotary_emb_nucleus", use_real=False),
+        qwen_table,
+        rotation("NucleusMoEImageTransformer2DModel", "_apply_rotary_emb_nucleus", use_real=False),
     ),
     "HiDreamImageTransformer2DModel": (
         "HiDreamImageEmbedND",
-        of_batched_ids,
-        both("HiDreamImageTransformer2DModel", "apply_rope"),
+        table_from_batched_ids,
+        qk_rotation("HiDreamImageTransformer2DModel", "apply_rope"),
     ),
-    "HunyuanVideoTransformer3DModel": (HUNYUAN, of_latents, real),
-    "HunyuanVideo15Transformer3DModel": ("HunyuanVideo15RotaryPosEmbed", of_latents, real),
-    "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", of_frames, real),
+    "HunyuanVideoTransformer3DModel": (HUNYUAN, table_from_latents, interleaved),
+    "HunyuanVideo15Transformer3DModel": ("HunyuanVideo15RotaryPosEmbed", table_from_latents, interleaved),
+    "HunyuanVideoFramepackTransformer3DModel": ("HunyuanVideoFramepackRotaryPosEmbed", table_from_frames, interleaved),
     "HunyuanImageTransformer2DModel": (
         "HunyuanImageRotaryPosEmbed",
-        lambda c: (of_image if len(c.rope.rope_dim) == 2 else of_latents)(c),
-        real,
+        lambda c: (table_from_image if len(c.rope.rope_dim) == 2 else table_from_latents)(c),
+        interleaved,
     ),
-    "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", of_latents, real),
-    "HunyuanDiT2DModel": (None, of_hunyuan_dit, real),
-    "HunyuanDiT2DControlNetModel": (None, of_hunyuan_dit, real),
-    WAN: wan(),
-    "WanVACETransformer3DModel": wan(),
-    "WanAnimateTransformer3DModel": wan("WanAnimateTransformer3DModel"),
-    "WanAnimate2Transformer3DModel": (None, of_animate, animate),
-    "SkyReelsV2Transformer3DModel": wan(
+    "MotifVideoTransformer3DModel": ("MotifVideoRotaryPosEmbed", table_from_latents, interleaved),
+    "HunyuanDiT2DModel": (None, hunyuan_dit_table, interleaved),
+    "HunyuanDiT2DControlNetModel": (None, hunyuan_dit_table, interleaved),
+    WAN: wan_case(),
+    "WanVACETransformer3DModel": wan_case(),
+    "WanAnimateTransformer3DModel": wan_case("WanAnimateTransformer3DModel"),
+    "WanAnimate2Transformer3DModel": (None, animate_table, animate),
+    "SkyReelsV2Transformer3DModel": wan_case(
         "SkyReelsV2Transformer3DModel", "SkyReelsV2RotaryPosEmbed", "SkyReelsV2AttnProcessor"
     ),
-    "ChronoEditTransformer3DModel": wan("ChronoEditTransformer3DModel", "ChronoEditRotaryPosEmbed"),
+    "ChronoEditTransformer3DModel": wan_case("ChronoEditTransformer3DModel", "ChronoEditRotaryPosEmbed"),
     "AnyFlowTransformer3DModel": (
         "AnyFlowRotaryPosEmbed",
         lambda c: c.rope({"total_frames": c.shape[0], "full_frame_shape": c.shape[1:]}, torch.device("cpu"))["query"],
@@ -387,23 +384,23 @@ CASES = {
     ),
     "AnyFlowFARTransformer3DModel": (
         "AnyFlowCausalRotaryPosEmbed",
-        of_far,
+        far_table,
         lambda x, table: module_of("AnyFlowFARTransformer3DModel").apply_rotary_emb(x, table),
     ),
-    "SanaVideoTransformer3DModel": wan("SanaVideoTransformer3DModel", processor="SanaLinearAttnProcessor3_0"),
+    "SanaVideoTransformer3DModel": wan_case("SanaVideoTransformer3DModel", processor="SanaLinearAttnProcessor3_0"),
     "SanaWMTransformer3DModel": ("SanaWMRotaryPosEmbed", lambda c: c.rope(c.shape), sana),
-    "CogVideoXTransformer3DModel": (None, of_cogvideox, real),
-    "ConsisIDTransformer3DModel": (None, of_consisid, real),
-    "EasyAnimateTransformer3DModel": ("EasyAnimateRotaryPosEmbed", of_latents, real),
-    "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", of_image, halves),
-    "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", of_image, halves),
+    "CogVideoXTransformer3DModel": (None, cogvideox_table, interleaved),
+    "ConsisIDTransformer3DModel": (None, consisid_table, interleaved),
+    "EasyAnimateTransformer3DModel": ("EasyAnimateRotaryPosEmbed", table_from_latents, interleaved),
+    "CogView4Transformer2DModel": ("CogView4RotaryPosEmbed", table_from_image, halves),
+    "GlmImageTransformer2DModel": ("GlmImageRotaryPosEmbed", table_from_image, halves),
     "AllegroTransformer3DModel": (
         None,
-        of_allegro,
+        allegro_table,
         lambda x, table: embeddings.apply_rotary_emb_allegro(x, *table),
     ),
-    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", of_latents, halves),
-    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", of_latents, halves),
+    "CosmosTransformer3DModel": ("CosmosRotaryPosEmbed", table_from_latents, halves),
+    "CosmosControlNetModel": ("CosmosRotaryPosEmbed", table_from_latents, halves),
     "Cosmos3OmniTransformer": (
         "Cosmos3VLTextRotaryEmbedding",
         lambda c: c.rope(ids(c).T[:, None], torch.device("cpu"), torch.float32),
@@ -411,72 +408,72 @@ CASES = {
     ),
     "Ideogram4Transformer2DModel": (
         "Ideogram4MRoPE",
-        of_batched_ids,
+        table_from_batched_ids,
         rotate_half("Ideogram4Transformer2DModel"),
     ),
     "Lumina2Transformer2DModel": ("Lumina2RotaryPosEmbed", lambda c: c.rope._get_freqs_cis(ids(c)[None]), lumina),
-    "ZImageTransformer2DModel": z_image("ZImageTransformer2DModel", "ZSingleStreamAttnProcessor"),
-    "Krea2Transformer2DModel": ("Krea2RotaryPosEmbed", of_ids, real),
+    "ZImageTransformer2DModel": z_image_case("ZImageTransformer2DModel", "ZSingleStreamAttnProcessor"),
+    "Krea2Transformer2DModel": ("Krea2RotaryPosEmbed", table_from_ids, interleaved),
     KANDINSKY_5: (
         "Kandinsky5RoPE3D",
-        of_scale,
-        inner(KANDINSKY_5, "Kandinsky5AttnProcessor", "apply_rotary", spread=False),
+        kandinsky_table,
+        nested_rotation(KANDINSKY_5, "Kandinsky5AttnProcessor", "apply_rotary", spread=False),
     ),
     "Kandinsky6Transformer3DModel": (
         "Kandinsky6RoPE3D",
-        of_scale,
-        outer("Kandinsky6Transformer3DModel", "apply_rotary"),
+        kandinsky_table,
+        rotation("Kandinsky6Transformer3DModel", "apply_rotary"),
     ),
     "Kandinsky6SRTransformer3DModel": (
         "Kandinsky6SRRoPE3D",
-        of_scale,
-        outer("Kandinsky6SRTransformer3DModel", "apply_rotary"),
+        kandinsky_table,
+        rotation("Kandinsky6SRTransformer3DModel", "apply_rotary"),
     ),
     "OmniGenTransformer2DModel": (
         "OmniGenSuScaledRotaryEmbedding",
         lambda c: c.rope(torch.empty(1), torch.arange(len(c.positions))[None]),
         halves,
     ),
-    "JoyImageEditTransformer3DModel": (None, of_joy, both("JoyImageEditTransformer3DModel", "_apply_rotary_emb")),
+    JOY: (None, joy_table, qk_rotation(JOY, "_apply_rotary_emb")),
     "JoyImageEditPlusTransformer3DModel": (
         None,
-        of_joy_range,
-        both("JoyImageEditPlusTransformer3DModel", "_apply_rotary_emb_batched"),
+        joy_range_table,
+        qk_rotation("JoyImageEditPlusTransformer3DModel", "_apply_rotary_emb_batched"),
     ),
     "HeliosTransformer3DModel": (
         "HeliosRotaryPosEmbed",
-        of_helios,
-        outer("HeliosTransformer3DModel", "apply_rotary_emb_transposed"),
+        helios_table,
+        rotation("HeliosTransformer3DModel", "apply_rotary_emb_transposed"),
     ),
     "MiniMaxH3Transformer3DModel": (
         "MiniMaxH3RotaryPosEmbed",
-        of_ids,
-        outer("MiniMaxH3Transformer3DModel", "_apply_rotary_emb", spread=True),
+        table_from_ids,
+        rotation("MiniMaxH3Transformer3DModel", "_apply_rotary_emb", spread=True),
     ),
     "PRXTransformer2DModel": (
         "PRXEmbedND",
-        of_batched_ids,
+        table_from_batched_ids,
         lambda x, table: module_of("PRXTransformer2DModel").apply_rope(x, table),
     ),
-    LTX: ("LTXVideoRotaryPosEmbed", of_ltx, flat(lambda x, table: module_of(LTX).apply_rotary_emb(x, table))),
-    LTX2: ("LTX2AudioVideoRotaryPosEmbed", of_ltx, flat(ltx2)),
-    REFINER: ("SanaWMLTX2AudioVideoRotaryPosEmbed", of_ltx, flat(ltx2)),
-    "AceStepTransformer1DModel": (None, of_ace, halves),
-    "StableAudioDiTModel": (None, of_stable_audio, stable_audio),
+    LTX: ("LTXVideoRotaryPosEmbed", ltx_table, flat(lambda x, table: module_of(LTX).apply_rotary_emb(x, table))),
+    LTX2: ("LTX2AudioVideoRotaryPosEmbed", ltx_table, flat(ltx2)),
+    REFINER: ("SanaWMLTX2AudioVideoRotaryPosEmbed", ltx_table, flat(ltx2)),
+    "AceStepTransformer1DModel": (None, ace_table, halves),
+    "StableAudioDiTModel": (None, stable_audio_table, stable_audio),
     "StableAudio3DiTModel": (
         "StableAudio3RotaryEmbedding",
         lambda c: c.rope(len(c.positions), "cpu"),
-        outer("StableAudio3DiTModel", "_apply_rotary_partial"),
+        rotation("StableAudio3DiTModel", "_apply_rotary_partial"),
     ),
     "LongCatAudioDiTTransformer": (
         "AudioDiTRotaryEmbedding",
         lambda c: c.rope(torch.empty(1, len(c.positions))),
-        outer("LongCatAudioDiTTransformer", "_apply_rotary_emb"),
+        rotation("LongCatAudioDiTTransformer", "_apply_rotary_emb"),
     ),
     "MiniMaxMusic3Transformer1DModel": (
         "MiniMaxMusic3RotaryEmbedding",
         lambda c: c.rope(len(c.positions), torch.device("cpu")),
-        outer("MiniMaxMusic3Transformer1DModel", "_apply_partial_rotary_emb"),
+        rotation("MiniMaxMusic3Transformer1DModel", "_apply_partial_rotary_emb"),
     ),
     "AnimaTextConditioner": (
         "AnimaRotaryEmbedding",
@@ -484,8 +481,8 @@ CASES = {
         lambda x, table: module_of("AnimaTextConditioner")._apply_rotary_pos_emb(x, *table),
     ),
 }
-COUNTED = {of_far, of_frames, of_helios, of_joy_range}  # which make their positions of a shape
-EXACT = {  # whose tables are made in float64
+FROM_SHAPE = {far_table, table_from_frames, helios_table, joy_range_table}  # tables of the positions of a shape
+FLOAT64 = {  # classes with float64 tables
     "BriaFiboTransformer2DModel",
     "BriaTransformer2DModel",
     "ChromaTransformer2DModel",
@@ -501,68 +498,68 @@ EXACT = {  # whose tables are made in float64
     "OvisImageTransformer2DModel",
     "PRXTransformer2DModel",
     "WanAnimate2Transformer3DModel",
-    *(name for name, row in ours.CLASSES.items() if row.unread == ("rope_max_seq_len",)),
+    *(name for name, row in _diffusers.CLASSES.items() if row.unread == ("rope_max_seq_len",)),
 }
 
 
 # --- random configs -------------------------------------------------------------------------------------------
 
-STEPS = {"quarters": 16, "halves": 4, "thirds": 6, "sixths": 2, "even sixths": 6, "half": 4, "whole": 4}
+DIM_STEPS = {"quarters": 16, "halves": 4, "thirds": 6, "sixths": 2, "even sixths": 6, "half": 4, "whole": 4}
 
 
-def even(rng, least, most):
+def random_even(rng, least, most):
     """Return a random even number."""
     return 2 * rng.randint(least // 2, most // 2)
 
 
-def sized(row, rng):
+def random_head_dim(row, rng):
     """Return a random head dimension, and the key that divides it among the axes."""
     if isinstance(row.axes, str):
-        return max(12, STEPS[row.axes] * rng.randint(1, 4 if row.axes != "sixths" else 30)), {}
+        return max(12, DIM_STEPS[row.axes] * rng.randint(1, 4 if row.axes != "sixths" else 30)), {}
     if row.kind == "equal":
         pairs = rng.randint(1, 6)
-        return 6 * pairs + even(rng, 0, 8), {row.axes.key: pairs}
+        return 6 * pairs + random_even(rng, 0, 8), {row.axes.key: pairs}
     if row.kind == "strided":
-        return even(rng, 24, 40), {row.axes.key: [4, rng.randint(1, 4), rng.randint(1, 4)]}
-    sizes = [even(rng, 2, 20) for _ in range(rng.choice(row.axis_counts))]
+        return random_even(rng, 24, 40), {row.axes.key: [4, rng.randint(1, 4), rng.randint(1, 4)]}
+    sizes = [random_even(rng, 2, 20) for _ in range(rng.choice(row.axis_counts))]
     if row.axis_counts == (1,):
-        return sizes[0] + even(rng, 0, 8), {row.axes.key: sizes[0]}
+        return sizes[0] + random_even(rng, 0, 8), {row.axes.key: sizes[0]}
     return sum(sizes), {row.axes.key: sizes}
 
 
-def drawn(name, rng):
+def random_config(name, rng):
     """Return a random config of a class."""
-    row = ours.CLASSES[name]
-    dim, keys = sized(row, rng)
+    row = _diffusers.CLASSES[name]
+    dim, keys = random_head_dim(row, rng)
     heads = rng.randint(1, 3)
     if row.kind == "all heads":
-        keys |= {"num_attention_heads": heads, "attention_head_dim": even(rng, 8, 20)}
+        keys |= {"num_attention_heads": heads, "attention_head_dim": random_even(rng, 8, 20)}
     elif len(row.head) == 2:
         keys |= {row.head[0].key: heads * dim, row.head[1].key: heads}
     elif row.head:
         keys[row.head[0].key] = dim
-    if isinstance(row.base, ours.Setting):
+    if isinstance(row.base, _diffusers.Setting):
         keys[row.base.key] = rng.choice([100, 256.0, 10_000] if row.kind == "all heads" else [100, 10_000, 500_000.0])
     scales = [rng.uniform(1, 3) for _ in range(3)]
     if len(row.divisors) == 3:
         keys |= {key.key: scale for key, scale in zip(row.divisors, scales, strict=True)}
     elif row.divisors or row.stretch:
         keys[(*row.divisors, *row.stretch)[0].key] = scales
-    return keys | needed(name, dim, rng, keys)
+    return keys | required_keys(name, dim, rng, keys)
 
 
-def long_lists(dim, rng):
+def longrope_keys(dim, rng):
     """Return the keys of OmniGen's LongRoPE."""
     lists = {key: [rng.uniform(1, 4) for _ in range(dim // 2)] for key in ("short_factor", "long_factor")}
     lengths = {"original_max_position_embeddings": rng.choice([4, 4096]), "max_position_embeddings": 131_072}
     return {"rope_scaling": {"type": "su", **lists}, **lengths}
 
 
-ALSO = {
+EXTRA_KEYS = {
     "BriaFibo2Transformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
     "ZImageTransformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
     "Lumina2Transformer2DModel": lambda *_: {"axes_lens": [40, 40, 40]},
-    "OmniGenTransformer2DModel": lambda dim, rng, _: long_lists(dim, rng),
+    "OmniGenTransformer2DModel": lambda dim, rng, _: longrope_keys(dim, rng),
     "HunyuanImageTransformer2DModel": lambda *args: {"patch_size": [1] * len(args[2].get("rope_axes_dim", "hw"))},
     "CogView4Transformer2DModel": lambda _, rng, *__: {"rope_axes_dim": [rng.randint(5, 300), rng.randint(5, 300)]},
     "HunyuanDiT2DModel": lambda *_: {"patch_size": 2},
@@ -574,84 +571,84 @@ ALSO = {
 }
 
 
-def needed(name, dim, rng, keys):
-    """Return further keys that a class or its reader needs, and keys that only it has."""
-    needs = {setting.key: setting.must_be for setting in ours.CLASSES[name].needs}
-    return needs | ALSO.get(name, lambda *_: {})(dim, rng, keys)
+def required_keys(name, dim, rng, keys):
+    """Return more keys that a class or the reader needs, and keys that only this class has."""
+    needs = {setting.key: setting.must_be for setting in _diffusers.CLASSES[name].needs}
+    return needs | EXTRA_KEYS.get(name, lambda *_: {})(dim, rng, keys)
 
 
-def placed(part, name, shape, rng):
-    """Return positions for a class: those of a grid, those that its table makes of a shape, or random ones."""
-    places = ours.grid(part, shape)
+def positions_of(part, name, shape, rng):
+    """Return positions for a class: those of its grid, those of a shape, or random ones."""
+    places = _diffusers.grid(part, shape)
     if places is not None:
         return places
     rows = recipe(part).frequencies
     if not isinstance(rows[0], tuple):
         return [(p,) for p in range(math.prod(shape))]
-    if CASES[name][1] in COUNTED:
+    if CASES[name][1] in FROM_SHAPE:
         return list(product(*map(range, shape)))
-    real = ours.CLASSES[name].kind == "all heads"
-    return [tuple(rng.uniform(-1, 1) if real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
+    is_real = _diffusers.CLASSES[name].kind == "all heads"
+    return [tuple(rng.uniform(-1, 1) if is_real else rng.randint(0, 39) for _ in rows) for _ in range(math.prod(shape))]
 
 
 def compare(monkeypatch, name, keys, shape, rng):
-    """Check that we and the class rotate a random array equally, and that another pairing or base would differ."""
+    """Check that the recipe and the class rotate an array equally, and that another pairing or base does not."""
     part, (rotary, table, rotate) = Config(name, **keys), CASES[name]
-    found, places = recipe(part, sequence_length=math.prod(shape)), placed(part, name, shape, rng)
-    known = inspect.signature(class_of(name).__init__).parameters
-    taken = {key: value for key, value in keys.items() if key in known}
-    module = None if rotary is None else built(monkeypatch, name, rotary, taken)
-    width, heads = found.facts["head_dim"].value, 1 if ours.CLASSES[name].kind == "all heads" else 2
+    found, places = recipe(part, sequence_length=math.prod(shape)), positions_of(part, name, shape, rng)
+    parameters = inspect.signature(class_of(name).__init__).parameters
+    arguments = {key: value for key, value in keys.items() if key in parameters}
+    module = None if rotary is None else rotary_module(monkeypatch, name, rotary, arguments)
+    width, heads = found.facts["head_dim"].value, 1 if _diffusers.CLASSES[name].kind == "all heads" else 2
     torch.manual_seed(rng.randint(0, 2**31))
     x = torch.randn(1, heads, len(places), width)
     config = {**defaults(name), **keys}
     case = SimpleNamespace(name=name, config=config, shape=shape, positions=places, rope=module)
-    theirs = rotate(x, table(case))
+    expected = rotate(x, table(case))
     rows = found.frequencies if isinstance(found.frequencies[0], tuple) else (found.frequencies,)
-    at = torch.tensor(places, dtype=torch.float64)
-    at = at if len(rows) > 1 else at[:, 0]
-    # Each product of float32 errs by 2⁻²⁴: a few in the power, the angle and its wrap, and four in the rotation.
+    positions = torch.tensor(places, dtype=torch.float64)
+    positions = positions if len(rows) > 1 else positions[:, 0]
+    # Each float32 product has an error of 2⁻²⁴: a few in the frequency and the angle, and four in the rotation.
     angle = max(abs(f * p) for place in places for row, p in zip(rows, place, strict=True) for f in row)
-    error = 2**-8 if name == KANDINSKY_5 else (8 if name in EXACT else 8 + 8 * angle) * 2**-24
+    error = 2**-8 if name == KANDINSKY_5 else (8 if name in FLOAT64 else 8 + 8 * angle) * 2**-24
     limit = error * float(x.abs().max()) * found.attention_factor
 
-    def off(**changes):
-        mine = rope_of(found._replace(**changes)).apply(x, at)
-        assert theirs.shape == mine.shape
-        return float((theirs.float() - mine).abs().max())
+    def largest_error(**changes):
+        rotated = rope_of(found._replace(**changes)).apply(x, positions)
+        assert expected.shape == rotated.shape
+        return float((expected.float() - rotated).abs().max())
 
-    assert off() <= limit
-    other = {"half": "interleaved", "interleaved": "half"}[found.pairing]
+    assert largest_error() <= limit
+    other_pairing = {"half": "interleaved", "interleaved": "half"}[found.pairing]
     faster = [tuple(1.1 * f for f in row) for row in rows]
-    assert not angle or off(frequencies=tuple(faster) if len(rows) > 1 else faster[0]) > limit
+    assert not angle or largest_error(frequencies=tuple(faster) if len(rows) > 1 else faster[0]) > limit
     blocks = found.facts["blocks"].value if "blocks" in found.facts else 1
-    assert len(rows[0]) == blocks or not angle or off(pairing=other) > limit
+    assert len(rows[0]) == blocks or not angle or largest_error(pairing=other_pairing) > limit
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", _diffusers.CLASSES)
 def test_random_configs_rotate_like_the_class(monkeypatch, name):
     rng = random.Random(name)
     for _ in range(3):
-        keys = drawn(name, rng)
+        keys = random_config(name, rng)
         shape = tuple(rng.randint(2, 5) for _ in range(3))
         try:
-            ours.grid(Config(name, **keys), shape)
+            _diffusers.grid(Config(name, **keys), shape)
         except ValueError:  # a class that makes images
             shape = (1, *shape[1:])
         compare(monkeypatch, name, keys, shape, rng)
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", _diffusers.CLASSES)
 def test_default_configs_rotate_like_the_class(monkeypatch, name):
-    keys = needed(name, 96, random.Random(name), {})
+    keys = required_keys(name, 96, random.Random(name), {})
     if name == KANDINSKY_5:
         keys["scale_factor"] = [1.0, 3.16, 3.16]
-    if name == "HiDreamImageTransformer2DModel":  # whose default is too short for its own forward
+    if name == "HiDreamImageTransformer2DModel":  # its default is too short for its forward
         keys["axes_dims_rope"] = [64, 32, 32]
     compare(monkeypatch, name, keys, (1, 3, 4), random.Random(name))
 
 
-# The order in which a class makes the modules of its further rotations.
+# The rotary class of each further rotation, and its modules in the order of their construction.
 FURTHER = {
     f"{LTX2}.audio": ("LTX2AudioVideoRotaryPosEmbed", (1,)),
     f"{LTX2}.cross": ("LTX2AudioVideoRotaryPosEmbed", (2, 3)),
@@ -662,78 +659,79 @@ FURTHER = {
     "Kandinsky6Transformer3DModel.text": ("Kandinsky6RoPE1D", (1,)),
     "Kandinsky6Transformer3DModel.audio_text": ("Kandinsky6RoPE1D", (2,)),
 }
-OF_LTX = {"num_layers": 1, "num_attention_heads": 2, "audio_num_attention_heads": 2}
-OF_LTX |= {"attention_head_dim": 24, "audio_attention_head_dim": 16, "audio_cross_attention_dim": 32}
-OF_LTX |= {"pos_embed_max_pos": 20, "audio_pos_embed_max_pos": 30}
-OF_KANDINSKY = {"num_text_blocks": 1, "num_visual_blocks": 1, "axes_dims": [8, 4, 4], "model_dim": 32}
-SIX = {**OF_KANDINSKY, "axes_dims_a": [4, 12, 8], "model_dim_a": 48, "audio_freqs_scaling": 1.7, "ca_rope": True}
+LTX_KEYS = {"num_layers": 1, "num_attention_heads": 2, "audio_num_attention_heads": 2}
+LTX_KEYS |= {"attention_head_dim": 24, "audio_attention_head_dim": 16, "audio_cross_attention_dim": 32}
+LTX_KEYS |= {"pos_embed_max_pos": 20, "audio_pos_embed_max_pos": 30}
+KANDINSKY_KEYS = {"num_text_blocks": 1, "num_visual_blocks": 1, "axes_dims": [8, 4, 4], "model_dim": 32}
+KANDINSKY_6_KEYS = KANDINSKY_KEYS | {"axes_dims_a": [4, 12, 8], "model_dim_a": 48}
+KANDINSKY_6_KEYS |= {"audio_freqs_scaling": 1.7, "ca_rope": True}
 
 
-@pytest.mark.parametrize("full", FURTHER)
+@pytest.mark.parametrize("part_name", FURTHER)
 @pytest.mark.parametrize("changes", [{}, {"rope_type": "split", "rope_theta": 100.0, "axes_dims_a": None}])
-def test_further_rotations_equal_those_of_the_class(monkeypatch, full, changes):
-    (name, of), (rotary, places) = full.split("."), FURTHER[full]
-    keys = SIX if "6" in name else OF_KANDINSKY if "Kandinsky" in name else OF_LTX
+def test_further_rotations_equal_those_of_the_class(monkeypatch, part_name, changes):
+    (name, of), (rotary, indices) = part_name.split("."), FURTHER[part_name]
+    keys = KANDINSKY_6_KEYS if "6" in name else KANDINSKY_KEYS if "Kandinsky" in name else LTX_KEYS
     keys = keys | {key: value for key, value in changes.items() if key in defaults(name)}
-    module, made = module_of(name), []
-    kind = getattr(module, rotary)
+    module, calls = module_of(name), []
+    rotary_class = getattr(module, rotary)
     with monkeypatch.context() as patch, torch.device("meta"):
-        patch.setattr(module, rotary, lambda *args, **options: made.append((args, options)) or torch.nn.Identity())
+        patch.setattr(module, rotary, lambda *args, **options: calls.append((args, options)) or torch.nn.Identity())
         class_of(name)(**keys)
-    expected = {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
-    assert set(ours.further_rotations(name)) == expected
+    parts = {other.split(".")[1] for other in FURTHER if other.split(".")[0] == name}
+    assert set(_diffusers.further_rotations(name)) == parts
     found = recipe(Config(name, **keys), of=of)
-    assert ours.grid(Config(name, **keys), (2, 2), of=of) is None
+    assert _diffusers.grid(Config(name, **keys), (2, 2), of=of) is None
     width, rope = found.facts["head_dim"].value, rope_of(found)
-    for place in places:
-        args, options = made[place]
-        theirs, x = kind(*args, **options), torch.randn(1, 1, 9, width)
+    for index in indices:
+        args, options = calls[index]
+        table_of, x = rotary_class(*args, **options), torch.randn(1, 1, 9, width)
         if "Kandinsky" in name:
-            at = torch.arange(9)
-            wanted = CASES[name][2](x, theirs(at))
+            positions = torch.arange(9)
+            expected = CASES[name][2](x, table_of(positions))
         else:
-            at = torch.rand(9, dtype=torch.float64) * 2 - 1
-            wanted = flat(ltx2)(x, theirs(((at + 1) / 2 * 30).float()[None, None]))
-        angle = max(rope.frequencies) * float(at.abs().max())
+            positions = torch.rand(9, dtype=torch.float64) * 2 - 1
+            expected = flat(ltx2)(x, table_of(((positions + 1) / 2 * 30).float()[None, None]))
+        angle = max(rope.frequencies) * float(positions.abs().max())
         error = 2**-8 if name == KANDINSKY_5 else (8 + 8 * angle) * 2**-24
         tolerance = error * float(x.abs().max())
-        assert float((rope.apply(x, at) - wanted).abs().max()) <= tolerance
-        assert float((x - wanted).abs().max()) > 10 * tolerance
+        assert float((rope.apply(x, positions) - expected).abs().max()) <= tolerance
+        assert float((x - expected).abs().max()) > 10 * tolerance
 
 
 def test_further_rotations_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="audio_cross_attention_dim must agree with audio_num_attention_heads · audio"):
-        recipe(Config(LTX2, **OF_LTX | {"audio_cross_attention_dim": 48}), of="cross")
+        recipe(Config(LTX2, **LTX_KEYS | {"audio_cross_attention_dim": 48}), of="cross")
     with pytest.raises(ValueError, match="the head dimension must be even; got 25"):
         recipe(Config("Kandinsky6Transformer3DModel", axes_dims_a=[5, 12, 8]), of="audio")
 
 
-@pytest.mark.parametrize("full", ours.PARTS)
-def test_keys_of_further_rotations_are_constructor_arguments(full):
-    row, theirs = ours.PARTS[full], defaults(full.split(".")[0])
-    for setting in ours.settings(row):
-        assert setting.default == theirs[setting.key]
-    assert set(row.unread) <= theirs.keys() | {"scale_factor"}
+@pytest.mark.parametrize("part_name", _diffusers.PARTS)
+def test_keys_of_further_rotations_are_constructor_arguments(part_name):
+    row, parameters = _diffusers.PARTS[part_name], defaults(part_name.split(".")[0])
+    for setting in _diffusers.settings(row):
+        assert setting.default == parameters[setting.key]
+    assert set(row.unread) <= parameters.keys() | {"scale_factor"}
 
 
-CROPPED = [name for name, row in ours.CLASSES.items() if row.grid in {"cropped", "fitted"}]
+CROPPED = [name for name, row in _diffusers.CLASSES.items() if row.grid in {"cropped", "fitted"}]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 30, 45), (1, 7, 20), (1, 23, 5), (1, 34, 60)])
 @pytest.mark.parametrize("name", CROPPED)
 def test_a_grid_is_resized_like_that_of_the_class(monkeypatch, name, shape):
     rng = random.Random(str(shape))
-    keys = drawn(name, rng)
+    keys = random_config(name, rng)
     frames = 1 if len(recipe(Config(name, **keys)).frequencies) == 2 else 3
     compare(monkeypatch, name, keys, (frames, *shape[1:]), rng)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 8, 11), (2, 30, 45)])
 def test_cogvideox_1_5_crops_the_base_grid(monkeypatch, shape):
-    keys = drawn("CogVideoXTransformer3DModel", random.Random(1)) | {"patch_size_t": 2}
+    keys = random_config("CogVideoXTransformer3DModel", random.Random(1)) | {"patch_size_t": 2}
     compare(monkeypatch, "CogVideoXTransformer3DModel", keys, shape, random.Random(2))
     with pytest.raises(ValueError, match=r"at most 30 rows and 45 columns; got \(31, 45\)"):
-        ours.grid(Config("CogVideoXTransformer3DModel", **keys), (1, 31, 45))
+        _diffusers.grid(Config("CogVideoXTransformer3DModel", **keys), (1, 31, 45))
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
@@ -758,28 +756,28 @@ def test_chronoedit_skips_positions_between_two_frames(monkeypatch, frames):
     ],
 )
 def test_a_grid_equals_that_of_the_pipeline(name, pipeline):
-    module, kind = pipeline.rsplit(".", 1)
-    kind = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), kind)
+    module, pipeline_name = pipeline.rsplit(".", 1)
+    pipeline = getattr(importlib.import_module(f"diffusers.pipelines.{module}"), pipeline_name)
     if name == "Flux2Transformer2DModel":
-        theirs = kind._prepare_latent_ids(torch.empty(1, 1, 3, 4))[0]
+        expected = pipeline._prepare_latent_ids(torch.empty(1, 1, 3, 4))[0]
     elif name == "Krea2Transformer2DModel":
-        theirs = kind.prepare_position_ids(2, 3, 4, "cpu")[2:]
+        expected = pipeline.prepare_position_ids(2, 3, 4, "cpu")[2:]
     elif name == "AllegroTransformer3DModel":
-        _, places = of_pipeline("allegro.pipeline_allegro.AllegroPipeline", defaults(name), (1, 3, 4), 1)
-        theirs = torch.stack(places)[:, 0].T
+        _, places = pipeline_tables("allegro.pipeline_allegro.AllegroPipeline", defaults(name), (1, 3, 4), 1)
+        expected = torch.stack(places)[:, 0].T
     else:
-        theirs = kind._prepare_latent_image_ids(1, 3, 4, "cpu", torch.float32).reshape(-1, 3)
-    assert ours.grid(Config(name), (3, 4)) == tuple(map(tuple, theirs.tolist()))
+        expected = pipeline._prepare_latent_image_ids(1, 3, 4, "cpu", torch.float32).reshape(-1, 3)
+    assert _diffusers.grid(Config(name), (3, 4)) == tuple(map(tuple, expected.tolist()))
 
 
-# --- the table is complete, and the rest is refused -----------------------------------------------------------
+# --- all classes are listed, and the others are refused -------------------------------------------------------
 
 
 def models():
     """Return the classes of models in the files of transformers and control networks."""
     found = {}
-    for place in ("transformers", "controlnets"):
-        package = importlib.import_module(f"diffusers.models.{place}")
+    for folder in ("transformers", "controlnets"):
+        package = importlib.import_module(f"diffusers.models.{folder}")
         for file in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{file.name}")
             found |= {
@@ -793,64 +791,64 @@ def models():
 
 
 def test_every_class_is_known():
-    known = {*ours.CLASSES, *ours.REFUSED, *ours.UNROTATED}
+    known = {*_diffusers.CLASSES, *_diffusers.REFUSED, *_diffusers.UNROTATED}
     assert not models().keys() - known
-    assert len(known) == len(ours.CLASSES) + len(ours.REFUSED) + len(ours.UNROTATED)
-    assert set(CASES) == set(ours.CLASSES)
+    assert len(known) == len(_diffusers.CLASSES) + len(_diffusers.REFUSED) + len(_diffusers.UNROTATED)
+    assert set(CASES) == set(_diffusers.CLASSES)
 
 
 def test_each_entry_of_the_file_is_read_and_differs_from_its_parent():
-    table = tomllib.loads(Path(ours.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(Path(_diffusers.__file__).with_name("diffusers.toml").read_text(encoding="utf-8"))
     names = [name for entry in table["class"] for name in entry["names"].split()]
     names += [*table["refused"], *table["unrotated"]["names"].split()]
     assert len(set(names)) == len(names)
     for entry in table["class"]:
-        assert entry.keys() <= {"names", "like", *ours.Class._fields}
-        row, like = ours.CLASSES[entry["names"].split()[0]], ours.CLASSES.get(entry.get("like"))
-        old = like._asdict() if like else ours.Class._field_defaults
+        assert entry.keys() <= {"names", "like", *_diffusers.Class._fields}
+        row, like = _diffusers.CLASSES[entry["names"].split()[0]], _diffusers.CLASSES.get(entry.get("like"))
+        old = like._asdict() if like else _diffusers.Class._field_defaults
         assert not [field for field in entry.keys() & old.keys() if getattr(row, field) == old[field]], entry["names"]
 
 
 def test_each_rule_is_used_and_each_named_rule_exists():
-    rows = [*ours.CLASSES.values(), *ours.PARTS.values()]
-    axes = {row.axes.null if isinstance(row.axes, ours.Setting) else row.axes for row in rows}
-    assert {name for name in axes if isinstance(name, str)} == set(ours._SPLITS)
-    assert {row.kind for row in rows} == set(ours._KINDS)
-    assert {row.grid for row in rows} - {""} == set(ours._GRIDS)
+    rows = [*_diffusers.CLASSES.values(), *_diffusers.PARTS.values()]
+    axes = {row.axes.null if isinstance(row.axes, _diffusers.Setting) else row.axes for row in rows}
+    assert {name for name in axes if isinstance(name, str)} == set(_diffusers._SPLITS)
+    assert {row.kind for row in rows} == set(_diffusers._KINDS)
+    assert {row.grid for row in rows} - {""} == set(_diffusers._GRIDS)
 
 
-@pytest.mark.parametrize("name", sorted(ours.UNROTATED))
+@pytest.mark.parametrize("name", sorted(_diffusers.UNROTATED))
 def test_the_source_of_a_class_without_rotary_has_no_rotary(name):
     assert not re.search(r"(?i)rotary|\brope\b|rope_", inspect.getsource(module_of(name)))
-    (layers,) = ours.canonical(Config(name))
+    (layers,) = _diffusers.canonical(Config(name))
     assert layers.unrotated == (None, f"{name} has no rotary embedding")
     with pytest.raises(ValueError, match=f"got '{name}'; it has no rotary"):
-        ours.grid(Config(name), (2, 2))
+        _diffusers.grid(Config(name), (2, 2))
 
 
-@pytest.mark.parametrize("name", [*ours.CLASSES, *ours.PARTS])
+@pytest.mark.parametrize("name", [*_diffusers.CLASSES, *_diffusers.PARTS])
 def test_layers_are_counted_as_in_the_constructor(name):
     keys, source = (
-        (dict(ours.CLASSES) | dict(ours.PARTS))[name].layers,
+        (dict(_diffusers.CLASSES) | dict(_diffusers.PARTS))[name].layers,
         inspect.getsource(module_of(name.split(".")[0])),
     )
     assert all(re.search(rf"\b(range\(|depth = )(int\(|self\.config\.)?{key}\b", source) for key in keys)
-    assert keys or name == "HunyuanDiT2DControlNetModel"  # whose layers are half of a key, less one
+    assert keys or name == "HunyuanDiT2DControlNetModel"  # it has half of the layers of a key, less one
 
 
-@pytest.mark.parametrize("name", ours.CLASSES)
+@pytest.mark.parametrize("name", _diffusers.CLASSES)
 def test_keys_and_defaults_equal_those_of_the_constructor(name):
-    row, theirs = ours.CLASSES[name], defaults(name)
-    for setting in ours.settings(row):
+    row, parameters = _diffusers.CLASSES[name], defaults(name)
+    for setting in _diffusers.settings(row):
         absent = name == KANDINSKY_5 and setting.key == "scale_factor"  # an argument of its forward
-        absent |= name in STRANGE.get(setting.key, ())
-        assert absent or _listed(theirs[setting.key]) == _listed(setting.default), setting
-    known = {setting.key for setting in ours.settings(row)}.union(row.unread)
-    assert not {key for key in theirs if ours.ROTARY.search(key)} - known
-    assert set(row.unread) <= set(theirs)
+        absent |= name in REPLACED_NONE.get(setting.key, ())
+        assert absent or _listed(parameters[setting.key]) == _listed(setting.default), setting
+    known = {setting.key for setting in _diffusers.settings(row)}.union(row.unread)
+    assert not {key for key in parameters if _diffusers.ROTARY.search(key)} - known
+    assert set(row.unread) <= set(parameters)
 
 
-STRANGE = {  # whose constructors put another value in the place of None
+REPLACED_NONE = {  # constructors that replace None by another value
     "axes_dim": ["PRXTransformer2DModel"],
     "rope_axes_dim": ["Cosmos3OmniTransformer"],
 }
@@ -860,17 +858,17 @@ def _listed(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] in {real, halves}])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] in {interleaved, halves}])
 def test_the_pairing_is_in_the_code_of_the_class(name):
     source = inspect.getsource(module_of(name))
     if "apply_rotary_emb(" in source:
         assert ("use_real_unbind_dim=-2" in source) == (CASES[name][2] is halves)
 
 
-@pytest.mark.parametrize("name", ours.REFUSED)
+@pytest.mark.parametrize("name", _diffusers.REFUSED)
 def test_classes_without_a_recipe_are_refused_by_name(name):
-    message = re.escape(f"; got '{name}'; {ours.REFUSED[name]}")
-    for call in (recipe, lambda part: ours.grid(part, (2, 2))):
+    message = re.escape(f"; got '{name}'; {_diffusers.REFUSED[name]}")
+    for call in (recipe, lambda part: _diffusers.grid(part, (2, 2))):
         with pytest.raises(ValueError, match=f"transformer._class_name must be a class .*{message}$"):
             call(Config(name))
 
@@ -879,13 +877,13 @@ def test_ernie_image_does_not_rotate():
     module = module_of("ErnieImageTransformer2DModel")
     table = module.ErnieImageEmbedND3(16, 256, (4, 6, 6))(torch.tensor([[[1.0, 2.0, 3.0]]]))
     x = torch.randn(1, 1, 1, 16, generator=torch.Generator().manual_seed(0))
-    theirs = nested(module.ErnieImageSingleStreamAttnProcessor.__call__, "apply_rotary_emb")(x, table)
-    assert abs(float(theirs.norm() / x.norm()) - 1) > 1e-3
+    rotated = nested(module.ErnieImageSingleStreamAttnProcessor.__call__, "apply_rotary_emb")(x, table)
+    assert abs(float(rotated.norm() / x.norm()) - 1) > 1e-3
 
 
 def test_mochi_learns_its_frequencies():
-    names = inspect.getsource(module_of("MochiTransformer3DModel"))
-    assert re.search(r"pos_frequencies = nn\.Parameter", names)
+    source = inspect.getsource(module_of("MochiTransformer3DModel"))
+    assert re.search(r"pos_frequencies = nn\.Parameter", source)
 
 
 FLUX = "FluxTransformer2DModel"
@@ -988,25 +986,25 @@ def test_configs_that_the_class_cannot_use_are_refused(name, keys, error, messag
 )
 def test_wrong_grids_are_refused(shape, error):
     with pytest.raises(error, match="shape must be"):
-        ours.grid(Config(FLUX), shape)
+        _diffusers.grid(Config(FLUX), shape)
 
 
 def test_an_image_has_one_frame():
-    assert ours.grid(Config(FLUX), (1, 2, 1)) == ((0, 0, 0), (0, 1, 0))
+    assert _diffusers.grid(Config(FLUX), (1, 2, 1)) == ((0, 0, 0), (0, 1, 0))
     with pytest.raises(ValueError, match=f"shape must be of one frame for {FLUX}; got 2"):
-        ours.grid(Config(FLUX), (2, 2, 2))
+        _diffusers.grid(Config(FLUX), (2, 2, 2))
 
 
 def test_a_base_grid_smaller_than_a_patch_is_refused():
     part = Config("CogVideoXTransformer3DModel", use_rotary_positional_embeddings=True, sample_height=1)
     with pytest.raises(ValueError, match=r"transformer\.sample_height // patch_size must be from 1"):
-        ours.grid(part, (1, 2, 2))
+        _diffusers.grid(part, (1, 2, 2))
 
 
 def test_no_positions_are_returned_if_the_pipeline_decides_them():
-    assert ours.grid(Config("ZImageTransformer2DModel"), (2, 2)) is None
-    assert ours.grid(Config(QWEN, use_layer3d_rope=True), (2, 2)) is None
-    assert ours.grid(Config("StableAudioDiTModel"), (2, 2)) is None
+    assert _diffusers.grid(Config("ZImageTransformer2DModel"), (2, 2)) is None
+    assert _diffusers.grid(Config(QWEN, use_layer3d_rope=True), (2, 2)) is None
+    assert _diffusers.grid(Config("StableAudioDiTModel"), (2, 2)) is None
 
 
 def test_each_number_has_its_source():
@@ -1027,16 +1025,16 @@ def test_numpy_numbers_are_accepted():
     name = "Flux2Transformer2DModel"
     assert recipe(Config(name, **keys)) == recipe(Config(name, **plain))
     with pytest.raises(TypeError, match="use_layer3d_rope must be True or False; got int 1"):
-        ours.grid(Config(QWEN, use_layer3d_rope=1), (2, 2))
-    assert ours.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
+        _diffusers.grid(Config(QWEN, use_layer3d_rope=1), (2, 2))
+    assert _diffusers.grid(Config(QWEN, use_layer3d_rope=np.bool_(True)), (2, 2)) is None
 
 
-def test_null_means_what_the_constructor_makes_of_none():
-    joy = recipe(Config("JoyImageEditTransformer3DModel", rope_dim_list=None, hidden_size=72, num_attention_heads=3))
+def test_null_is_replaced_as_by_the_constructor():
+    joy = recipe(Config(JOY, rope_dim_list=None, hidden_size=72, num_attention_heads=3))
     assert joy.facts["axes"].value == (8, 8, 8)
     assert recipe(Config("PRXTransformer2DModel", axes_dim=None)).facts["axes"].value == (32, 32)
 
 
 def test_a_config_is_recognised_by_its_class_name():
-    assert ours.is_diffusers({"_class_name": FLUX})
-    assert not ours.is_diffusers({"model_type": "llama"})
+    assert _diffusers.is_diffusers({"_class_name": FLUX})
+    assert not _diffusers.is_diffusers({"model_type": "llama"})
