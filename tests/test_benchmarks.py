@@ -1,4 +1,4 @@
-"""The benchmarks: asv finds them without any library, and what `regressions.py` concludes from its results."""
+"""The benchmarks: asv discovers them without importing a library, and `regressions.py` compares their results."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.thread_unsafe(reason="starts processes")
 
-HOME = Path(__file__).parent.parent / "asv_benchmarks"
+FOLDER = Path(__file__).parent.parent / "asv_benchmarks"
 BENCHMARKS = {
     "bench_import.timeraw_import",
     "bench_import.timeraw_import_after_numpy",
@@ -39,21 +39,21 @@ SLOW = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.01, 1.99, 2.02, 2.0]
 
 def test_the_page_shows_the_committed_results(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    docs = HOME.parent / "docs"
+    docs = FOLDER.parent / "docs"
     results = docs / "benchmarks.json"
-    words = ["--results", results, "--chart", tmp_path / "chart.svg", "--markdown", tmp_path / "table.md"]
-    subprocess.run([sys.executable, HOME / "compare.py", *words], check=True, capture_output=True)
-    drawn, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("chart.svg", "table.md"))
+    args = ["--results", results, "--chart", tmp_path / "chart.svg", "--markdown", tmp_path / "table.md"]
+    subprocess.run([sys.executable, FOLDER / "compare.py", *args], check=True, capture_output=True)
+    chart, table = ((tmp_path / name).read_text(encoding="utf-8") for name in ("chart.svg", "table.md"))
     assert table == (docs / "benchmarks_table.md").read_text(encoding="utf-8")
     rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
-    asked = [row for row in rows if row["target"] and row["regime"] == "default allocator"]
-    figures = [f"<!-- {row['theirs'] / row['ours']:.2f} -->" for row in asked]
-    assert len(figures) > 20 and [figure for figure in figures if figure not in drawn] == []
+    with_target = [row for row in rows if row["target"] and row["regime"] == "default allocator"]
+    figures = [f"<!-- {row['theirs'] / row['ours']:.2f} -->" for row in with_target]
+    assert len(figures) > 20 and [figure for figure in figures if figure not in chart] == []
 
 
 def load_script(name):
-    """Import a script, which is in no package."""
-    spec = importlib.util.spec_from_file_location(name, HOME / f"{name}.py")
+    """Import a script of the benchmarks, which are no package."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -66,7 +66,7 @@ def regressions():
 
 @pytest.fixture
 def compare(monkeypatch):
-    monkeypatch.syspath_prepend(HOME)  # for the file in the same folder
+    monkeypatch.syspath_prepend(FOLDER)  # `compare` imports a file of this folder
     return load_script("compare")
 
 
@@ -82,10 +82,10 @@ def test_each_target_names_an_existing_row(compare, monkeypatch, library):
         group = make()
         peers = [*group.peers, *([compare.COPY] if group.copy else [])]
         rows += [{"library": library, "peer": p, "what": f"{name}, {ours}"} for p in peers for ours in group.ours]
-    without = compare.targets_without_row([library], rows)
+    missing = compare.targets_without_row([library], rows)
     if not importlib.util.find_spec("ml_dtypes"):
-        without = [row for row in without if "bfloat16" not in row]
-    assert without == []
+        missing = [row for row in missing if "bfloat16" not in row]
+    assert missing == []
     assert compare.BUSY_ROWS.get(library, set()) <= {row["what"] for row in rows}
 
 
@@ -122,8 +122,8 @@ def write_results(folder, commit, results, samples=None):
 
 
 @pytest.fixture
-def code_of(regressions, monkeypatch):
-    """Run the command on results that are given, as pairs of arguments for `write_results`."""
+def exit_code(regressions, monkeypatch):
+    """Return a function that compares two results, arguments of `write_results`, and returns the exit code."""
 
     def run(base, head, *options):
         def measure(config, commits, bench):
@@ -150,8 +150,8 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
 """
     found = subprocess.run(
         [sys.executable, "-P", "-c", script],
-        cwd=HOME,
-        env={"PYTHONPATH": str(HOME), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=FOLDER,
+        env={"PYTHONPATH": str(FOLDER), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -171,9 +171,9 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
         (([0.0],), ([0.1],), 1),
         (([1.0], [SAME]), ([2.0], [SLOW]), 1),
         (([1.0], [SAME]), ([1.2], [SAME]), 0),  # the samples do not differ
-        (([1.0], [SAME[:2]]), ([1.2], [SAME[:2]]), 1),  # so few say nothing
-        (([1.0, 1.0],), ([1.0, None],), 1),  # fails now
-        (([1.0, 1.0],), ([1.0, NAN],), 1),  # is skipped now
+        (([1.0], [SAME[:2]]), ([1.2], [SAME[:2]]), 1),  # two samples are too few
+        (([1.0, 1.0],), ([1.0, None],), 1),  # fails in HEAD
+        (([1.0, 1.0],), ([1.0, NAN],), 1),  # is skipped in HEAD
         (([1.0, None],), ([1.0, 1.0],), 0),
         (([1.0, NAN],), ([1.0, NAN],), 0),
         (([NAN, NAN],), ([NAN, NAN],), 3),
@@ -183,21 +183,21 @@ print(json.dumps([names, sorted({"torch", "jax", "dask", "mlx", "cupy", "numba"}
         (None, None, 3),
     ],
 )
-def test_the_exit_code_reports_regressions(code_of, base, head, code):
-    assert code_of(base, head) == code
+def test_the_exit_code_reports_regressions(exit_code, base, head, code):
+    assert exit_code(base, head) == code
 
 
-def test_the_factor_is_the_threshold_of_a_regression(code_of):
-    assert [code_of(([1.0],), ([1.2],), "--factor", f) for f in ("1.19", "1.21")] == [1, 0]
+def test_the_factor_is_the_threshold_of_a_regression(exit_code):
+    assert [exit_code(([1.0],), ([1.2],), "--factor", f) for f in ("1.19", "1.21")] == [1, 0]
 
 
-def test_the_summary_is_printed(code_of, capsys):
-    code_of(([1.0, 1.0, NAN],), ([1.5, NAN, NAN],))
-    told = capsys.readouterr().out
-    assert "WORSE  ×1.50  1 → 1.5  bench.time('0') [env]" in told
-    assert "LOST   measured in BASE, failed or skipped in HEAD  bench.time('1') [env]" in told
-    assert "1 cases compared; 1 others not measured in BASE." in told
-    assert "REGRESSION: 1 worse by more than ×1.1, 1 lost." in told
+def test_the_summary_is_printed(exit_code, capsys):
+    exit_code(([1.0, 1.0, NAN],), ([1.5, NAN, NAN],))
+    output = capsys.readouterr().out
+    assert "WORSE  ×1.50  1 → 1.5  bench.time('0') [env]" in output
+    assert "LOST   measured in BASE, failed or skipped in HEAD  bench.time('1') [env]" in output
+    assert "1 cases compared; 1 others not measured in BASE." in output
+    assert "REGRESSION: 1 worse by more than ×1.1, 1 lost." in output
 
 
 def test_a_failed_asv_run_is_an_error(regressions, monkeypatch, capsys):
@@ -209,7 +209,7 @@ def test_a_failed_asv_run_is_an_error(regressions, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ([BASE], "required"),
         ([BASE, BASE], "are one commit"),
@@ -219,10 +219,10 @@ def test_a_failed_asv_run_is_an_error(regressions, monkeypatch, capsys):
         ([BASE, HEAD, "--bench", "("], "no regular expression"),
     ],
 )
-def test_wrong_arguments_are_refused(regressions, monkeypatch, capsys, words, message):
+def test_wrong_arguments_are_refused(regressions, monkeypatch, capsys, args, message):
     monkeypatch.setattr(regressions, "commit", lambda name: name)
     with pytest.raises(SystemExit) as stopped:
-        regressions.main(words)
+        regressions.main(args)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -237,5 +237,5 @@ def test_unknown_commits_are_refused(regressions, capsys):
 def test_results_are_written_to_a_new_folder(regressions, tmp_path):
     config = json.loads(regressions.write_config(tmp_path).read_text())
     assert Path(config["results_dir"]).parent == Path(config["html_dir"]).parent == tmp_path
-    assert Path(config["benchmark_dir"]) == HOME / "benchmarks"
-    assert Path(config["repo"]) == HOME.parent
+    assert Path(config["benchmark_dir"]) == FOLDER / "benchmarks"
+    assert Path(config["repo"]) == FOLDER.parent
