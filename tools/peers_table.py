@@ -46,7 +46,7 @@ PEERS = {
     "torchscale": "0.3.0",
     "torchtune": "0.6.1",
     "transformer-engine": "2.20.2",
-    "transformers": "5.23.0",
+    "transformers": "5.24.0",
     "vllm": "0.33.0",
     "x-transformers": "2.31.10",
 }
