@@ -36,13 +36,13 @@ def frequencies_on_equal_axes(rope):
 # --- published models ---------------------------------------------------------------------------------------
 
 
-def tables():
+def published_layers():
     """Yield each published model, once for each kind of its layers, with the expected result."""
     for model in PUBLISHED:
         expect = model["expect"]
         kinds = {None: expect} if "pairing" in expect else expect
-        for layer_type, wanted in kinds.items():
-            yield pytest.param(model["config"], layer_type, wanted, id=f"{model['model']} {layer_type or ''}".strip())
+        for layer_type, expected in kinds.items():
+            yield pytest.param(model["config"], layer_type, expected, id=f"{model['model']} {layer_type or ''}".strip())
 
 
 NO_ROTARY = "^config must have rotary embedding to make a Rope of; got none: "
@@ -55,31 +55,32 @@ def no_rotary(model, **options):
     return True
 
 
-def read(published, layer_type, wanted):
-    """Read a config; one that was published without a model_type needs the pairing."""
-    pairing = None if "model_type" in published else wanted["pairing"]
+def read_published(published, layer_type, expected):
+    """Return the Rope of a published config; one without a model_type needs the pairing."""
+    pairing = None if "model_type" in published else expected["pairing"]
     return Rope.from_config(published, layer_type=layer_type, pairing=pairing)
 
 
-@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
-def test_published_models(published, layer_type, wanted):
-    if wanted is None:
+@pytest.mark.parametrize(("published", "layer_type", "expected"), list(published_layers()))
+def test_published_models(published, layer_type, expected):
+    if expected is None:
         with pytest.raises(ValueError, match=NO_ROTARY):
-            read(published, layer_type, wanted)
+            read_published(published, layer_type, expected)
         return
-    rope = read(published, layer_type, wanted)
+    rope = read_published(published, layer_type, expected)
     found = frequencies_on_equal_axes(rope)
-    assert (rope.pairing, rope.start, 2 * len(found)) == (wanted["pairing"], wanted["start"], wanted["rotary_dim"])
+    assert (rope.pairing, rope.start) == (expected["pairing"], expected["start"])
+    assert 2 * len(found) == expected["rotary_dim"]
     between = [found[len(found) * quarter // 4] for quarter in (1, 2, 3)]
     np.testing.assert_allclose(
         (found[0], *between, found[-1], rope.attention_factor),
-        (wanted["fastest"], *wanted["between"], wanted["slowest"], wanted["attention_factor"]),
+        (expected["fastest"], *expected["between"], expected["slowest"], expected["attention_factor"]),
         rtol=1e-6,
     )
     axes = len(rope.frequencies) if isinstance(rope.frequencies[0], tuple) else 1
-    assert axes == wanted.get("axes", 1)
+    assert axes == expected.get("axes", 1)
     if axes > 1:
-        assert [sum(map(bool, row)) for row in rope.frequencies] == wanted["sections"]
+        assert [sum(map(bool, row)) for row in rope.frequencies] == expected["sections"]
 
 
 def test_there_are_enough_published_models():
@@ -87,28 +88,28 @@ def test_there_are_enough_published_models():
     assert all(model["source"] for model in PUBLISHED)
 
 
-@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
-def test_explain_describes_published_models(published, layer_type, wanted):
-    if "model_type" not in published or wanted is None:
+@pytest.mark.parametrize(("published", "layer_type", "expected"), list(published_layers()))
+def test_explain_describes_published_models(published, layer_type, expected):
+    if "model_type" not in published or expected is None:
         return
-    (told,) = config.explain(published, layer_type=layer_type)
-    assert told.rope == Rope.from_config(published, layer_type=layer_type)
-    assert told.facts["rope_theta"].value == wanted["base"]
-    assert told.facts["rope_type"].value == wanted["rope_type"]
-    assert all(fact.source for fact in told.facts.values())
+    (explanation,) = config.explain(published, layer_type=layer_type)
+    assert explanation.rope == Rope.from_config(published, layer_type=layer_type)
+    assert explanation.facts["rope_theta"].value == expected["base"]
+    assert explanation.facts["rope_type"].value == expected["rope_type"]
+    assert all(fact.source for fact in explanation.facts.values())
 
 
-@pytest.mark.parametrize(("published", "layer_type", "wanted"), list(tables()))
-def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, wanted):
+@pytest.mark.parametrize(("published", "layer_type", "expected"), list(published_layers()))
+def test_modernize_keeps_the_rotation_of_published_models(published, layer_type, expected):
     if "model_type" not in published:
         return
-    today = config.modernize(published)
-    assert config.modernize(today) == today
-    if wanted is None:
-        assert no_rotary(today, layer_type=layer_type)
+    modern = config.modernize(published)
+    assert config.modernize(modern) == modern
+    if expected is None:
+        assert no_rotary(modern, layer_type=layer_type)
         return
     for length in (None, 100_000):
-        ropes = [Rope.from_config(c, layer_type=layer_type, sequence_length=length) for c in (published, today)]
+        ropes = [Rope.from_config(c, layer_type=layer_type, sequence_length=length) for c in (published, modern)]
         assert ropes[0] == ropes[1]
 
 
@@ -118,10 +119,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 F = ra.frequencies(128)
 GPT = {"model_type": "gpt_neox", "hidden_size": 4096, "num_attention_heads": 32}
 GPTJ = {"model_type": "gptj", "hidden_size": 4096, "num_attention_heads": 32}
-SAME = {
-    "today's form": (LLAMA | {"rope_parameters": {"rope_theta": 5e5}}, ra.frequencies(128, base=5e5)),
+FORMS = {
+    "the current form": (LLAMA | {"rope_parameters": {"rope_theta": 5e5}}, ra.frequencies(128, base=5e5)),
     "the older form": (LLAMA | {"rope_theta": 5e5, "rope_scaling": None}, ra.frequencies(128, base=5e5)),
-    "both, which agree": (
+    "both forms": (
         LLAMA | {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "rope_scaling": {"type": "linear"}},
         scaling.linear(F, 2.0),
     ),
@@ -139,7 +140,7 @@ SAME = {
         },
         scaling.linear(F, 2.0),
     ),
-    "yarn, where Phi-3 means longrope": (
+    "yarn for the longrope of Phi-3": (
         LLAMA
         | {
             "model_type": "phi3",
@@ -152,7 +153,7 @@ SAME = {
         LLAMA | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "mscale": 1.0}},
         ra.frequencies(128, base=1e4 * 1000 ** (128 / 126)),
     ),
-    "the top level's original length wins": (
+    "the original length outside, which has priority": (
         LLAMA | {"original_max_position_embeddings": 512, "rope_scaling": YARN},
         scaling.yarn(F, 4.0, base=1e4, original_length=512),
     ),
@@ -160,7 +161,7 @@ SAME = {
         LLAMA | {"rope_scaling": YARN | {"factor": None}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024),
     ),
-    "yarn with a factor of null, and of attention": (
+    "yarn with a factor of null and an attention factor": (
         LLAMA | {"rope_scaling": YARN | {"factor": None, "attention_factor": 1.5}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024),
     ),
@@ -168,60 +169,60 @@ SAME = {
         LLAMA | {"rope_scaling": YARN | {"mscale": 0, "mscale_all_dim": 1.0}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024),
     ),
-    "a head of the class's own": ({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}, F),
-    "a head of null": (
+    "the default head_dim of the class": ({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}, F),
+    "null in place of a default head_dim": (
         {"model_type": "qwen3", "head_dim": None} | {"hidden_size": 1024, "num_attention_heads": 16},
         ra.frequencies(64),
     ),
-    "a slice of the class's own": (LLAMA | {"model_type": "deepseek_v3"}, ra.frequencies(64)),
-    "a part that leaves out its head": (
+    "the default rotary slice of the class": (LLAMA | {"model_type": "deepseek_v3"}, ra.frequencies(64)),
+    "a part without head_dim": (
         {"model_type": "gemma3", "text_config": {"hidden_size": 3840, "num_attention_heads": 16}}
         | {"text_config": {"model_type": "gemma2", "hidden_size": 3840, "num_attention_heads": 16}},
         ra.frequencies(256),
     ),
-    "a part that leaves out its heads": (
+    "a part without num_attention_heads": (
         {"model_type": "llava", "text_config": {"hidden_size": 2048}},
         ra.frequencies(64),
     ),
-    "a count of the class's own": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16}, ra.frequencies(64)),
-    "no count": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": None}, ra.frequencies(256)),
-    "a base in an object of its own": (
+    "the default rotary_dim of the class": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16}, ra.frequencies(64)),
+    "null rotary_dim": ({"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": None}, ra.frequencies(256)),
+    "a base in a nested object": (
         {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "attn_config": {"rope_theta": 5e5}},
         ra.frequencies(128, base=5e5),
     ),
-    "a constant for a base": (
+    "rope_freq_constant": (
         {"model_type": "openelm", "head_dim": 64, "rope_freq_constant": 5e4, "rope_max_length": 4096},
         ra.frequencies(64, base=5e4),
     ),
-    "names that mean nothing new": (
+    "keys with neutral values": (
         LLAMA
         | {"use_mrope": False, "rope_interleaved": False, "use_rotary_pos_emb": True, "rotary_scaling_factor": 1.0},
         F,
     ),
-    "a base beside the parameters, which win": (
+    "a base beside rope_parameters, which have priority": (
         LLAMA | {"model_type": "cohere2_moe", "rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
         F,
     ),
-    "a rule of its own": (
+    "head_dim from projection_dim": (
         {"model_type": "clvp_encoder", "projection_dim": 768, "hidden_size": 768, "num_attention_heads": 8},
         ra.frequencies(48),
     ),
-    "audio that rotates too": (
+    "a model with rotary in its audio part": (
         {"model_type": "musicflamingo", "rope_theta": 1200.0, "text_config": {"model_type": "qwen2"}},
         F,
     ),
-    "a key that is empty": (LLAMA | {"": {"rope_theta": 5.0}}, F),
-    "not truncated": (
+    "an empty key": (LLAMA | {"": {"rope_theta": 5.0}}, F),
+    "truncate": (
         LLAMA | {"rope_scaling": YARN | {"truncate": False}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024, truncate=False),
     ),
-    "finetuned says nothing of the rotation": (
+    "finetuned, which does not change the rotation": (
         LLAMA | {"rope_scaling": YARN | {"finetuned": True}},
         scaling.yarn(F, 4.0, base=1e4, original_length=1024),
     ),
     "rotary_emb_base": (GPT | {"rotary_pct": 1.0, "rotary_emb_base": 777}, ra.frequencies(128, base=777)),
     "rotary_pct": (GPT | {"rotary_pct": 0.5}, ra.frequencies(64)),
-    "the model's own share": (GPT, ra.frequencies(32)),
+    "the default rotary_pct of the model": (GPT, ra.frequencies(32)),
     "partial_rotary_factor": (LLAMA | {"partial_rotary_factor": 0.5}, ra.frequencies(64)),
     "partial_rotary_factor inside": (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, ra.frequencies(64)),
     "rotary_dim": (
@@ -230,12 +231,12 @@ SAME = {
     ),
     "n_embd": ({"model_type": "codegen", "n_embd": 1024, "n_head": 16}, ra.frequencies(64)),
     "head_dim of null": (LLAMA | {"head_dim": None}, F),
-    "head_dim of its own": (LLAMA | {"head_dim": 64}, ra.frequencies(64)),
-    "a slice by itself": (
+    "head_dim": (LLAMA | {"head_dim": 64}, ra.frequencies(64)),
+    "qk_rope_head_dim": (
         LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "head_dim": 192},
         ra.frequencies(64),
     ),
-    "the model's own base": (LLAMA | {"model_type": "mixtral"}, ra.frequencies(128, base=1e6)),
+    "the default base of the model": (LLAMA | {"model_type": "mixtral"}, ra.frequencies(128, base=1e6)),
     "a part for text": (
         {"model_type": "llava", "vision_config": {"rope_foo": 1}, "text_config": LLAMA | {"rope_theta": 5e5}},
         ra.frequencies(128, base=5e5),
@@ -244,43 +245,43 @@ SAME = {
         {"model_type": "colpali", "vlm_config": {"model_type": "paligemma", "text_config": LLAMA}},
         F,
     ),
-    "a part for text that leaves out its defaults": ({"model_type": "llava", "text_config": {"rope_theta": 1e4}}, F),
+    "a part for text without its defaults": ({"model_type": "llava", "text_config": {"rope_theta": 1e4}}, F),
     "pairs that rotate backwards": (LLAMA | {"model_type": "nanochat"}, tuple(-f for f in F)),
     "proportional": (
         LLAMA | {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 2.0}},
         scaling.linear(scaling.proportional(F, 0.25), 2.0),
     ),
-    "an odd share": (
+    "an odd number of features": (
         LLAMA | {"head_dim": 42, "partial_rotary_factor": 0.5},
         tuple(1e4 ** (-2 * i / 21) for i in range(11)),
     ),
 }
 
 
-# Numbers with a minimum and a maximum: the function that reads one, both limits, and the words of the refusal.
-ENDS = {
-    "a head": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
-    "rotated features": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
-    "layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
+# Numbers with limits: a function that reads one, the minimum, the maximum, and the error message.
+LIMITS = {
+    "head_dim": (lambda n: Rope.from_config(LLAMA | {"head_dim": n}), 2, 4096, "from 2 to 4096"),
+    "rotary_dim": (lambda n: Rope.from_config(GPTJ | {"rotary_dim": n}), 1, 128, "from 1 to 128 features"),
+    "num_hidden_layers": (lambda n: config.layers(LLAMA | {"num_hidden_layers": n}), 1, 1024, "from 1 to 1024"),
     "kinds of layers": (
         lambda n: config.explain({"head_dim": 64, "rope_parameters": {str(i): {} for i in range(n)}}, pairing="half"),
         0,
         64,
         "at most 64 kinds",
     ),
-    "a sequence": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "from 1 to 9007199254740992"),
-    "letters of a name": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
+    "sequence_length": (lambda n: Rope.from_config(LLAMA, sequence_length=n), 1, 2**53, "from 1 to 9007199254740992"),
+    "letters of a key": (lambda n: Rope.from_config(LLAMA | {"a" * n: 0}), 0, 100, "have names as keys"),
 }
 
 
-@pytest.mark.parametrize("what", ENDS)
-def test_numbers_at_their_limits_are_read_and_beyond_are_refused(what):
-    read, least, most, words = ENDS[what]
+@pytest.mark.parametrize("name", LIMITS)
+def test_numbers_at_their_limits_are_read_and_beyond_are_refused(name):
+    read, least, most, message = LIMITS[name]
     assert read(least)
     assert read(most)
-    for beyond in {max(least - 1, 0), most + 1} - {least}:
-        with pytest.raises(ValueError, match=words):
-            read(beyond)
+    for wrong in {max(least - 1, 0), most + 1} - {least}:
+        with pytest.raises(ValueError, match=message):
+            read(wrong)
 
 
 def test_a_rotary_dim_of_1_gives_one_pair():
@@ -288,8 +289,8 @@ def test_a_rotary_dim_of_1_gives_one_pair():
 
 
 HEAD = "hidden_size // num_attention_heads"
-# The facts of a config, each value with its source. All others are those of the first.
-TOLD = {
+# Facts of configs, each value with its source. Facts that are not given are those of the first config.
+REPORTED = {
     "llama": (
         LLAMA,
         {
@@ -319,11 +320,11 @@ TOLD = {
             "extended_length": (4096.0, "max_position_embeddings"),
         },
     ),
-    "a head that is rounded down": (
+    "head_dim, rounded down": (
         LLAMA | {"num_attention_heads": 30},
         {"head_dim": (136, f"{HEAD}, rounded down"), "rotary_dim": (136, f"{HEAD}, rounded down")},
     ),
-    "a share of the head": (
+    "rotary_pct": (
         LLAMA | {"model_type": "gpt_neox", "rotary_pct": 0.25},
         {
             "model_type": ("gpt_neox", "model_type"),
@@ -333,7 +334,7 @@ TOLD = {
             "partial_rotary_factor": (0.25, "rotary_pct"),
         },
     ),
-    "the class's own share": (
+    "the default partial_rotary_factor of the class": (
         LLAMA | {"model_type": "glm4", "head_dim": 128},
         {
             "model_type": ("glm4", "model_type"),
@@ -344,7 +345,7 @@ TOLD = {
             "partial_rotary_factor": (0.5, "default of glm4"),
         },
     ),
-    "a slice, and a flag": (
+    "qk_rope_head_dim and rope_interleave": (
         LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_interleave": True},
         {
             "model_type": ("deepseek_v3", "model_type"),
@@ -355,7 +356,7 @@ TOLD = {
             "partial_rotary_factor": (1.0, "default of deepseek_v3"),
         },
     ),
-    "a name that is not read": (
+    "a key that is not read": (
         LLAMA | {"model_type": "hunyuan_v1_dense", "rope_scaling": {"type": "dynamic", "alpha": 1e3, "factor": 1.0}},
         {
             "model_type": ("hunyuan_v1_dense", "model_type"),
@@ -380,7 +381,7 @@ TOLD = {
             "mrope_section": ([16, 24, 24], "rope_scaling.mrope_section"),
         },
     ),
-    "no model": (
+    "no model_type": (
         {key: value for key, value in LLAMA.items() if key != "model_type"},
         {
             "pairing": ("half", "pairing=, as given"),
@@ -411,22 +412,22 @@ def test_outer_parameters_apply_to_layer_types_without_their_own():
     assert full.rope.frequencies == ra.frequencies(32, base=1e6)
 
 
-@pytest.mark.parametrize(("mscale", "of_all"), [(1.0, 0.7), (0.7, 1.0), (0, 0.7), (1.0, 0)])
-def test_deepseek_mscales_apply_unless_one_is_zero(mscale, of_all):
-    yarn = YARN | {"mscale": mscale, "mscale_all_dim": of_all}
-    scales = {"mscale": mscale, "mscale_all_dim": of_all} if mscale and of_all else {}
+@pytest.mark.parametrize(("mscale", "mscale_all_dim"), [(1.0, 0.7), (0.7, 1.0), (0, 0.7), (1.0, 0)])
+def test_deepseek_mscales_apply_unless_one_is_zero(mscale, mscale_all_dim):
+    yarn = YARN | {"mscale": mscale, "mscale_all_dim": mscale_all_dim}
+    scales = {"mscale": mscale, "mscale_all_dim": mscale_all_dim} if mscale and mscale_all_dim else {}
     rope = Rope.from_config(LLAMA | {"rope_parameters": yarn})
     assert rope.attention_factor == scaling.yarn_attention_factor(4.0, **scales)
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", REPORTED)
 def test_each_value_is_reported_with_its_source(name):
-    given, want = TOLD[name]
-    (told,) = config.explain(given, pairing=None if "model_type" in given else "half")
-    without = set() if "model_type" in given else {"model_type"}
-    without |= {"trained_length"} if "stated_length" in want else set()  # it may be either
-    want = {key: fact for key, fact in (TOLD["llama"][1] | want).items() if key not in without}
-    assert {key: fact for key, fact in told.facts.items() if key != "score_scale"} == want
+    model, expected = REPORTED[name]
+    (explanation,) = config.explain(model, pairing=None if "model_type" in model else "half")
+    absent = set() if "model_type" in model else {"model_type"}
+    absent |= {"trained_length"} if "stated_length" in expected else set()  # or the extended length
+    expected = {key: fact for key, fact in (REPORTED["llama"][1] | expected).items() if key not in absent}
+    assert {key: fact for key, fact in explanation.facts.items() if key != "score_scale"} == expected
 
 
 def test_the_score_scale_is_reported_with_its_source():
@@ -434,14 +435,14 @@ def test_the_score_scale_is_reported_with_its_source():
     assert config.explain(llama)[0].facts["score_scale"] == (0.125, "1 / sqrt(head_dim)")
     assert config.score_scale(llama) == 0.125
     gemma = config.explain(GEMMA3)
-    assert {told.facts["score_scale"] for told in gemma} == {
+    assert {explanation.facts["score_scale"] for explanation in gemma} == {
         (1 / 16, "(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type sliding_attention"),
         (1 / 16, "(query_pre_attn_scalar 256, default of gemma3_text) ** -0.5, in layers of type full_attention"),
     }
     assert config.score_scale(GEMMA3) == 1 / 16
-    (told,) = config.explain({"head_dim": 64}, pairing="half")
-    assert told.facts["score_scale"].value is None
-    assert "must be one whose score scale is known" in told.facts["score_scale"].source
+    (explanation,) = config.explain({"head_dim": 64}, pairing="half")
+    assert explanation.facts["score_scale"].value is None
+    assert "must be one whose score scale is known" in explanation.facts["score_scale"].source
 
 
 def test_a_long_path_is_shortened_in_a_message():
@@ -458,11 +459,11 @@ def test_sections_of_an_unknown_model_are_chunked_and_empty_ones_ignored():
 
 
 def test_a_scheme_uses_the_given_or_the_trained_length():
-    grown = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
-    (told,) = config.explain(grown)
-    assert told.facts["length"] == (4096.0, "the trained length")
-    (told,) = config.explain(grown, sequence_length=9000)
-    assert told.facts["length"] == (9000, "sequence_length")
+    dynamic = LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    (explanation,) = config.explain(dynamic)
+    assert explanation.facts["length"] == (4096.0, "the trained length")
+    (explanation,) = config.explain(dynamic, sequence_length=9000)
+    assert explanation.facts["length"] == (9000, "sequence_length")
 
 
 def test_unscaled_layers_rotate_as_many_features():
@@ -473,28 +474,28 @@ def test_unscaled_layers_rotate_as_many_features():
     assert full.frequencies == scaling.linear(ra.frequencies(64, base=1e6), 8.0)
 
 
-@pytest.mark.parametrize("stated", [{"attention_factor": 1.5}, {"short_mscale": 1.2, "long_mscale": 1.5}])
-def test_longrope_needs_factor_only_for_the_attention_factor(stated):
+@pytest.mark.parametrize("keys", [{"attention_factor": 1.5}, {"short_mscale": 1.2, "long_mscale": 1.5}])
+def test_longrope_needs_factor_only_for_the_attention_factor(keys):
     long = {key: value for key, value in LONG.items() if key != "max_position_embeddings"}
-    long["rope_scaling"] = long["rope_scaling"] | stated
+    long["rope_scaling"] = long["rope_scaling"] | keys
     assert Rope.from_config(long, sequence_length=9000).attention_factor == 1.5
-    if "long_mscale" in stated:
+    if "long_mscale" in keys:
         del long["rope_scaling"]["short_mscale"]
         with pytest.raises(ValueError, match="must be given for rope type 'longrope' without a factor"):
             Rope.from_config(long, sequence_length=9000)
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", FORMS)
 def test_all_forms_and_names_of_a_parameter_are_read(name):
-    given_config, frequencies = SAME[name]
-    rope = Rope.from_config(given_config)
+    model, frequencies = FORMS[name]
+    rope = Rope.from_config(model)
     np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-14)
-    today = config.modernize(given_config)
-    assert Rope.from_config(today) == rope
-    assert config.modernize(today) == today
+    modern = config.modernize(model)
+    assert Rope.from_config(modern) == rope
+    assert config.modernize(modern) == modern
 
 
-OLDER = {
+OLDER_NAMES = {
     "rope_pct": (ra.frequencies(64), LLAMA | {"model_type": "stablelm", "rope_pct": 0.5}),
     "rotary_emb_fraction": (
         ra.frequencies(64),
@@ -515,9 +516,9 @@ OLDER = {
 }
 
 
-@pytest.mark.parametrize("name", OLDER)
+@pytest.mark.parametrize("name", OLDER_NAMES)
 def test_older_names_are_read(name):
-    frequencies, model = OLDER[name]
+    frequencies, model = OLDER_NAMES[name]
     assert Rope.from_config(model).frequencies == frequencies
     assert Rope.from_config(config.modernize(model)).frequencies == frequencies
 
@@ -533,12 +534,12 @@ BY_LAYER = {
 
 @pytest.mark.parametrize("key", BY_LAYER)
 def test_older_bases_by_layer_type_are_read(key):
-    model_type, kind, assumed = BY_LAYER[key]
+    model_type, kind, default = BY_LAYER[key]
     model = {"model_type": model_type, "head_dim": 64}
-    for stated, base in (({}, assumed), ({key: 777.0}, 777.0)):
-        (told,) = config.explain(model | stated, layer_type=kind)
-        assert told.facts["rope_theta"].value == base
-        assert config.modernize(model | stated)["rope_parameters"][kind]["rope_theta"] == base
+    for keys, base in (({}, default), ({key: 777.0}, 777.0)):
+        (explanation,) = config.explain(model | keys, layer_type=kind)
+        assert explanation.facts["rope_theta"].value == base
+        assert config.modernize(model | keys)["rope_parameters"][kind]["rope_theta"] == base
 
 
 def test_older_scaling_applies_to_the_layers_that_the_model_names():
@@ -547,8 +548,8 @@ def test_older_scaling_applies_to_the_layers_that_the_model_names():
         ("gemma3_text", {"full_attention"}),
         ("modernbert", {"full_attention", "sliding_attention"}),
     ):
-        told = config.explain({"model_type": model_type, "head_dim": 64} | linear)
-        assert {one.layer_type for one in told if one.facts["rope_type"].value == "linear"} == scaled
+        explanations = config.explain({"model_type": model_type, "head_dim": 64} | linear)
+        assert {one.layer_type for one in explanations if one.facts["rope_type"].value == "linear"} == scaled
 
 
 PAIRINGS = {
@@ -574,9 +575,9 @@ def inverse_frequencies(model, kind):
     theirs, folder = transformers.CONFIG_MAPPING[model["model_type"]](**keys), model["model_type"].removesuffix("_text")
     module = pytest.importorskip(f"transformers.models.{folder}.modeling_{folder}")
     names = [name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name]
-    rotary = getattr(module, max(names, key=lambda name: "Text" in name))
-    made = rotary(theirs)
-    return getattr(made, f"{kind}_inv_freq").tolist(), getattr(made, f"{kind}_attention_scaling")
+    rotary_class = getattr(module, max(names, key=lambda name: "Text" in name))
+    rotary = rotary_class(theirs)
+    return getattr(rotary, f"{kind}_inv_freq").tolist(), getattr(rotary, f"{kind}_attention_scaling")
 
 
 GEMMA4 = {
@@ -593,7 +594,7 @@ GEMMA4 = {
 DOTS3 = {"model_type": "dots3_note_text", "num_hidden_layers": 6, "qk_rope_head_dim": 32}
 BY_KIND = {
     "a default by kind": (GEMMA4, ("full_attention", "sliding_attention")),
-    "its own key": (GEMMA4 | {"global_head_dim": 128}, ("full_attention", "sliding_attention")),
+    "global_head_dim": (GEMMA4 | {"global_head_dim": 128}, ("full_attention", "sliding_attention")),
     "a default of sliding layers": (DOTS3, ("sliding_attention", "indexed_attention")),
     "yarn without an attention factor": (
         {
@@ -679,8 +680,8 @@ def test_a_config_can_be_a_dict_path_folder_or_object(tmp_path):
 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
-    wanted = Rope.from_config(LLAMA)
-    assert [Rope.from_config(c) for c in (path, str(path), tmp_path, Config())] == [wanted] * 4
+    expected = Rope.from_config(LLAMA)
+    assert [Rope.from_config(c) for c in (path, str(path), tmp_path, Config())] == [expected] * 4
 
 
 def test_the_given_config_is_not_modified():
@@ -739,54 +740,54 @@ def test_head_dim_can_differ_by_layer_type():
         assert config.layers(gemma4 | width) == [Rope(ra.frequencies(256), pairing="half"), wide]
 
 
-GEMMA4 = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
-EIGHT = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4}
+GEMMA4_FLAT = {"model_type": "gemma4_text", "num_hidden_layers": 6, "rope_parameters": {"rope_type": "default"}}
+EIGHT_HEADS = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4}
 
 
-def test_flat_parameters_apply_to_all_layer_types_with_their_own_heads():
+def test_flat_parameters_apply_to_layer_types_with_different_head_dims():
     with pytest.raises(
         ValueError, match="layer_type must be given, since layers differ: one of sliding_attention, full"
     ):
-        Rope.from_config(GEMMA4)
+        Rope.from_config(GEMMA4_FLAT)
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
-        Rope.from_config({key: value for key, value in GEMMA4.items() if key != "num_hidden_layers"})
+        Rope.from_config({key: value for key, value in GEMMA4_FLAT.items() if key != "num_hidden_layers"})
     sliding, full = Rope(ra.frequencies(256), pairing="half"), Rope(ra.frequencies(512), pairing="half")
-    assert Rope.from_config(GEMMA4, layer_type="full_attention") == full
-    assert config.layers(GEMMA4) == config.layers(config.modernize(GEMMA4)) == [*[sliding] * 5, full]
-    told = config.explain(GEMMA4)
-    assert [(one.layer_type, one.rope, one.layers) for one in told] == [
+    assert Rope.from_config(GEMMA4_FLAT, layer_type="full_attention") == full
+    assert config.layers(GEMMA4_FLAT) == config.layers(config.modernize(GEMMA4_FLAT)) == [*[sliding] * 5, full]
+    explanations = config.explain(GEMMA4_FLAT)
+    assert [(one.layer_type, one.rope, one.layers) for one in explanations] == [
         ("sliding_attention", sliding, (0, 1, 2, 3, 4)),
         ("full_attention", full, (5,)),
     ]
 
 
-def test_single_layers_can_have_their_own_head_dim():
+def test_single_layers_can_have_another_head_dim():
     wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
-    for own in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
-        model = EIGHT | {"per_layer_config": own}
+    for by_layer in ({"0": {"head_dim": 32}}, {0: {"hidden_size": 256}}, {"00": {"num_attention_heads": 16}}):
+        model = EIGHT_HEADS | {"per_layer_config": by_layer}
         assert config.layers(model) == [narrow, wide, wide, wide]
         with pytest.raises(
             ValueError, match=r"per_layer_config must be the same for all layers; rope_any.config.layers gives"
         ):
             Rope.from_config(model)
         assert [(one.rope, one.layers) for one in config.explain(model)] == [(narrow, (0,)), (wide, (1, 2, 3))]
-    (told, _) = config.explain(EIGHT | {"per_layer_config": {"00": {"head_dim": 32}}})
-    assert told.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
+    (explanation, _) = config.explain(EIGHT_HEADS | {"per_layer_config": {"00": {"head_dim": 32}}})
+    assert explanation.facts["head_dim"] == (32, "per_layer_config.00.head_dim")
 
 
-def test_single_layers_can_have_their_own_head_dim_under_model_names():
+def test_single_layers_can_have_another_head_dim_under_model_names():
     zamba = {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True}
     for key in ("attention_head_dim", "head_dim"):
-        told = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
-        assert [one.facts["head_dim"] for one in told] == [
+        explanations = config.explain(zamba | {"per_layer_config": {"1": {key: 32}}})
+        assert [one.facts["head_dim"] for one in explanations] == [
             (64, "attention_head_dim"),
             (32, f"per_layer_config.1.{key}"),
         ]
 
 
-def test_single_layers_can_have_their_own_head_dim_by_layer_type():
-    own = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
-    model = EIGHT | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": own}
+def test_single_layers_can_have_another_head_dim_by_layer_type():
+    by_layer = {"0": {"head_dim": 32}, "2": {"head_dim": 32}}
+    model = EIGHT_HEADS | {"layer_types": ["sliding_attention", "full_attention"] * 2, "per_layer_config": by_layer}
     wide, narrow = Rope(ra.frequencies(64), pairing="half"), Rope(ra.frequencies(32), pairing="half")
     assert Rope.from_config(model, layer_type="sliding_attention") == narrow
     assert config.layers(model) == [narrow, wide] * 2
@@ -796,56 +797,56 @@ def test_single_layers_can_have_their_own_head_dim_by_layer_type():
     assert config.layers(model) == [narrow, wide, wide, wide]
 
 
-def test_sizes_of_single_layers_that_leave_head_dim_are_ignored():
-    own = {"0": {"num_attention_heads": 4, "intermediate_size": 64}, "1": {"num_attention_heads": 6}, "2": {}}
-    model = EIGHT | {"head_dim": 64, "per_layer_config": own}
+def test_sizes_of_single_layers_that_do_not_change_head_dim_are_ignored():
+    by_layer = {"0": {"num_attention_heads": 4, "intermediate_size": 64}, "1": {"num_attention_heads": 6}, "2": {}}
+    model = EIGHT_HEADS | {"head_dim": 64, "per_layer_config": by_layer}
     assert Rope.from_config(model) == Rope(ra.frequencies(64), pairing="half")
     assert [one.layers for one in config.explain(model)] == [(0, 1, 2, 3)]
 
 
-OF_SINGLE_LAYERS = {
+WRONG_PER_LAYER_CONFIGS = {
     "a list": ([{"head_dim": 32}], "per_layer_config must hold an object for each layer; got list"),
     "a number": ({"0": 32}, "per_layer_config must hold an object for each layer; got dict"),
-    "no number of a layer": ({"first": {}}, "must have each layer once, by its number below 4; got 'first'"),
-    "a layer that is not there": ({"4": {}}, "must have each layer once, by its number below 4; got '4'"),
+    "a name for a number": ({"first": {}}, "must have each layer once, by its number below 4; got 'first'"),
+    "a layer that does not exist": ({"4": {}}, "must have each layer once, by its number below 4; got '4'"),
     "a layer twice": ({"1": {}, "01": {}}, "must have each layer once, by its number below 4; got '01'"),
-    "a base": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not have 'rope_theta': of the keys"),
-    "a share": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not have 'partial_rotary_factor'"),
-    "a head of reals": ({"0": {"head_dim": 32.0}}, "per_layer_config.0.head_dim must be an integer; got float 32.0"),
+    "rope_theta": ({"0": {"rope_theta": 1e6}}, "per_layer_config.0 must not have 'rope_theta': of the keys"),
+    "a factor": ({"0": {"partial_rotary_factor": 0.5}}, "per_layer_config.0 must not have 'partial_rotary_factor'"),
+    "a float head_dim": ({"0": {"head_dim": 32.0}}, "per_layer_config.0.head_dim must be an integer; got float 32.0"),
 }
 
 
-@pytest.mark.parametrize("name", OF_SINGLE_LAYERS)
+@pytest.mark.parametrize("name", WRONG_PER_LAYER_CONFIGS)
 def test_wrong_per_layer_configs_are_refused(name):
-    own, words = OF_SINGLE_LAYERS[name]
+    by_layer, message = WRONG_PER_LAYER_CONFIGS[name]
     for function in (Rope.from_config, config.layers, config.explain):
-        with pytest.raises((TypeError, ValueError), match=words):
-            function(EIGHT | {"per_layer_config": own})
+        with pytest.raises((TypeError, ValueError), match=message):
+            function(EIGHT_HEADS | {"per_layer_config": by_layer})
 
 
 def test_per_layer_configs_need_the_number_of_layers():
-    own = {"0": {"head_dim": 32}}
+    by_layer = {"0": {"head_dim": 32}}
     with pytest.raises(ValueError, match="num_hidden_layers must be given with per_layer_config"):
-        Rope.from_config(LLAMA | {"per_layer_config": own})
+        Rope.from_config(LLAMA | {"per_layer_config": by_layer})
 
 
 LAYERS = {
-    "a window of the class's own": ({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
+    "the default window": ({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
     "a pattern of letters": (
         {"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4, "sliding_window_pattern": "LG"},
         [1, 0, 1, 0],
     ),
-    "cross attention of the class's own": (
+    "the default cross-attention layers": (
         {"model_type": "mllama_text_model", "head_dim": 64, "num_hidden_layers": 5},
         [1, 1, 1, 0, 1],
     ),
     "the fourth from the last": ({"model_type": "muse_spark_text", "num_hidden_layers": 6}, [1, 0, 1, 1, 1, 0]),
-    "blocks of the class's own": (
+    "the default blocks": (
         {"model_type": "recurrent_gemma", "head_dim": 64, "num_hidden_layers": 4},
         [0, 0, 1, 0],
     ),
-    "types in turn": ({"model_type": "lara_mini", "num_hidden_layers": 7}, [0, 1, 0, 0, 1, 0, 1]),
-    "attention and perceptrons in turn": (
+    "the default types": ({"model_type": "lara_mini", "num_hidden_layers": 7}, [0, 1, 0, 0, 1, 0, 1]),
+    "alternating attention and MLP layers": (
         {
             "model_type": "dory",
             "num_hidden_layers": 4,
@@ -855,7 +856,7 @@ LAYERS = {
         [1, 0, 1, 0],
     ),
     "the first two and others": ({"model_type": "flint", "num_hidden_layers": 7}, [0, 0, 1, 1, 1, 0, 0]),
-    "dense layers in front": (
+    "dense layers first": (
         {
             "model_type": "cohere2_moe",
             "num_hidden_layers": 3,
@@ -864,15 +865,15 @@ LAYERS = {
         },
         [1, 0, 1],
     ),
-    "attention by index, in a list of its own": (
+    "attn_layer_indices": (
         {"model_type": "bamba", "head_dim": 64, "num_hidden_layers": 3, "attn_layer_indices": [1]},
         [0, 1, 0],
     ),
-    "bases of zero or not": (
+    "layer_rope_theta": (
         {"model_type": "muse_spark_text", "num_hidden_layers": 3, "layer_rope_theta": [0, 1.0, 1.0]},
         [0, 1, 1],
     ),
-    "attention by index": (
+    "full_attn_idxs": (
         {"model_type": "lfm2", "head_dim": 64, "num_hidden_layers": 3, "full_attn_idxs": [1]},
         [0, 1, 0],
     ),
@@ -880,16 +881,16 @@ LAYERS = {
         {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 8},
         [1, 1, 1, 0, 1, 1, 1, 0],
     ),
-    "an interval": (
+    "no_rope_layer_interval": (
         {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4, "no_rope_layer_interval": 2},
         [1, 0, 1, 0],
     ),
-    "a list": (
+    "no_rope_layers": (
         {"model_type": "llama4_text", "head_dim": 64, "num_hidden_layers": 4, "no_rope_layers": [0, 1, 1, 0]},
         [0, 1, 1, 0],
     ),
-    "those that slide": ({"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
-    "those that slide, if any does": (
+    "sliding layers only": ({"model_type": "cohere2", "head_dim": 64, "num_hidden_layers": 4}, [1, 1, 1, 0]),
+    "all layers, if there is no window": (
         {"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 4, "sliding_window": None},
         [1, 1, 1, 1],
     ),
@@ -916,8 +917,8 @@ LAYERS = {
         },
         [1, 0, 1],
     ),
-    "a switch": ({"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2}, [0, 0]),
-    "a switch that is on": (
+    "no use_mem_rope": ({"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2}, [0, 0]),
+    "use_mem_rope": (
         {"model_type": "zamba2", "attention_head_dim": 64, "num_hidden_layers": 2, "use_mem_rope": True},
         [1, 1],
     ),
@@ -925,14 +926,14 @@ LAYERS = {
         {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_parameters": {"rope_theta": None}},
         [0, 0, 0, 0],
     ),
-    "a base that is left out": ({"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4}, [0, 0, 0, 1]),
+    "no base": ({"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4}, [0, 0, 0, 1]),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_without_rotary_are_found(name):
-    model, rotating = LAYERS[name]
-    assert [int(rope is not None) for rope in config.layers(model)] == rotating
+    model, has_rotary = LAYERS[name]
+    assert [int(rope is not None) for rope in config.layers(model)] == has_rotary
 
 
 def tuples(value):
@@ -948,37 +949,37 @@ def test_tuples_are_read_like_lists(name):
     frozen = tuples(model)
     assert config.layers(frozen) == config.layers(model)
     assert config.layers({"model_type": "llava", "text_config": frozen}) == config.layers(model)
-    assert frozen == tuples(model)  # left alone
+    assert frozen == tuples(model)  # not modified
 
 
 SMOL = {"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4}
 BAMBA = {"model_type": "bamba", "head_dim": 64, "num_hidden_layers": 4}
-IGNORED = {
-    "indices in words": (
+WRONG_LAYER_KEYS = {
+    "indices in a string": (
         BAMBA | {"attn_layer_indices": "1,3"},
         "attn_layer_indices must be a list of integers; got str",
     ),
     "indices in an object": (BAMBA | {"attn_layer_indices": {"1": 1}}, "attn_layer_indices must be a list of integers"),
-    "indices that are words": (BAMBA | {"attn_layer_indices": ["1"]}, "attn_layer_indices must be a list of integers"),
-    "indices that are flags": (BAMBA | {"attn_layer_indices": [True]}, "attn_layer_indices must be a list of integers"),
+    "string indices": (BAMBA | {"attn_layer_indices": ["1"]}, "attn_layer_indices must be a list of integers"),
+    "bool indices": (BAMBA | {"attn_layer_indices": [True]}, "attn_layer_indices must be a list of integers"),
     "flags in an object": (
         SMOL | {"no_rope_layers": {"0": 0}},
         "no_rope_layers must be a list with an entry for each layer; got dict",
     ),
-    "an interval in words": (SMOL | {"no_rope_layer_interval": "2"}, "no_rope_layer_interval must be an integer"),
-    "an interval of nothing": (
+    "an interval in a string": (SMOL | {"no_rope_layer_interval": "2"}, "no_rope_layer_interval must be an integer"),
+    "an interval of zero": (
         SMOL | {"no_rope_layer_interval": 0},
         "no_rope_layer_interval must be positive; got 0",
     ),
-    "a period that is a real": (
+    "a float period": (
         {"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window_pattern": 2.0},
         "sliding_window_pattern must be an integer; got float 2.0",
     ),
-    "a period that is a word": (
+    "a string period": (
         {"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window_pattern": "2"},
         "sliding_window_pattern must be an integer; got str '2'",
     ),
-    "a period that is a flag": (
+    "a bool period": (
         {"model_type": "gemma3", "text_config": {"num_hidden_layers": 4, "sliding_window_pattern": True}},
         "text_config.sliding_window_pattern must be an integer; got bool True",
     ),
@@ -986,7 +987,7 @@ IGNORED = {
         {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window_pattern": "GLL"},
         "sliding_window_pattern must be an integer; got str 'GLL'",
     ),
-    "crossing layers": (
+    "cross-attention layers": (
         {"model_type": "mllama_text_model", "head_dim": 64, "cross_attention_layers": {}},
         "cross_attention_layers must be a list of integers",
     ),
@@ -994,7 +995,7 @@ IGNORED = {
         {"model_type": "molmo2_text", "rope_scaling_layers": "all"},
         "rope_scaling_layers must be a list of integers; got str 'all'",
     ),
-    "attending layers": (
+    "attention layers": (
         {"model_type": "lfm2", "head_dim": 64, "full_attn_idxs": 3},
         "full_attn_idxs must be a list of integers; got int 3",
     ),
@@ -1006,22 +1007,22 @@ IGNORED = {
         {"model_type": "llava", "text_config": {"model_type": "granite_swa", "layer_rope_theta": {"0": 1e4}}},
         "text_config.layer_rope_theta must be a list with an entry for each layer; got dict",
     ),
-    "bases that only say where": (
+    "bases that only select layers": (
         {"model_type": "muse_glimmer_text", "layer_rope_theta": "1e4"},
         "layer_rope_theta must be a list with an entry for each layer",
     ),
-    "kinds that are no names": (
+    "kinds that are no list": (
         {"model_type": "cohere2_moe", "layer_types": ["full_attention"], "mlp_layer_types": "dense"},
         "mlp_layer_types must be a list with an entry for each layer; got str 'dense'",
     ),
 }
 
 
-@pytest.mark.parametrize("name", IGNORED)
+@pytest.mark.parametrize("name", WRONG_LAYER_KEYS)
 def test_lists_and_periods_of_unknown_meaning_are_refused(name):
-    model, words = IGNORED[name]
+    model, message = WRONG_LAYER_KEYS[name]
     for function in (Rope.from_config, config.layers, config.explain):
-        with pytest.raises((TypeError, ValueError), match=words):
+        with pytest.raises((TypeError, ValueError), match=message):
             function(model)
 
 
@@ -1060,11 +1061,11 @@ def test_layers_of_cohere2_moe_equal_those_of_transformers(parts):
         pytest.skip("this version of transformers has no such model")
     theirs = transformers.Cohere2MoeConfig(num_hidden_layers=9, **parts)
     ours = config.layers({"model_type": "cohere2_moe", "num_hidden_layers": 9, "rope_theta": 1e4, **parts})
-    rotating = [
+    has_rotary = [
         kind == "sliding_attention" or dense == "dense"
         for kind, dense in zip(theirs.layer_types, theirs.mlp_layer_types, strict=True)
     ]
-    assert [rope is not None for rope in ours] == rotating
+    assert [rope is not None for rope in ours] == has_rotary
 
 
 def test_each_layer_can_have_its_own_base():
@@ -1083,7 +1084,7 @@ def test_each_layer_can_have_its_own_base():
     assert Rope.from_config(step, layer_type="full_attention") == full
 
 
-def test_layers_that_differ_one_by_one_are_reported_one_by_one():
+def test_different_layers_of_one_type_are_reported_separately():
     granite = {
         "model_type": "granite_swa",
         "head_dim": 64,
@@ -1095,8 +1096,8 @@ def test_layers_that_differ_one_by_one_are_reported_one_by_one():
         match=r"layer_rope_theta must be the same for all layers; rope_any.config.layers gives a Rope for each",
     ):
         Rope.from_config(granite)
-    told = config.explain(granite)
-    assert [(one.layers, one.facts["rope_theta"]) for one in told] == [
+    explanations = config.explain(granite)
+    assert [(one.layers, one.facts["rope_theta"]) for one in explanations] == [
         ((0, 3), (1e4, "layer_rope_theta[0]")),
         ((1,), (1e6, "layer_rope_theta[1]")),
     ]
@@ -1105,17 +1106,17 @@ def test_layers_that_differ_one_by_one_are_reported_one_by_one():
 
 
 def test_layers_are_counted():
-    (told,) = config.explain({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 5})
-    assert told.layers == (0, 1, 2, 4)
+    (explanation,) = config.explain({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 5})
+    assert explanation.layers == (0, 1, 2, 4)
     assert [one.layers for one in config.explain(GEMMA3)] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
     assert config.explain(LLAMA)[0].layers is None
     assert config.explain({"model_type": "zamba2", "num_hidden_layers": 2, "attention_head_dim": 64})[0].layers == ()
 
 
-HALF_LISTED = {
+WRONG_COUNTS = {
     "layer_types": LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 2},
     "too many": LLAMA | {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 6},
-    "of kinds that differ": GEMMA3 | {"layer_types": ["sliding_attention", "full_attention"]},
+    "different kinds": GEMMA3 | {"layer_types": ["sliding_attention", "full_attention"]},
     "GGUF": {
         "general.architecture": "minicpm3",
         "minicpm3.block_count": 4,
@@ -1125,13 +1126,13 @@ HALF_LISTED = {
 }
 
 
-@pytest.mark.parametrize("name", HALF_LISTED)
+@pytest.mark.parametrize("name", WRONG_COUNTS)
 def test_layer_types_of_another_length_are_refused(name):
     for function in (config.layers, config.explain):
         with pytest.raises(ValueError, match=r"must have [48] entries, one for each layer; got [126]"):
-            function(HALF_LISTED[name])
+            function(WRONG_COUNTS[name])
     with pytest.raises(ValueError, match="must have"):
-        Rope.from_config(HALF_LISTED[name], layer_type="full_attention")
+        Rope.from_config(WRONG_COUNTS[name], layer_type="full_attention")
 
 
 def test_layer_types_of_multi_token_prediction_are_accepted():
@@ -1141,7 +1142,7 @@ def test_layer_types_of_multi_token_prediction_are_accepted():
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "keys",
     [
         {"max_position_embeddings": 0},
         {"max_position_embeddings": 10**400},
@@ -1154,19 +1155,19 @@ def test_layer_types_of_multi_token_prediction_are_accepted():
     ],
     ids=str,
 )
-def test_unneeded_wrong_numbers_do_not_prevent_reading(odd):
-    (told,) = config.explain(LLAMA | odd)
-    assert told.rope == Rope.from_config(LLAMA | odd) == Rope(F, pairing="half")
-    assert told.layers is None
-    lengths = {name: told.facts[name].value for name in told.facts if "length" in name}
-    assert lengths == ({} if "max_position_embeddings" in odd else {"trained_length": 4096.0})
+def test_unneeded_wrong_numbers_do_not_prevent_reading(keys):
+    (explanation,) = config.explain(LLAMA | keys)
+    assert explanation.rope == Rope.from_config(LLAMA | keys) == Rope(F, pairing="half")
+    assert explanation.layers is None
+    lengths = {name: explanation.facts[name].value for name in explanation.facts if "length" in name}
+    assert lengths == ({} if "max_position_embeddings" in keys else {"trained_length": 4096.0})
 
 
-def test_a_wrong_number_of_layers_is_refused_if_layers_are_asked_for():
+def test_a_wrong_number_of_layers_is_refused_if_it_is_needed():
     gemma = GEMMA3 | {"num_hidden_layers": "x"}
-    for ask in (lambda: Rope.from_config(gemma, layer_type="full_attention"), lambda: config.explain(gemma)):
+    for call in (lambda: Rope.from_config(gemma, layer_type="full_attention"), lambda: config.explain(gemma)):
         with pytest.raises(TypeError, match="num_hidden_layers must be an integer; got str 'x'"):
-            ask()
+            call()
     with pytest.raises(TypeError, match="num_hidden_layers must be an integer; got str 'x'"):
         config.layers(LLAMA | {"num_hidden_layers": "x"})
 
@@ -1196,7 +1197,7 @@ QWEN_VL = {
     "rope_theta": 1e6,
     "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
 }
-SEVERAL = {
+SEVERAL_AXES = {
     "chunked": (QWEN_VL, lambda f: ra.axes.chunked(f, [16, 24, 24])),
     "strided": (
         QWEN_VL
@@ -1206,12 +1207,12 @@ SEVERAL = {
         },
         lambda f: ra.axes.strided(f, [24, 20, 20]),
     ),
-    "the model's own sections": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
+    "the default sections of the model": (QWEN_VL | {"rope_scaling": None}, lambda f: ra.axes.chunked(f, [16, 24, 24])),
     "alternating": (
         QWEN_VL | {"model_type": "neomme", "head_dim": 128, "rope_scaling": {"type": "default"}},
         lambda f: ra.axes.strided(f, [32, 32]),
     ),
-    "time at last": (
+    "time last": (
         QWEN_VL | {"model_type": "ernie4_5_vl_moe_text", "rope_scaling": {"mrope_section": [22, 22, 20]}},
         lambda f: (
             (0.0,) * 44 + f[44:],
@@ -1222,9 +1223,9 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("name", SEVERAL_AXES)
 def test_positions_of_several_axes_are_read(name):
-    model, rows = SEVERAL[name]
+    model, rows = SEVERAL_AXES[name]
     rope = Rope.from_config(model)
     assert rope.frequencies == rows(ra.frequencies(128, base=1e6))
     plain = Rope(ra.frequencies(128, base=1e6), pairing=rope.pairing)
@@ -1234,10 +1235,10 @@ def test_positions_of_several_axes_are_read(name):
 
 
 def test_default_sections_that_do_not_fit_are_ignored():
-    (told,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
-    assert told.rope == Rope(F, pairing="interleaved")
-    assert told.facts["axes"].value == 1
-    assert "the default sections are for 32 pairs, not 64" in told.facts["axes"].source
+    (explanation,) = config.explain({"model_type": "glm4v_text", "head_dim": 128})
+    assert explanation.rope == Rope(F, pairing="interleaved")
+    assert explanation.facts["axes"].value == 1
+    assert "the default sections are for 32 pairs, not 64" in explanation.facts["axes"].source
 
 
 # --- the length of the sequence -----------------------------------------------------------------------------
@@ -1283,12 +1284,12 @@ def test_two_mscales_are_chosen_by_length():
     }
     factors = [Rope.from_config(both, sequence_length=n).attention_factor for n in (4096, 4097)]
     assert factors == [1.1, 1.3]
-    stated = both | {"rope_scaling": both["rope_scaling"] | {"attention_factor": 1.5}}
-    (told,) = config.explain(stated)
-    assert told.facts["attention_factor"] == (1.1, "rope_scaling.short_mscale")
-    assert told.rope.attention_factor == 1.1
-    lone = {key: value for key, value in both.items() if key != "max_position_embeddings"}
-    assert Rope.from_config(lone).attention_factor == 1.1
+    with_factor = both | {"rope_scaling": both["rope_scaling"] | {"attention_factor": 1.5}}
+    (explanation,) = config.explain(with_factor)
+    assert explanation.facts["attention_factor"] == (1.1, "rope_scaling.short_mscale")
+    assert explanation.rope.attention_factor == 1.1
+    without_length = {key: value for key, value in both.items() if key != "max_position_embeddings"}
+    assert Rope.from_config(without_length).attention_factor == 1.1
 
 
 def test_cached_keys_can_be_rotated_again_for_another_length(rng):
@@ -1296,22 +1297,22 @@ def test_cached_keys_can_be_rotated_again_for_another_length(rng):
     k = rng.standard_normal((1, 2, 8, 128))
     positions = np.arange(4090, 4098)
     cached = short.apply(k, positions)
-    moved = long.apply(short.apply(cached, positions, inverse=True), positions)
-    np.testing.assert_allclose(moved, long.apply(k, positions), atol=1e-12)
+    rotated = long.apply(short.apply(cached, positions, inverse=True), positions)
+    np.testing.assert_allclose(rotated, long.apply(k, positions), atol=1e-12)
 
 
 # --- against the functions of transformers ------------------------------------------------------------------
 
 
-def positive_number(low, high):
+def log_uniform(low, high):
     return lambda rng: float(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
 def parameters(kind, rng, pairs):
     """Return random valid parameters of a rope type."""
-    original = int(positive_number(256, 65_536)(rng))
-    some = {"rope_type": kind, "rope_theta": positive_number(100, 1e8)(rng)}
-    factor = {"factor": positive_number(1, 64)(rng)}
+    original = int(log_uniform(256, 65_536)(rng))
+    common = {"rope_type": kind, "rope_theta": log_uniform(100, 1e8)(rng)}
+    factor = {"factor": log_uniform(1, 64)(rng)}
     length = {"original_max_position_embeddings": original}
     optional = {
         "attention_factor": rng.uniform(0.5, 2),
@@ -1323,37 +1324,36 @@ def parameters(kind, rng, pairs):
     }
     chosen = {key: value for key, value in optional.items() if rng.integers(2)}
     if kind in ("linear", "dynamic"):
-        return some | factor
+        return common | factor
     if kind == "proportional":
-        return some | {"factor": factor["factor"]}
+        return common | {"factor": factor["factor"]}
     if kind == "yarn":
-        return some | factor | length | chosen
+        return common | factor | length | chosen
     if kind == "longrope":
         lists = {f"{name}_factor": [float(x) for x in rng.uniform(0.5, 60, pairs)] for name in ("short", "long")}
         attention = {"attention_factor": optional["attention_factor"]} if rng.integers(2) else {}
-        return some | lists | length | attention | (factor if rng.integers(2) else {})
+        return common | lists | length | attention | (factor if rng.integers(2) else {})
     low = rng.uniform(0.5, 4)
-    return some | factor | length | {"low_freq_factor": low, "high_freq_factor": low + rng.uniform(1, 8)}
+    return common | factor | length | {"low_freq_factor": low, "high_freq_factor": low + rng.uniform(1, 8)}
 
 
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
 def test_random_parameters_are_read_as_by_transformers(kind):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    del torch
     rng = np.random.default_rng(["linear", "dynamic", "yarn", "longrope", "llama3", "proportional"].index(kind))
     for _ in range(200):
         head_dim = 8 * int(rng.integers(2, 33))
         share = float(rng.choice([1.0, 0.5, 0.25]))
         pairs = head_dim // 2 if kind == "proportional" else int(head_dim * share) // 2
-        stated = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
-        length = int(positive_number(100, 300_000)(rng))
+        given = parameters(kind, rng, pairs) | {"partial_rotary_factor": share}
+        length = int(log_uniform(100, 300_000)(rng))
         theirs = transformers.LlamaConfig(
             head_dim=head_dim,
             max_position_embeddings=int(rng.integers(2**10, 2**17)),
-            rope_parameters=stated,
+            rope_parameters=given,
         )
         frequencies, factor = ROPE_INIT_FUNCTIONS[kind](theirs, "cpu", seq_len=length)
         rope = Rope.from_config(theirs, sequence_length=length)
@@ -1367,9 +1367,9 @@ def test_random_parameters_are_read_as_by_transformers(kind):
 def gguf(arch, **keys):
     """Return metadata of an architecture; ``__`` means a dot."""
     sizes = {"context_length": 131_072, "embedding_length": 4096, "attention.head_count": 32, "block_count": 4}
-    own = sizes | {key.replace("__", "."): value for key, value in keys.items()}
+    values = sizes | {key.replace("__", "."): value for key, value in keys.items()}
     return {"general.architecture": arch, "tokenizer.ggml.tokens": ["a"]} | {
-        f"{arch}.{key}": value for key, value in own.items()
+        f"{arch}.{key}": value for key, value in values.items()
     }
 
 
@@ -1398,13 +1398,13 @@ GGUF = {
         scaling.yarn(F, 4.0, base=1e4, original_length=32_768),
         scaling.yarn_attention_factor(4.0),
     ),
-    "yarn, with a factor of attention besides": (
+    "yarn with an attention factor": (
         gguf("qwen2", rope__scaling__factor=4.0, rope__scaling__attn_factor=1.5, **YARN_KEYS),
         "half",
         scaling.yarn(F, 4.0, base=1e4, original_length=32_768),
         1.5 * scaling.yarn_attention_factor(4.0),
     ),
-    "a slice by itself": (
+    "a separate rotary slice": (
         gguf(
             "deepseek2",
             rope__dimension_count=64,
@@ -1447,7 +1447,7 @@ GGUF = {
         scaling.yarn(F, 4.0, base=1e4, original_length=131_072),
         scaling.yarn_attention_factor(4.0),
     ),
-    "a multiplier and a factor of attention": (
+    "a multiplier and an attention factor": (
         gguf(
             "mistral3",
             rope__scaling__factor=16.0,
@@ -1460,14 +1460,14 @@ GGUF = {
         1.5 * scaling.yarn_attention_factor(16.0, mscale=1.0, mscale_all_dim=2.0),
     ),
     "a factor of zero": (gguf("llama", rope__scaling__factor=0.0), "interleaved", F, 1.0),
-    "sections where the architecture may have some": (
+    "optional sections": (
         gguf("glm4", rope__dimension_sections=[8, 12, 12, 0], rope__dimension_count=64),
         "half",
         ra.axes.chunked(ra.frequencies(64), [8, 12, 12]),
         1.0,
     ),
-    "no sections there": (gguf("glm4", rope__dimension_count=64), "interleaved", ra.frequencies(64), 1.0),
-    "the base of sliding layers, where it is that of all": (
+    "no optional sections": (gguf("glm4", rope__dimension_count=64), "interleaved", ra.frequencies(64), 1.0),
+    "an equal base of sliding layers": (
         gguf("gpt-oss", rope__freq_base=1.5e5, rope__freq_base_swa=1.5e5),
         "half",
         ra.frequencies(128, base=1.5e5),
@@ -1479,7 +1479,7 @@ GGUF = {
         ra.axes.chunked(F, [16, 24, 24]),
         1.0,
     ),
-    "sections, dealt out": (
+    "strided sections": (
         gguf("qwen3vl", rope__dimension_sections=[24, 20, 20, 0]),
         "half",
         ra.axes.strided(F, [24, 20, 20]),
@@ -1511,9 +1511,9 @@ def test_layers_of_gguf_are_read():
 
 
 def test_errors_of_gguf_name_its_keys():
-    (told,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
-    assert told.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
-    assert told.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
+    (explanation,) = config.explain(gguf("qwen3", rope__freq_base=1e6, rope__scaling__factor=4.0, **YARN_KEYS))
+    assert explanation.facts["rope_theta"] == (1e6, "qwen3.rope.freq_base")
+    assert explanation.facts["factor"] == (4.0, "qwen3.rope.scaling.factor")
     with pytest.raises(ValueError, match=r"qwen3.rope.freq_base must be positive and finite; got 0.0"):
         Rope.from_config(gguf("qwen3", rope__freq_base=0))
 
@@ -1530,9 +1530,9 @@ def test_each_value_has_its_source():
         "rotary_pct": 0.5,
         "rope_scaling": YARN | {"truncate": False},
     }
-    (told,) = config.explain(neox)
-    assert told.rope == Rope.from_config(neox)
-    sources = {name: fact.source for name, fact in told.facts.items()}
+    (explanation,) = config.explain(neox)
+    assert explanation.rope == Rope.from_config(neox)
+    sources = {name: fact.source for name, fact in explanation.facts.items()}
     assert sources == {
         "model_type": "model_type",
         "pairing": "model_type gpt_neox",
@@ -1554,11 +1554,10 @@ def test_each_value_has_its_source():
 
 
 GEMMA = {"model_type": "gemma3_text", "max_position_embeddings": 131_072}
-LONGER = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
-NO_LENGTH = LONGER | {"max_position_embeddings": None}
-OLD = {"original_max_position_embeddings": 4096}
-FAR = {"original_max_position_embeddings": 1e99, "factor": 4e9}
-LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | OLD
+LLAMA_8K = {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192}
+NO_LENGTH = LLAMA_8K | {"max_position_embeddings": None}
+FROM_4K = {"original_max_position_embeddings": 4096}
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | FROM_4K
 
 
 def gemma(full, *, length=8192):
@@ -1568,20 +1567,20 @@ def gemma(full, *, length=8192):
     return GEMMA | {"max_position_embeddings": length, "rope_parameters": kinds}
 
 
-SAID = {
-    "unscaled": (LONGER, {"trained": 8192}),
-    "scaled by 1": (LONGER | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"trained": 8192}),
-    "another factor": (LONGER | {"factor": 16, "alpha": 16}, {"trained": 8192}),
+REPORTED_LENGTHS = {
+    "unscaled": (LLAMA_8K, {"trained": 8192}),
+    "scaled by 1": (LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 1.0}}, {"trained": 8192}),
+    "another factor": (LLAMA_8K | {"factor": 16, "alpha": 16}, {"trained": 8192}),
     "another name": (
         {"model_type": "gptj", "head_dim": 128, "n_positions": 2048, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"stated": 2048},
     ),
     "the extended length inside": (
-        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 12_288}},
+        LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 12_288}},
         {"trained": 8192, "extended": 12_288},
     ),
     "the extended length inside and outside": (
-        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 8192}},
+        LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 8192}},
         {"extended": 8192},
     ),
     "the extended length inside alone": (
@@ -1592,17 +1591,17 @@ SAID = {
         NO_LENGTH | {"rope_scaling": {"type": "linear", "factor": 1.0, "max_position_embeddings": 8192}},
         {"trained": 8192},
     ),
-    "a shorter one inside": (
-        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 4096}},
+    "a shorter length inside": (
+        LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": 4096}},
         {"extended": 4096, "stated": 8192},
     ),
     "the extended length inside, and a longer one outside": (
-        LONGER | {"rope_scaling": YARN | OLD | {"max_position_embeddings": 6144}},
+        LLAMA_8K | {"rope_scaling": YARN | FROM_4K | {"max_position_embeddings": 6144}},
         {"trained": 4096, "extended": 6144},
     ),
-    "the original, of some layers": (gemma(YARN | OLD, length=131_072), {"trained": 4096, "extended": 131_072}),
+    "the original, of some layers": (gemma(YARN | FROM_4K, length=131_072), {"trained": 4096, "extended": 131_072}),
     "the original null": (
-        LONGER | {"rope_parameters": {"rope_type": "default", "original_max_position_embeddings": None}},
+        LLAMA_8K | {"rope_parameters": {"rope_type": "default", "original_max_position_embeddings": None}},
         {"trained": 8192},
     ),
     "the original null, of some layers": (
@@ -1610,16 +1609,16 @@ SAID = {
         | {
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "original_max_position_embeddings": None},
-                "full_attention": YARN | OLD,
+                "full_attention": YARN | FROM_4K,
             }
         },
         {"trained": 4096, "extended": 131_072},
     ),
     "alpha null": (
-        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "alpha": None}},
+        LLAMA_8K | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "alpha": None}},
         {"trained": 8192, "extended": 16_384},
     ),
-    "the original alone, of some layers": (gemma(YARN | OLD, length=None), {"trained": 4096, "extended": 16_384}),
+    "the original alone, of some layers": (gemma(YARN | FROM_4K, length=None), {"trained": 4096, "extended": 16_384}),
     "dynamic, of some layers": (
         gemma({"rope_type": "dynamic", "factor": 4.0}),
         {"trained": 8192, "extended": 32_768},
@@ -1633,43 +1632,43 @@ SAID = {
         {"extended": 16_384},
     ),
     "no length inside": (
-        LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": "x"}},
+        LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 2.0, "max_position_embeddings": "x"}},
         {"stated": 8192},
     ),
-    "linear": (LONGER | {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"stated": 8192}),
+    "linear": (LLAMA_8K | {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"stated": 8192}),
     "linear, of layers": (GEMMA | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, {"stated": 131_072}),
     "unscaled, of layers": (GEMMA, {"trained": 131_072}),
     "linear, with the original": (
-        NO_LENGTH | OLD | {"rope_scaling": {"type": "linear", "factor": 2.5}},
+        NO_LENGTH | FROM_4K | {"rope_scaling": {"type": "linear", "factor": 2.5}},
         {"trained": 4096, "extended": 10_240},
     ),
     "dynamic": (
-        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        LLAMA_8K | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
         {"trained": 8192, "extended": 16_384},
     ),
-    "dynamic, with alpha": (LONGER | {"rope_scaling": {"type": "dynamic", "alpha": 9.0}}, {"stated": 8192}),
+    "dynamic, with alpha": (LLAMA_8K | {"rope_scaling": {"type": "dynamic", "alpha": 9.0}}, {"stated": 8192}),
     "alpha, with the original": (
-        NO_LENGTH | OLD | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": "x"}},
+        NO_LENGTH | FROM_4K | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": "x"}},
         {"trained": 4096},
     ),
     "alpha and a factor, with the original": (
-        NO_LENGTH | OLD | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": 2.0}},
+        NO_LENGTH | FROM_4K | {"rope_scaling": {"type": "dynamic", "alpha": 9.0, "factor": 2.0}},
         {"trained": 4096},
     ),
     "dynamic, the extended length inside": (
-        LONGER | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "max_position_embeddings": 12_288}},
+        LLAMA_8K | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "max_position_embeddings": 12_288}},
         {"trained": 8192, "extended": 12_288},
     ),
-    "yarn": (NO_LENGTH | {"rope_scaling": YARN | OLD}, {"trained": 4096, "extended": 16_384}),
+    "yarn": (NO_LENGTH | {"rope_scaling": YARN | FROM_4K}, {"trained": 4096, "extended": 16_384}),
     "yarn, the extended length inside": (
-        NO_LENGTH | {"rope_scaling": YARN | OLD | {"max_position_embeddings": 12_288}},
+        NO_LENGTH | {"rope_scaling": YARN | FROM_4K | {"max_position_embeddings": 12_288}},
         {"trained": 4096, "extended": 12_288},
     ),
     "longrope": (
         NO_LENGTH
         | {
             "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "factor": 3}
-            | OLD
+            | FROM_4K
         },
         {"trained": 4096, "extended": 12_288},
     ),
@@ -1682,13 +1681,13 @@ SAID = {
                 "long_factor": [2.0] * 64,
                 "attention_factor": 1.2,
             }
-            | OLD
+            | FROM_4K
         },
         {"trained": 4096},
     ),
-    "llama3": (LONGER | {"rope_scaling": LLAMA_3}, {"trained": 4096, "extended": 8192}),
+    "llama3": (LLAMA_8K | {"rope_scaling": LLAMA_3}, {"trained": 4096, "extended": 8192}),
     "llama3 without a length": (NO_LENGTH | {"rope_scaling": LLAMA_3}, {"trained": 4096}),
-    "beyond numbers": (
+    "lengths beyond 64 bits": (
         NO_LENGTH | {"rope_scaling": YARN | {"original_max_position_embeddings": 1e99, "factor": 4e9}},
         {"trained": 1e99},
     ),
@@ -1697,8 +1696,8 @@ SAID = {
 
 def test_default_sections_apply_only_to_the_default_head_dim():
     for width, axes in ((128, 3), (64, 1)):
-        (told,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
-        assert told.facts["axes"].value == axes
+        (explanation,) = config.explain({"model_type": "ernie4_5_vl_moe_text", "head_dim": width})
+        assert explanation.facts["axes"].value == axes
 
 
 def test_layer_types_are_required_if_layers_differ():
@@ -1707,37 +1706,37 @@ def test_layer_types_are_required_if_layers_differ():
         config.layers({"model_type": "llama", "rope_parameters": kinds, "head_dim": 64, "num_hidden_layers": 2})
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", REPORTED_LENGTHS)
 def test_lengths_are_reported_by_their_meaning(name):
-    model, want = SAID[name]
-    for told in config.explain(model):
-        found = {key.removesuffix("_length"): fact.value for key, fact in told.facts.items() if key.endswith("_length")}
-        assert found == want
+    model, expected = REPORTED_LENGTHS[name]
+    for _, _, facts, _ in config.explain(model):
+        found = {key.removesuffix("_length"): fact.value for key, fact in facts.items() if key.endswith("_length")}
+        assert found == expected
         assert all(isinstance(length, int) == (length < 2**53) for length in found.values())
 
 
 def test_layers_of_two_schemes_have_their_own_lengths():
-    sliding = YARN | OLD | {"factor": 2.0}
+    sliding = YARN | FROM_4K | {"factor": 2.0}
     model = gemma(YARN, length=None)
     model["rope_parameters"] = model["rope_parameters"] | {"sliding_attention": sliding}
     assert [
-        [told.facts[f"{kind}_length"].value for kind in ("trained", "extended")] for told in config.explain(model)
+        [facts[f"{kind}_length"].value for kind in ("trained", "extended")] for _, _, facts, _ in config.explain(model)
     ] == [[4096, 8192], [1024, 4096]]
     model["rope_parameters"] = model["rope_parameters"] | {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}
-    assert [told.facts["trained_length"].value for told in config.explain(model)] == [1024, 1024]
+    assert [explanation.facts["trained_length"].value for explanation in config.explain(model)] == [1024, 1024]
 
 
 def test_lengths_have_their_sources():
-    for told in config.explain(gemma(YARN, length=None)):
+    for explanation in config.explain(gemma(YARN, length=None)):
         path = "rope_parameters.full_attention"
-        assert told.facts["trained_length"] == (1024, f"{path}.original_max_position_embeddings")
-        assert told.facts["extended_length"] == (
+        assert explanation.facts["trained_length"] == (1024, f"{path}.original_max_position_embeddings")
+        assert explanation.facts["extended_length"] == (
             4096,
             f"{path}.original_max_position_embeddings * {path}.factor",
         )
     inside = {"rope_type": "default", "max_position_embeddings": 8192}
-    (told,) = config.explain(NO_LENGTH | {"rope_parameters": inside})
-    assert told.facts["trained_length"] == (8192, "rope_parameters.max_position_embeddings")
+    (explanation,) = config.explain(NO_LENGTH | {"rope_parameters": inside})
+    assert explanation.facts["trained_length"] == (8192, "rope_parameters.max_position_embeddings")
 
 
 def test_a_text_part_is_named_after_the_whole_model():
@@ -1745,20 +1744,20 @@ def test_a_text_part_is_named_after_the_whole_model():
         ({"model_type": "qwen2_vl", "head_dim": 128, "rope_scaling": QWEN_VL["rope_scaling"]}, "qwen2_vl_text"),
         ({"model_type": "llava", "text_config": {"head_dim": 128}}, "llama"),
     ):
-        (told,) = config.explain(model)
+        (explanation,) = config.explain(model)
         source = f"model_type {model['model_type']}, its text part"
-        assert told.facts["model_type"] == (name, source)
-        assert told.facts["pairing"] == ("half", f"{source} {name}")
+        assert explanation.facts["model_type"] == (name, source)
+        assert explanation.facts["pairing"] == ("half", f"{source} {name}")
 
 
 def test_explain_reports_temperature_and_disabled_rotary():
-    (told,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
-    assert "rope_any.bending.temperature" in told.facts["llama_4_scaling_beta"].source
+    (explanation,) = config.explain(LLAMA | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}})
+    assert "rope_any.bending.temperature" in explanation.facts["llama_4_scaling_beta"].source
     esm = {"model_type": "esm", "hidden_size": 1024, "num_attention_heads": 16}
-    (told,) = config.explain(esm)
-    off = "position_embedding_type, default of esm, is str 'absolute'"
-    assert told == (None, None, {"rotary": (None, off)}, ())
-    with pytest.raises(ValueError, match=off):
+    (explanation,) = config.explain(esm)
+    reason = "position_embedding_type, default of esm, is str 'absolute'"
+    assert explanation == (None, None, {"rotary": (None, reason)}, ())
+    with pytest.raises(ValueError, match=reason):
         Rope.from_config(esm)
     assert Rope.from_config(esm | {"position_embedding_type": "rotary"}) == Rope(ra.frequencies(64), pairing="half")
     beam = {"model_type": "beam", "head_dim": 64, "rope_parameters": {"full_attention": None}}
@@ -1776,9 +1775,9 @@ def test_explain_describes_all_layer_types_or_one():
 def test_wavelengths_and_drift_are_reported():
     rope = Rope(scaling.proportional(ra.frequencies(8), 0.5), pairing="half")
     assert config.wavelengths(rope) == pytest.approx((2 * math.pi, 20 * math.pi, math.inf, math.inf))
-    still = Rope((0.0,) * 4, pairing="half", attention_factor=2.0)
+    identity = Rope((0.0,) * 4, pairing="half", attention_factor=2.0)
     assert config.drift(rope, rope, 1000.0) == 0
-    assert config.drift(rope, still, 0.0) == 1
+    assert config.drift(rope, identity, 0.0) == 1
     a, b = Rope((1.0,), pairing="half"), Rope((1.5,), pairing="half")
     assert config.drift(a, b, 3.0) == pytest.approx(abs(np.exp(3j) - np.exp(4.5j)))
     with pytest.raises(ValueError, match="a and b must have the same number of pairs; got 4 and 1"):
@@ -1826,7 +1825,7 @@ def test_modernize_keeps_any_rotary_dim(pairs, more):
     assert Rope.from_config(config.modernize(old)) == Rope.from_config(old)
 
 
-VARIED = [
+VARIATIONS = [
     {},
     {"rotary_dim": 64},
     {"rotary_dim": 128},
@@ -1850,9 +1849,9 @@ def modern_form_agrees(model):
         ropes = [Rope.from_config(model, layer_type=kind) for kind in kinds]
     except (TypeError, ValueError):
         return False
-    today = config.modernize(model)
-    assert [Rope.from_config(today, layer_type=kind) for kind in kinds] == ropes
-    assert config.modernize(today) == today
+    modern = config.modernize(model)
+    assert [Rope.from_config(modern, layer_type=kind) for kind in kinds] == ropes
+    assert config.modernize(modern) == modern
     return True
 
 
@@ -1861,34 +1860,34 @@ def test_modernize_writes_a_partial_rotary_factor_only_if_needed():
     assert config.modernize(mla)["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e4}
     minimax = {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 128}
     assert config.modernize(minimax)["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e6}
-    gptj = {"model_type": "gptj", "head_dim": 128, "rotary_dim": None}  # whose class assumes a count
+    gptj = {"model_type": "gptj", "head_dim": 128, "rotary_dim": None}  # its class has a default rotary_dim
     assert config.modernize(gptj)["rope_parameters"]["partial_rotary_factor"] == 1
 
 
-def in_a_part(model):
+def as_text_part(model):
     """Return a config with the given text part, whose rotary keys are repeated outside of it."""
     names = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
     return {"model_type": "llava", "text_config": model} | {name: model[name] for name in names if name in model}
 
 
-@pytest.mark.parametrize("varied", VARIED, ids=str)
-def test_modernize_keeps_the_rotation_of_all_models(varied):
+@pytest.mark.parametrize("keys", VARIATIONS, ids=str)
+def test_modernize_keeps_the_rotation_of_all_models(keys):
     sizes = {"hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 4096}
     models = [model["config"] for model in PUBLISHED if "model_type" in model["config"]]
     models += [sizes | {"model_type": name} for name in (*ROTARY_MODELS, "bert")]
-    own = {key for key in ("rotary_dim", "qk_rope_head_dim") if varied.get(key)}  # which not all models read
-    models = [model for model in models if own <= read_by(MODELS[model["model_type"]])]
-    forms = [form for model in models for form in (model | varied, in_a_part(model | varied))]
+    required = {key for key in ("rotary_dim", "qk_rope_head_dim") if keys.get(key)}  # not all models read them
+    models = [model for model in models if required <= read_by(MODELS[model["model_type"]])]
+    forms = [form for model in models for form in (model | keys, as_text_part(model | keys))]
     assert sum(map(modern_form_agrees, forms)) > len(models) > 0
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
 
-DEEP = []
+DEEPLY_NESTED = []
 for _ in range(100_000):
-    DEEP = [DEEP]
+    DEEPLY_NESTED = [DEEPLY_NESTED]
 SIZES = {"model_type": "llama", "max_position_embeddings": 4096}
-BAD = {
+WRONG = {
     "an unknown rope type": (
         LLAMA | {"rope_scaling": YARN | {"rope_type": "yarm"}},
         "rope_scaling.rope_type must be one of .*yarm'; did you mean yarn",
@@ -1922,7 +1921,7 @@ BAD = {
     "infinity": (LLAMA | {"rope_theta": math.inf}, "rope_theta must be positive and finite; got inf"),
     "zero": (LLAMA | {"rope_scaling": YARN | {"factor": 0}}, "rope_scaling.factor must be positive"),
     "a negative factor": (LLAMA | {"rope_scaling": YARN | {"factor": -4.0}}, "rope_scaling.factor must be positive"),
-    "a flag that is none": (
+    "a flag that is no bool": (
         LLAMA | {"rope_scaling": YARN | {"truncate": 1}},
         "rope_scaling.truncate must be True or False; got int 1",
     ),
@@ -1999,9 +1998,9 @@ BAD = {
     **{
         f"a type of other programs, {name}": (
             LLAMA | {"rope_scaling": {"rope_type": name}},
-            f"got '{name}'; write {ours}",
+            f"got '{name}'; write {replacement}",
         )
-        for name, ours in {
+        for name, replacement in {
             "pi": "linear",
             "NTK-aware": "dynamic, or raise rope_theta",
             "deepseek_yarn": "yarn",
@@ -2039,19 +2038,19 @@ BAD = {
         LLAMA | {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
         "rope_theta must agree with rope_parameters.rope_theta",
     ),
-    "two shares": (
+    "two partial rotary factors": (
         GPT | {"rotary_pct": 0.5, "partial_rotary_factor": 0.25},
         "rotary_pct must agree with partial_rotary_factor",
     ),
-    "a share and a count": (
+    "a partial rotary factor and a rotary_dim": (
         GPTJ | {"rotary_dim": 64, "partial_rotary_factor": 0.25},
         "rotary_dim must agree with partial_rotary_factor, which gives 32; got 64",
     ),
-    "a share that leaves an odd number": (
+    "a partial rotary factor that gives an odd number": (
         LLAMA | {"head_dim": 42, "partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         "partial_rotary_factor must give an even number of features; got 21",
     ),
-    "a switch that is not understood": (
+    "a flag that is not supported": (
         LLAMA | {"use_mrope": True},
         "use_mrope must be False, the only supported value; got True",
     ),
@@ -2063,7 +2062,7 @@ BAD = {
         {"model_type": "qwen2_5_vl", "rope_scaling": YARN, "text_config": LLAMA | {"model_type": "qwen2_5_vl_text"}},
         "rope_scaling must be in text_config: only that part is read, and it has none",
     ),
-    "a share outside of the part that is read": (
+    "a partial rotary factor outside of the part that is read": (
         {"model_type": "llava", "partial_rotary_factor": 0.5, "text_config": LLAMA},
         "partial_rotary_factor must be in text_config: only that part is read, and it has none",
     ),
@@ -2071,7 +2070,7 @@ BAD = {
         {"model_type": "llava", "rotary_emb_base": 1e6, "text_config": LLAMA},
         "rotary_emb_base must be in text_config: only that part is read, and it has none",
     ),
-    "rotary where there is none": (
+    "a rotary key of a model without rotary": (
         {"model_type": "xlm-roberta", "rotary_emb_base": 20_000},
         "rotary_emb_base must not be given for xlm-roberta, which has no rotary embedding; got 20000",
     ),
@@ -2079,7 +2078,7 @@ BAD = {
         LLAMA | {"rope_parameters": {f"kind {i}": {"rope_type": "default"} for i in range(1000)}},
         "rope_parameters must have at most 64 kinds of layers; got 1000",
     ),
-    "sections without end": (
+    "a million sections": (
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [1] * 10**6}},
         "sections must be positive and sum to the number of pairs, 64; got list",
     ),
@@ -2096,14 +2095,14 @@ BAD = {
         "qwen2vl.rope.dimension_sections must be a list",
     ),
     "two bases nested too deeply": (
-        LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": DEEP}},
+        LLAMA | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": DEEPLY_NESTED}},
         "rope_theta must agree with rope_parameters.rope_theta",
     ),
     "longrope without a factor or a length": (
         {key: value for key, value in LONG.items() if key != "max_position_embeddings"},
         "max_position_embeddings must be given for rope type 'longrope' without a factor",
     ),
-    "factors without end": (
+    "a million factors": (
         LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [1.0] * 10**6}},
         "rope_scaling.long_factor must have one number for each pair; got 1000000",
     ),
@@ -2111,20 +2110,20 @@ BAD = {
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": "16, 24, 24"}},
         "rope_scaling.mrope_section must be a list of integers; got str",
     ),
-    "a share above one": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
-    "a share of nothing": (LLAMA | {"partial_rotary_factor": 1e-6}, "must be from 1 to 128 features; got 0"),
-    "more than the head": (GPTJ | {"rotary_dim": 130}, "rotary_dim must be from 1 to 128 features; got 130"),
-    "an odd head": (SIZES | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
-    "no head": (SIZES | {"head_dim": 0}, "head_dim must be from 2 to 4096; got 0"),
-    "a head of reals": (SIZES | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
+    "a factor above 1": (LLAMA | {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1; got 1.5"),
+    "a factor near 0": (LLAMA | {"partial_rotary_factor": 1e-6}, "must be from 1 to 128 features; got 0"),
+    "a rotary_dim above head_dim": (GPTJ | {"rotary_dim": 130}, "rotary_dim must be from 1 to 128 features; got 130"),
+    "an odd head_dim": (SIZES | {"head_dim": 65}, "head_dim must give an even number of features; got 65"),
+    "a head_dim of 0": (SIZES | {"head_dim": 0}, "head_dim must be from 2 to 4096; got 0"),
+    "a float head_dim": (SIZES | {"head_dim": 64.0}, "head_dim must be an integer; got float 64.0"),
     "a million pairs": (SIZES | {"head_dim": 2_000_000}, "head_dim must be from 2 to 4096"),
     "a number too long to be shown": (
         SIZES | {"head_dim": 10**5000},
         "head_dim must be an integer that 64 bits hold",
     ),
-    "no sizes": (SIZES, "head_dim must be given, or hidden_size to derive it"),
-    "no heads": (SIZES | {"hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
-    "heads of zero": (SIZES | {"hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads must be positive"),
+    "no head_dim and no hidden_size": (SIZES, "head_dim must be given, or hidden_size to derive it"),
+    "no number of heads": (SIZES | {"hidden_size": 64}, "head_dim must be given, or num_attention_heads to derive it"),
+    "no heads": (SIZES | {"hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads must be positive"),
     "a list of the wrong length": (
         LONG | {"head_dim": 64},
         "short_factor must have one number for each of 32 pairs; got 64",
@@ -2133,7 +2132,7 @@ BAD = {
         LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": [0.0] * 64}},
         "rope_scaling.long_factor must be positive",
     ),
-    "a list that is none": (
+    "a string in place of a list": (
         LONG | {"rope_scaling": LONG["rope_scaling"] | {"long_factor": "1, 2"}},
         "rope_scaling.long_factor must be a list of numbers; got str '1, 2'",
     ),
@@ -2145,7 +2144,7 @@ BAD = {
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [0, 40, 24]}},
         "sections must be positive",
     ),
-    "sections of reals": (
+    "float sections": (
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_section": [16.0, 24, 24]}},
         "sections must be an integer; got float",
     ),
@@ -2153,11 +2152,11 @@ BAD = {
         LLAMA | {"rope_scaling": {"mrope_section": [16, 24, 24]}},
         "must not be given for llama, whose positions have one axis",
     ),
-    "dealt out, where they are runs": (
+    "strided sections of a chunked model": (
         QWEN_VL | {"rope_scaling": {"type": "mrope", "mrope_interleaved": True}},
         "rope_scaling.mrope_interleaved must agree with qwen2_vl_text",
     ),
-    "no rotation": (
+    "sections of a model without a rotation": (
         QWEN_VL
         | {
             "model_type": "hunyuan_vl_text",
@@ -2165,32 +2164,32 @@ BAD = {
         },
         "no rotation",
     ),
-    "a share that is not that of the slice": (
+    "a partial rotary factor that contradicts qk_rope_head_dim": (
         LLAMA | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "partial_rotary_factor": 0.3},
         "partial_rotary_factor must give the 64 features of qk_rope_head_dim",
     ),
-    "a scaling that its class assumes": (
+    "a missing default scaling": (
         {"model_type": "gpt_oss", "head_dim": 64},
         "rope_parameters must be given for gpt_oss",
     ),
-    "layers that must be told apart": (
+    "flat parameters of layers that differ": (
         GEMMA3 | {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
         "rope_parameters must be by kind of layer for gemma3_text: sliding_attention, full_attention",
     ),
-    "no model": ({"head_dim": 64}, "model_type must be given, since it decides the pairing"),
-    "no model, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read separately: encoder"),
-    "a model that is no name": ({"model_type": 3}, "model_type must be a name; got int 3"),
+    "no model_type": ({"head_dim": 64}, "model_type must be given, since it decides the pairing"),
+    "no model_type, but parts": ({"encoder": {"model_type": "t5"}}, "its parts may be read separately: encoder"),
+    "a model_type that is no name": ({"model_type": 3}, "model_type must be a name; got int 3"),
     "nested too deeply": (
-        LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEP}},
+        LLAMA | {"rope_scaling": {"type": "linear", "factor": DEEPLY_NESTED}},
         "rope_scaling.factor must be a real number; got list",
     ),
     "a base nested too deeply": (
-        LLAMA | {"rope_theta": DEEP},
+        LLAMA | {"rope_theta": DEEPLY_NESTED},
         "rope_theta.0. must be a number, or a list with one for each layer; got",
     ),
-    "frequencies beyond floats": (LLAMA | {"rope_theta": 1e-50}, "frequencies must be at most 65536"),
-    "a base beyond use": (LLAMA | {"rope_theta": 1e-300}, "rope_theta must be from 1e-100 to 1e100; got 1e-300"),
-    "a ramp beyond floats": (
+    "frequencies out of range": (LLAMA | {"rope_theta": 1e-50}, "frequencies must be at most 65536"),
+    "a base out of range": (LLAMA | {"rope_theta": 1e-300}, "rope_theta must be from 1e-100 to 1e100; got 1e-300"),
+    "an original length out of range": (
         LLAMA | {"rope_scaling": YARN | {"beta_slow": 1e-323, "original_max_position_embeddings": 1e300}},
         "original_max_position_embeddings must be from 1e-100 to 1e100; got 1e.300",
     ),
@@ -2198,7 +2197,7 @@ BAD = {
     "nothing": (None, "config must be a dict"),
     "a path to nothing": ("no/such/file.json", "there is none at no/such/file.json$"),
     "a folder without one": (Path(__file__).parent, f"there is none in {re.escape(str(Path(__file__).parent))}$"),
-    "a path that is none": ("a\0b", "must be a path to a config.json"),
+    "a path with a null character": ("a\0b", "must be a path to a config.json"),
     "a long path of several lines": ("ab\n" * 30, r"there is none at '(ab\\n){30}'$"),
     "keys that are no names": ({1: 2, "model_type": "llama"}, "config must have names as keys; got int 1"),
     "an architecture of GGUF": (
@@ -2221,7 +2220,7 @@ BAD = {
         {"model_type": "dbrx", "d_model": 64, "n_heads": 1, "rope_theta": 1e4, "attn_config": {"rope_theta": 5e5}},
         "attn_config.rope_theta must agree with rope_theta",
     ),
-    "sections of other kinds": (
+    "sections with different height and width": (
         {"model_type": "ernie4_5_vl_moe_text", "head_dim": 128, "rope_scaling": {"mrope_section": [20, 24, 20]}},
         "with equal numbers for height and width",
     ),
@@ -2229,7 +2228,7 @@ BAD = {
         {"model_type": "neomme", "rope_scaling": {"rope_type": "default", "mrope_section": [16, 16]}},
         "mrope_section must not be given for neomme: its class does not use them",
     ),
-    "sections that can't be dealt": (
+    "sections that can't be strided": (
         QWEN_VL | {"model_type": "qwen3_vl_text", "rope_scaling": {"mrope_section": [4, 30, 30]}},
         "sections must fit 64 pairs assigned alternately",
     ),
@@ -2240,10 +2239,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", WRONG)
 def test_wrong_configs_are_refused_in_one_sentence(name):
-    model, words = BAD[name]
-    with pytest.raises((TypeError, ValueError), match=words) as caught:
+    model, message = WRONG[name]
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
         Rope.from_config(model)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -2258,14 +2257,14 @@ def test_flat_parameters_are_refused_if_layers_must_differ():
 def test_modernize_refuses_what_rope_parameters_cannot_express():
     with pytest.raises(ValueError, match="config must be that of transformers; got the metadata of a GGUF file"):
         config.modernize(gguf("llama"))
-    off = {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": None}
-    today = config.modernize(off)
-    assert today["rope_parameters"] == {"rope_type": "default", "rope_theta": None}
-    assert no_rotary(off) and no_rotary(today)
+    without_rotary = {"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": None}
+    modern = config.modernize(without_rotary)
+    assert modern["rope_parameters"] == {"rope_type": "default", "rope_theta": None}
+    assert no_rotary(without_rotary) and no_rotary(modern)
 
 
 def test_wrong_arguments_of_axes_and_drift_are_refused():
-    for call, kind, words in (
+    for call, kind, message in (
         (lambda: ra.axes.alternating(F, 65), ValueError, "axes must be from 1 to the number of pairs, 64; got 65"),
         (lambda: ra.axes.alternating(F, 2.0), TypeError, "axes must be an integer"),
         (lambda: ra.axes.chunked(F, 64), TypeError, "sections must be a sequence of integers; got int"),
@@ -2278,7 +2277,7 @@ def test_wrong_arguments_of_axes_and_drift_are_refused():
         ),
         (lambda: config.wavelengths(F), TypeError, "rope must be a Rope; got tuple$"),
     ):
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=message):
             call()
 
 
@@ -2313,10 +2312,10 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_that_are_not_configs_are_refused(name, tmp_path):
-    content, words = FILES[name]
+    content, message = FILES[name]
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises((TypeError, ValueError), match=words) as caught:
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
         Rope.from_config(path)
     assert "\n" not in str(caught.value)
 
@@ -2364,7 +2363,7 @@ def test_wrong_lists_of_layers_are_refused():
         config.layers(LLAMA | two | {"layer_rope_theta": [1e4]})
 
 
-def test_absurd_numbers_of_layers_are_refused():
+def test_too_large_and_missing_numbers_of_layers_are_refused():
     with pytest.raises(ValueError, match=r"num_hidden_layers must be from 1 to 1024; got 1000000000000"):
         config.layers(LLAMA | {"num_hidden_layers": 10**12})
     with pytest.raises(ValueError, match="num_hidden_layers must be given"):
@@ -2374,7 +2373,7 @@ def test_absurd_numbers_of_layers_are_refused():
     assert len(config.layers(LLAMA | {"num_hidden_layers": 1024})) == 1024
 
 
-FOUR = {"head_dim": 64, "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
+FOUR_HEADS = {"head_dim": 64, "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
 WRONG_LISTS = {
     "too few flags": ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers must have an entry for layer 2"),
     "a flag of 2": ("smollm3", {"no_rope_layers": [1, 0, 2, 1]}, r"no_rope_layers\[2\] must be 0 or 1; got 2"),
@@ -2400,7 +2399,7 @@ WRONG_LISTS = {
         r"mlp_layer_types\[1\] must be 'dense' or 'sparse'",
     ),
     "a misspelt type": ("cohere2", {"layer_types": ["sliding_atention"] * 4}, "did you mean sliding_attention"),
-    "a type of its own": ("llama", {"layer_types": ["a", "b", "c", "d"]}, r"layer_types\[0\] must be a known name"),
+    "an unknown type": ("llama", {"layer_types": ["a", "b", "c", "d"]}, r"layer_types\[0\] must be a known name"),
     "a misspelt kind": (
         "laguna",
         {"layer_types": ["full_attention"] * 4, "rope_parameters": {"ful_attention": {"rope_theta": 1e4}}},
@@ -2411,7 +2410,7 @@ WRONG_LISTS = {
         {"rope_parameters": {"rope_type": {"rope_theta": 1e4}}},
         "rope_parameters.rope_type must not be an object, since it is a parameter",
     ),
-    "a ratio of no type": (
+    "an unknown ratio": (
         "deepseek_v4",
         {"compress_ratios": [0, 4, 8, 4]},
         r"compress_ratios\[2\] must be 0 or 4 or 128",
@@ -2421,9 +2420,9 @@ WRONG_LISTS = {
 
 @pytest.mark.parametrize("name", WRONG_LISTS)
 def test_lists_by_layer_must_have_a_valid_entry_for_each_layer(name):
-    model_type, keys, words = WRONG_LISTS[name]
-    with pytest.raises(ValueError, match=words):
-        config.layers({"model_type": model_type, **FOUR, **keys})
+    model_type, keys, message = WRONG_LISTS[name]
+    with pytest.raises(ValueError, match=message):
+        config.layers({"model_type": model_type, **FOUR_HEADS, **keys})
 
 
 def test_layer_types_of_deepseek_v4_are_those_of_transformers():
@@ -2465,14 +2464,14 @@ def test_a_published_sarvam_mla_is_read_as_by_transformers():
 
 
 def test_layers_without_rotary_have_a_score_scale():
-    cohere = {"model_type": "cohere2", **FOUR}
+    cohere = {"model_type": "cohere2", **FOUR_HEADS}
     assert config.score_scale(cohere, layer_type="full_attention") == config.score_scale(cohere) == 0.125
     with pytest.raises(ValueError, match="have rotary embedding"):
-        config.score_scale({"model_type": "qwen3_next", **FOUR}, layer_type="linear_attention")
+        config.score_scale({"model_type": "qwen3_next", **FOUR_HEADS}, layer_type="linear_attention")
 
 
 SCALED = {"original_max_position_embeddings": 1024, "factor": 4.0, "rope_theta": 1e4}
-RAMPS = {
+WRONG_SCHEMES = {
     "a base of 1": ({"rope_type": "yarn", "rope_theta": 1.0}, "rope_parameters.rope_theta must not be 1"),
     "a trained length of 1": (
         {
@@ -2490,18 +2489,18 @@ RAMPS = {
 }
 
 
-@pytest.mark.parametrize("name", RAMPS)
+@pytest.mark.parametrize("name", WRONG_SCHEMES)
 def test_errors_of_a_scheme_name_the_key(name):
-    parameters, words = RAMPS[name]
-    with pytest.raises(ValueError, match=words):
-        Rope.from_config({"model_type": "llama", **FOUR, "rope_parameters": SCALED | parameters})
+    parameters, message = WRONG_SCHEMES[name]
+    with pytest.raises(ValueError, match=message):
+        Rope.from_config({"model_type": "llama", **FOUR_HEADS, "rope_parameters": SCALED | parameters})
 
 
-@pytest.mark.parametrize(("depth", "words"), [("27", "27 without quotes"), (-3, "from 1 to 1024"), (None, "given")])
-def test_a_wrong_number_of_layers_of_a_tower_is_refused_for_its_layers(depth, words):
+@pytest.mark.parametrize(("depth", "message"), [("27", "27 without quotes"), (-3, "from 1 to 1024"), (None, "given")])
+def test_a_wrong_number_of_layers_of_a_tower_is_refused_for_its_layers(depth, message):
     vision = {"model_type": "qwen2_5_vl", "vision_config": {"depth": depth, "hidden_size": 128, "num_heads": 4}}
     assert Rope.from_config(vision, part="vision")
-    with pytest.raises((TypeError, ValueError), match=f"^vision_config.(depth|num_hidden_layers) must be .*{words}"):
+    with pytest.raises((TypeError, ValueError), match=f"^vision_config.(depth|num_hidden_layers) must be .*{message}"):
         config.layers(vision, part="vision")
 
 
@@ -2518,15 +2517,15 @@ HINTS = {
     },
     "the base of another model": (LLAMA | {"rotary_emb_base": 1e6}, "got 1000000.0; did you mean rope_theta\\?$"),
     "the base of another model, by kind of layer": (GEMMA3 | {"rotary_emb_base": 1e6}, "did you mean rope_theta\\?$"),
-    "the base, where there is no rotary": ({"model_type": "bert", "base": 1e6}, "^base must .*; got 1000000.0$"),
-    "a share of another model": (LLAMA | {"rotary_pct": 0.5}, "got 0.5; did you mean partial_rotary_factor\\?$"),
-    "a count of another model": (LLAMA | {"rotary_dim": 64}, "rotary_dim must not be given for llama, .*; got 64$"),
+    "the base of a model without rotary": ({"model_type": "bert", "base": 1e6}, "^base must .*; got 1000000.0$"),
+    "rotary_pct of another model": (LLAMA | {"rotary_pct": 0.5}, "got 0.5; did you mean partial_rotary_factor\\?$"),
+    "rotary_dim of another model": (LLAMA | {"rotary_dim": 64}, "rotary_dim must not be given for llama, .*; got 64$"),
     "rope_ratio": (LLAMA | {"rope_ratio": 2}, "rope_ratio must be left out: .*; got 2; in most of ChatGLM rope_theta"),
     "rope_parameters alone": ({"rope_theta": 1e4, "rope_type": "default"}, "; rope_type belongs into the rope_param"),
     "rope_type outside": (LLAMA | {"rope_type": "default"}, "got 'default'; it belongs into the rope_parameters of a"),
     **{
-        f"the model type {name}": ({"model_type": name}, f"got '{name}'; did you mean {ours}\\?$")
-        for name, ours in {
+        f"the model type {name}": ({"model_type": name}, f"got '{name}'; did you mean {replacement}\\?$")
+        for name, replacement in {
             "llama3": "llama",
             "LLAMA2": "llama",
             "qwen2.5": "qwen2",
@@ -2538,7 +2537,7 @@ HINTS = {
     },
     "a class of an unknown version": ({"model_type": "Phi9ForCausalLM"}, "got 'Phi9ForCausalLM'$"),
     "architectures alone": ({"architectures": ["LlamaForCausalLM"]}, "^model_type must .*; did you mean llama\\?$"),
-    "architectures that are none": ({"architectures": [["Llama"], 3]}, "^model_type must .*`pairing` be given$"),
+    "architectures that are no names": ({"architectures": [["Llama"], 3]}, "^model_type must .*`pairing` be given$"),
     "a generation_config.json": ({"do_sample": True}, "; give the config.json: this is a generation_config.json$"),
     "a tokenizer_config.json": (
         {"added_tokens_decoder": {}},
@@ -2546,16 +2545,16 @@ HINTS = {
     ),
     "another version of a model": ({"general.architecture": "gemma5"}, "got 'gemma5'$"),
     "a key in the wrong place": (
-        {"model_type": "llama", **FOUR, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
+        {"model_type": "llama", **FOUR_HEADS, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "use_fope": True}},
         "rope_scaling.use_fope must not be given here: it is a key of the config itself; use_fope: .*bending.fope",
     ),
 }
 
 
 @pytest.mark.parametrize("name", HINTS)
-def test_hints_are_right(name):
-    model, words = HINTS[name]
-    with pytest.raises(ValueError, match=words):
+def test_wrong_configs_have_a_hint(name):
+    model, message = HINTS[name]
+    with pytest.raises(ValueError, match=message):
         Rope.from_config(model)
 
 
@@ -2568,15 +2567,15 @@ def test_other_names_of_layer_types_have_a_hint(name, hint):
         Rope.from_config(GEMMA3, layer_type=name)
 
 
-# --- any JSON at all ----------------------------------------------------------------------------------------
+# --- random JSON --------------------------------------------------------------------------------------------
 
 NAMES = sorted(
     {key for model in PUBLISHED for key in (*model["config"], *model["config"].get("text_config", {}))}
     | {"rope_theta", "rope_parameters", "rope_scaling", "rope_type", "type", "factor", "mrope_section", "layer_types"}
     | {"general.architecture", "llama.rope.freq_base", "per_layer_config", "alpha", "short_factor", "long_factor"}
 )
-WORDS = st.sampled_from(["llama", "yarn", "dynamic", "longrope", "full_attention", "gemma3_text", "clvp_encoder", ""])
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=4)
+STRINGS = st.sampled_from(["llama", "yarn", "dynamic", "longrope", "full_attention", "gemma3_text", "clvp_encoder", ""])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | STRINGS | st.text(max_size=4)
 JSON = st.recursive(
     SCALARS,
     lambda inner: (
@@ -2587,13 +2586,13 @@ JSON = st.recursive(
 
 
 def reads_or_refuses(model, **options):
-    """Read a config: return the Rope, or check that the error is one of two kinds with one sentence."""
+    """Check that a config gives a Rope, or an error of one line."""
     rope = call_or_refusal(Rope.from_config, model, **options)
     assert rope is None or isinstance(rope, Rope)  # None after an error
 
 
 def call_or_refusal(function, model, **options):
-    """Call a function; check that a refusal is one of two errors with one sentence."""
+    """Return the result of a function, or None if it raises a TypeError or ValueError of one line."""
     refused = None
     try:
         return function(model, **options)
@@ -2612,13 +2611,13 @@ def test_any_json_is_read_or_refused_in_one_sentence(model):
 @given(st.sampled_from(PUBLISHED), st.data())
 def test_corrupted_published_configs_are_read_or_refused_in_one_sentence(published, data):
     model = json.loads(json.dumps(published["config"]))
-    place = model
+    parent = model
     while True:
-        key = data.draw(st.sampled_from(sorted(place)))
-        if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+        key = data.draw(st.sampled_from(sorted(parent)))
+        if not isinstance(parent[key], dict) or not parent[key] or data.draw(st.booleans()):
             break
-        place = place[key]
-    place[key] = data.draw(JSON)
+        parent = parent[key]
+    parent[key] = data.draw(JSON)
     layer_type = data.draw(st.none() | st.sampled_from(["full_attention", "sliding_attention"]))
     reads_or_refuses(model, layer_type=layer_type)
     for function in (config.layers, config.explain, config.modernize):
@@ -2629,8 +2628,7 @@ FACTS = tomllib.loads(Path(_models.__file__).with_name("models.toml").read_text(
 ENTRIES = [*FACTS["model"], *FACTS["other"]]
 
 
-def test_each_model_has_one_entry():
-    """Each model is in one entry with all its facts; models with the same facts share an entry."""
+def test_each_model_has_one_entry_and_models_with_equal_facts_share_it():
     names = [name for entry in ENTRIES for name in entry["names"].split()]
     assert len(names) == len(set(names)) and set(names) == _models.ALL.keys()
     assert len(MODELS) > 380
@@ -2657,14 +2655,14 @@ def test_an_unknown_field_of_an_entry_is_refused(entry):
 
 
 def test_every_rule_is_used_and_no_entry_repeats_a_default():
-    def named(rule, usual=""):
+    def rule_of(rule, usual=""):
         return rule if isinstance(rule, str) else rule.get("rule", usual)
 
     usual = {"has_rotary": "", "pattern": "every", "label": "labelled", "rotary_dim": ""}
-    used = {named(entry[key], usual[key]) for entry in ENTRIES for key in usual.keys() & entry}
+    used = {rule_of(entry[key], usual[key]) for entry in ENTRIES for key in usual.keys() & entry}
     assert used == _models.RULES.keys()
     assert {model.score.rule for model in _models.ALL.values()} == _score.RULES.keys()
-    assert {named(row.layers) for row in _indexers.INDEXERS.values()} == _indexers.RULES.keys()
+    assert {rule_of(row.layers) for row in _indexers.INDEXERS.values()} == _indexers.RULES.keys()
     for entry in ENTRIES:
         assert all(value != _models.Model._field_defaults.get(key, ...) for key, value in entry.items())
 
@@ -2722,19 +2720,19 @@ def test_a_part_without_a_number_of_layers_has_the_default():
     assert len(config.layers({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})) == 32
 
 
-# --- what reading costs -------------------------------------------------------------------------------------
+# --- imports and limits -------------------------------------------------------------------------------------
 
 
 @pytest.mark.thread_unsafe(reason="starts processes")
 def test_reading_imports_no_array_library():
-    program = """
+    script = """
 import sys
 from rope_any import Rope, config
 Rope.from_config({"model_type": "llama", "head_dim": 64})
 config.explain({"model_type": "llama", "head_dim": 64})
 print([name for name in ("numpy", "torch", "jax", "cupy", "dask", "mlx", "transformers") if name in sys.modules])
 """
-    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == "[]"
 
 
@@ -2751,7 +2749,7 @@ def test_a_model_with_one_layer_is_read():
     assert config.layers(LLAMA | {"num_hidden_layers": 1}) == [Rope.from_config(LLAMA)]
 
 
-# --- tests that mutation testing has shown to be missing ----------------------------------------------------
+# --- tests that mutation testing found missing --------------------------------------------------------------
 
 LLAMA_BY_NAME = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 1e4}
 
@@ -2762,11 +2760,11 @@ def test_a_length_of_one_token_is_accepted():
         ra.Rope.from_config(LLAMA_BY_NAME, sequence_length=0)
 
 
-def test_layers_without_their_own_sizes_are_read():
+def test_an_empty_per_layer_config_is_read():
     assert len(ra.config.layers(LLAMA_BY_NAME | {"per_layer_config": {}})) == 2
 
 
 def test_the_current_name_is_the_source_if_both_are_given():
     scheme = {"rope_type": "linear", "factor": 2.0}
-    (told,) = ra.config.explain(LLAMA_BY_NAME | {"rope_scaling": scheme, "rope_parameters": scheme})
-    assert told.facts["factor"].source == "rope_parameters.factor"
+    (explanation,) = ra.config.explain(LLAMA_BY_NAME | {"rope_scaling": scheme, "rope_parameters": scheme})
+    assert explanation.facts["factor"].source == "rope_parameters.factor"
