@@ -179,6 +179,9 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
     [
         ({"model_type": "llama", "head_dim": 128}, 4096, "trained_length must be given; the config gives none"),
         (LLAMA2, 0, "length must be"),
+        (LLAMA2, "32K", "length must be an integer; got str '32K'; write 32768 without quotes$"),
+        (LLAMA2, "1m", "length must be an integer; got str '1m'; write 1048576 without quotes$"),
+        (LLAMA2, "32T", "length must be an integer; got str '32T'$"),
         (
             {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]},
             4096,
@@ -187,7 +190,7 @@ def test_a_length_within_the_trained_one_needs_no_scaling():
     ],
 )
 def test_configs_without_advice_are_refused(config, length, message):
-    with pytest.raises(ra.ArgumentValueError, match=message):
+    with pytest.raises((ra.ArgumentTypeError, ra.ArgumentValueError), match=message):
         advise(config, length)
 
 

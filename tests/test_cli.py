@@ -94,7 +94,10 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("rotate q.npy --pairing neox -o out", "--pairing must be one of 'half', 'interleaved'; got 'neox'; see "),
+        (
+            "rotate q.npy --pairing neox -o out",
+            "--pairing must be one of 'half', 'interleaved'; got 'neox'; write half; see ",
+        ),
         ("rotate none.npy --pairing half -o out", "none.npy must be a .npy file of one array of numbers; there is no"),
         ("rotate q.npy --pairing half -o .", "q.npy must not exist"),
         ("rotate q.npy q.npy --pairing half -o out", "overwrite each other"),
@@ -117,7 +120,16 @@ def test_rotate_accepts_inverse_and_a_query_tail(files):
             "convert none out --head-dim 8 --from half --to interleaved",
             "none must be a .safetensors file, the index of several or a folder; there is no such file",
         ),
-        ("rotate q.npy --pairing half -o text.npy", "text.npy"),
+        ("rotate q.npy --pairing half -o text.npy", "--output must be a folder; got text.npy, the name of a file"),
+        ("rotate q.npy --pairing half -o none.npy", "--output must be a folder; got none.npy, the name of a file"),
+        (
+            "rotate long.npy k.npy --pairing half -o out",
+            "or rotate each alone if they are two sequences\n",
+        ),
+        (
+            "rotate k.npy wide.npy --pairing half -o out",
+            "q must have the 32 features of 16 pairs; got 16 features; --rotary-dim 16 would fit\n",
+        ),
     ],
 )
 def test_errors_are_one_line_and_write_no_file(files, args, message):
@@ -126,6 +138,8 @@ def test_errors_are_one_line_and_write_no_file(files, args, message):
     np.save(files / "scalar.npy", np.float32(1))
     np.save(files / "odd.npy", np.ones((3, 63), dtype=np.float32))
     np.savez(files / "many.npz", q=np.ones(3))
+    np.save(files / "long.npy", np.ones((1, 2, 7, 16), dtype=np.float32))
+    np.save(files / "wide.npy", np.ones((1, 2, 6, 32), dtype=np.float32))
     (files / "text.npy").write_text("not an array")
     before = sorted(files.rglob("*"))
     done = run(*args.split(), cwd=files)
@@ -503,6 +517,19 @@ def test_inspect_lists_refused_parts(tmp_path):
     assert refused["rope"] is None and "learned" in refused["refused"]
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_inspect_exits_with_2_if_all_parts_are_refused(tmp_path, form):
+    (tmp_path / "model_index.json").write_text("{}")
+    for name in ("transformer", "transformer_2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(FLUX))
+    done = run("inspect", tmp_path, "--pairing", "half", *form)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.count("must be 'interleaved', according to _class_name FluxTransformer2DModel; got 'half'") == 2
+    (tmp_path / "transformer" / "config.json").write_text(json.dumps(LLAMA3))
+    assert run("inspect", tmp_path, "--pairing", "half", *form).returncode == 0
+
+
 def test_inspect_prints_json(configs):
     (record,) = json.loads(run("inspect", "scaled.json", "--json", cwd=configs).stdout)
     rope = ra.Rope.from_config(LLAMA3)
@@ -614,7 +641,7 @@ def test_diff_pairs_all_layers_if_one_config_has_no_number_of_layers():
         ),
         (["inspect", "none.json"], "rope-any: config must be a path to a config.json; there is none at none.json"),
         (["inspect", "empty"], "rope-any: config must be a path to a config.json; there is none in /"),
-        (["inspect", "invalid.json"], "rope-any: invalid.json must be a config.json; line 1"),
+        (["inspect", "invalid.json"], "rope-any: invalid.json must be a config.json; Expecting property name"),
         (
             ["inspect", "new.json"],
             "new.json: model_type must be one whose pairing is known, or --pairing be given; got 'new'",
@@ -771,6 +798,14 @@ def test_verify_prints_json_if_the_function_prints_or_raises(mine):
         ),
         ("mine:right --pairing half --longest 5", "--longest must be from 127"),
         ("mine:right --pairing half --case none", "--case must be one of plain, "),
+        (
+            "mine:right --pairing half --library pytorch",
+            "--library must be one of numpy, cupy, torch, jax, dask, mlx, array_api_strict; got 'pytorch'; did you",
+        ),
+        (
+            "mine:right --pairing half --dtype fp16",
+            "--dtype must be one of 'float16', 'bfloat16', 'float32', 'float64'; got 'fp16'; did you mean float16; see",
+        ),
         (
             "mine:right --pairing half --case plain --base 5",
             "--base must not be given beside --case, which has its own",
@@ -1333,7 +1368,7 @@ def test_an_array_may_come_from_standard_input(tmp_path, stdin_data):
         ("inspect -", "stdin.json: model_type must be one whose pairing is known"),
         ("export config.json out.txt", "OUT must end in .onnx; got 'out.txt'"),
         ("export config.json out", "OUT must end in .onnx; got 'out'"),
-        ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of --from"),
+        ("convert a b --head-dim 8 --from half --to half", "--to must be the other pairing, not that of the weights"),
     ],
 )
 def test_errors_are_raised_before_anything_is_written(args, message, tmp_path):

@@ -1,6 +1,7 @@
 """Every wrong argument is refused in one sentence with its name, what it must be and what it got."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -501,6 +502,11 @@ CASES = {
         "head_dim must be at most 1048576, .* `heads`.*; got 10*$",
     ),
     "source unknown": (lambda: convert(source="neox"), ValueError, "source must be .* got 'neox'"),
+    "target that is the source": (
+        lambda: convert(target="half"),
+        ValueError,
+        "target must be the other .* 'half'$",
+    ),
     "target None": (lambda: convert(target=None), TypeError, "target must be .* got None"),
     "rotary_dim beyond the head": (lambda: convert(rotary_dim=6), ValueError, "rotary_dim .* from 2 to 4; got 6"),
     "rotary_dim odd in a head": (lambda: convert(rotary_dim=3), ValueError, "rotary_dim must be even .* got 3"),
@@ -514,15 +520,43 @@ CASES = {
     "heads more than there are": (lambda: convert(heads=(2, 1)), ValueError, r"heads must be \(m, n\).* got \(2, 1\)"),
     "heads of floats": (lambda: convert(heads=(1.0, 2)), TypeError, "heads must be an integer; got float"),
     "a list instead of a state dict": (lambda: convert_state([]), TypeError, "state must be a mapping .* got list"),
+    "a path instead of a state dict": (
+        lambda: convert_state("m.safetensors"),
+        TypeError,
+        "state must be a mapping .* got str; load the file, or use rope-any convert$",
+    ),
+    "a module instead of a state dict": (
+        lambda: convert_state(SimpleNamespace(state_dict=dict)),
+        TypeError,
+        r"state must be a mapping .* got SimpleNamespace; give state.state_dict\(\)$",
+    ),
     "a state dict of lists": (lambda: convert_state({"a.wq.weight": [1]}), TypeError, "a.wq.weight must be an array"),
     "an integer key": (lambda: convert_state({1: W}), TypeError, "state must have names .* got int 1"),
-    "a state dict without queries": (lambda: convert_state({"a.up.weight": W}), ValueError, "names must be given"),
-    "names a list": (lambda: convert_state(names=["*"]), TypeError, r"names must be a mapping .* got list \['\*'\]"),
+    "a state dict without queries": (
+        lambda: convert_state({"a.up.weight": W}),
+        ValueError,
+        "match none of the .*s$",
+    ),
+    "a state dict of joint weights": (
+        lambda: convert_state({"up.weight": W, "h.0.c_attn.weight": W}),
+        ValueError,
+        "names must be given; .*; h.0.c_attn.weight may be one, with `heads` if it has values too$",
+    ),
+    "names a list": (
+        lambda: convert_state(names=["*"]),
+        TypeError,
+        r"names must be a mapping .* got list \['\*'\]; write dict.fromkeys\(names, 0\) for axis 0$",
+    ),
+    "a part of a name": (
+        lambda: convert_state(names={"wq": 0}),
+        ValueError,
+        r"got 'wq'; it matches none; write \*wq\*, which matches the whole name$",
+    ),
     "no names": (lambda: convert_state(names={}), TypeError, "names must be a mapping .* not an empty one"),
     "a name that matches nothing": (
         lambda: convert_state(names={"*": 0, "*.wk.*": 0}),
         ValueError,
-        r"names must be patterns that match a tensor; got '\*.wk.\*'; it matches none",
+        r"names must be patterns that match a tensor; got '\*.wk.\*'; it matches none$",
     ),
     "a name without its axis": (
         lambda: convert_state(names={"*": None}),

@@ -903,7 +903,7 @@ def test_completion_offers_kinds_after_a_config(typed, offered, monkeypatch, cap
     [
         (
             "plain.json hand -o a.png",
-            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got 'hand'",
+            "KIND must be one of hands, wavelengths, decay, table, errors, pairs, after CONFIG; got 'hand'; did you",
         ),
         (
             "plain.json -o a.png",

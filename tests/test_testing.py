@@ -693,6 +693,18 @@ def test_a_fault_of_every_call_is_reported_once():
     assert str(report) == f"FAILED: half, head_dim 32, float32 of numpy\n\n  likely cause: {cause}"
 
 
+@pytest.mark.parametrize(
+    ("function", "hint"),
+    [
+        (lambda q, k, _: (q, k), "function(q, k, positions) needs keys=True, on the command line --keys"),
+        (lambda x, _: x.to(0), "a function of torch needs like=torch.empty(0), on the command line --library torch"),
+    ],
+)
+def test_a_function_of_other_arguments_has_a_hint(function, hint):
+    cause, *hints = check_rotary(function, **PLAIN).causes
+    assert cause.startswith("function(x, positions) must return the rotated x; it raised ") and hints == [hint]
+
+
 def test_results_without_numbers_fail():
     report = check_rotary(lambda x, _: x * np.nan, **PLAIN)
     assert not report.passed

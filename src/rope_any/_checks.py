@@ -163,6 +163,8 @@ def _value_hint(value: object, kind: type) -> str:
         return f"write {bool(value)}" if isinstance(value, int | float) and value in (0, 1) else ""
     if isinstance(value, bool) or not isinstance(value, str | float):
         return ""
+    if kind is int and isinstance(value, str) and value[:-1].isdecimal() and value[-1] in "kKmM" and len(value) < 12:
+        value = str(int(value[:-1]) * 2 ** (10 if value[-1] in "kK" else 20))
     try:
         number = math.nan if isinstance(value, str) and len(value) > 40 else float(value)
     except ValueError:

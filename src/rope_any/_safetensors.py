@@ -84,7 +84,9 @@ def read_entries(file: Path, /) -> dict[str, Entry]:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
-            raise _format_error(file, "it has no header")
+            is_pickled = file.suffix in {".bin", ".pt", ".pth"}
+            hint = "; safetensors.torch.save_file(torch.load(file), name) writes one" if is_pickled else ""
+            raise _format_error(file, f"it has no header{hint}")
         text = stream.read(length)
     try:
         header = json.loads(text.decode())

@@ -7,6 +7,7 @@ the same. It is only a permutation: no number changes, and it can be undone.
 """
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -183,7 +184,9 @@ def convert_state_dict(
     [0 1 2 3 4 5 6 7]
     """
     if not isinstance(state, Mapping):
-        raise ArgumentTypeError("state", "be a mapping of names to arrays", Text(type(state).__name__))
+        hint = "give state.state_dict()" if hasattr(state, "state_dict") else ""
+        hint = "load the file, or use rope-any convert" if isinstance(state, str | os.PathLike) else hint
+        raise ArgumentTypeError("state", "be a mapping of names to arrays", Text(type(state).__name__), hint)
     for name, w in state.items():
         if not isinstance(name, str):
             raise ArgumentTypeError("state", "have names for its arrays", name)
@@ -209,6 +212,8 @@ def feature_order(
     If `heads` is (m, n), these are the features of n heads, of which the first m are reordered.
     """
     pairings = as_pairing(target, "target"), as_pairing(source, "source")
+    if pairings[0] == pairings[1]:
+        raise ArgumentValueError("target", "be the other pairing, not that of the weights", target)
     dim, first = integer("head_dim", head_dim), integer("start", start)
     if dim < 2:
         raise ArgumentValueError("head_dim", "be at least 2", dim)
@@ -223,7 +228,7 @@ def feature_order(
         raise ArgumentValueError("rotary_dim", f"be even and from 2 to {dim - first}", rotated)
     count, group = _heads_per_group(heads)
     if group * dim > MAX_FEATURES:
-        wanted = f"be at most {MAX_FEATURES}, times n for `heads` of (m, n)"
+        wanted = f"be at most {MAX_FEATURES}, times the second number of `heads`"
         raise ArgumentValueError("head_dim", wanted, group * dim)
     order = list(range(group * dim))
     for head in range(count):
@@ -267,7 +272,7 @@ def head_axis(name: str, shape: tuple[int, ...], order: tuple[int, ...], axis: i
         raise ArgumentValueError("axis", f"be one that {name} has", Text(f"{axis} for shape {shape}"))
     require_known(name, shape)
     if not shape[axis] or shape[axis] % len(order):
-        features = f"{len(order)} features (`head_dim`, times n for `heads` of (m, n))"
+        features = f"{len(order)} features (`head_dim`, times the second number of `heads`)"
         wanted = f"divide {name} along axis {axis} into groups of {features}"
         raise ArgumentValueError("head_dim", wanted, Text(f"shape {shape}"))
     return axis % len(shape)
@@ -301,16 +306,21 @@ def _match_names(shapes: Shapes, names: Mapping[str, int] | None) -> dict[str, i
     With the default patterns, raise if all of them match none, or if several stacks of layers match.
     """
     if names is not None and (not isinstance(names, Mapping) or not names):
-        raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names)
+        hint = "write dict.fromkeys(names, 0) for axis 0" if isinstance(names, list | tuple | set) and names else ""
+        raise ArgumentTypeError("names", "be a mapping of patterns to axes, not an empty one", names, hint)
     for pattern in names or ():
         if not isinstance(pattern, str) or not any(fnmatchcase(name, pattern) for name in shapes):
-            raise ArgumentValueError("names", "be patterns that match a tensor", pattern, "it matches none")
+            is_part = isinstance(pattern, str) and pattern and any(pattern in name for name in shapes)
+            hint = f"it matches none; write *{pattern}*, which matches the whole name" if is_part else "it matches none"
+            raise ArgumentValueError("names", "be patterns that match a tensor", pattern, hint)
     axes: dict[str, int] = {}
     for pattern, axis in (NAMES if names is None else names).items():
         number = integer(f"the axis of {pattern!r} in names", axis)
         axes |= {name: number for name in shapes if name not in axes and fnmatchcase(name, pattern)}
     if not axes:
         hint = "the default patterns (*.q_proj.weight, *.wk.weight, ...) match none of the tensors"
+        near = next(filter(_OF_QUERIES_OR_KEYS.search, shapes), None)
+        hint += "" if near is None else f"; {near} may be one, with `heads` if it has values too"
         raise ArgumentValueError("names", "be given", NOTHING, hint)
     stacks = dict.fromkeys(map(_layer_stack, axes))
     if names is None and len(stacks) > 1:

@@ -21,8 +21,8 @@ X = TypeVar("X", bound=Any)
 """Type variable: the result has the array type of the argument."""
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
-_SHORT_NAMES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
-_SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
+SHORT_NAMES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+SHORT_NAMES |= {"fp64": "float64", "double": "float64"}
 
 
 class Compiler(NamedTuple):
@@ -267,7 +267,7 @@ class Library:
         if name in FLOATING and (isinstance(dtype, type) or type(dtype).__module__.startswith("numpy")):
             return dtype  # for libraries that use dtypes of NumPy and ml_dtypes without exporting them
         got = Text(name if 0 < len(name) <= 40 and name.isprintable() else type(dtype).__name__)
-        hint = f"write {_SHORT_NAMES[name]}" if name in _SHORT_NAMES else ""
+        hint = f"write {SHORT_NAMES[name]}" if name in SHORT_NAMES else ""
         hint = "NumPy takes ml_dtypes.bfloat16; or use a library that has it" if name == "bfloat16" else hint
         raise ArgumentTypeError("dtype", f"be one of {', '.join(FLOATING)}, and one that the library has", got, hint)
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rope_any._arrays._library import SHORT_NAMES
 from rope_any._checks import NOTHING, ArgumentError, ArgumentTypeError, ArgumentValueError, Text, shown
-from rope_any._names import nearest
-from rope_any._pairing import Pairing
+from rope_any._names import did_you_mean, nearest
+from rope_any._pairing import Pairing, as_pairing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,6 +152,13 @@ ELSEWHERE = {
     "names": "name",
     "ropes": "files",
     "x": "files",
+    "target": "to",
+}
+# Words in errors of the package, and those of the command line.
+HERE = {
+    r" from `start`=0": "",
+    r"frequencies\((\d+)\) would fit": r"--rotary-dim \1 would fit",
+    r"rotate each by apply\(\)": "rotate each alone",
 }
 
 
@@ -178,6 +186,8 @@ def _rendered(error: ArgumentError, ctx: Any) -> str:
     if type(argument) is str and argument in params:  # a `Text` is the name of a file
         typed = ctx.params.get(params[argument].name)
         argument, got = words[argument], Text(repr(got)) if type(typed) is type(got) and typed == got else got
+    for pattern, here in HERE.items():
+        wanted, hint = re.sub(pattern, here, wanted), re.sub(pattern, here, hint)
     wanted, hint = (re.sub(r"`(\w+)`", lambda name: words.get(name[1], name[0]), text) for text in (wanted, hint))
     return str(type(error)(argument, wanted, got, hint, where))
 
@@ -195,7 +205,7 @@ def _sentence(error: Any) -> str:
 
 
 def _hint(error: Any) -> str:
-    """Return "; did you mean ..." if an error of typer is about a verb or option that is near a known one; else ""."""
+    """Return "; " and the verb, option or word of a list that an error of typer is about, if it is known; else ""."""
     command = getattr(getattr(error, "ctx", None), "command", None)
     verb = re.fullmatch(r"No such command '(.*)'\.", error.message)
     if verb and isinstance(command, Verbs):
@@ -205,7 +215,14 @@ def _hint(error: Any) -> str:
         known = {option.lstrip("-"): option for param in command.get_params(error.ctx) for option in param.opts}
         near = nearest(error.option_name.lstrip("-"), known)
         return "" if near is None else f"; did you mean {known[near]}"
-    return ""
+    word, *words = re.findall(r"'(\w[\w-]*)'", error.message) if "is not one of" in error.message else [""]
+    hint = did_you_mean(word, words, SHORT_NAMES)
+    if not hint and "half" in words:
+        try:
+            as_pairing(word)
+        except ArgumentError as refusal:
+            hint = refusal.hint
+    return hint and "; " + hint.rstrip("?").replace('"', "")
 
 
 SENTENCES = {

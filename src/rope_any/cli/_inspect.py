@@ -45,6 +45,7 @@ def inspect(
 
     Prints an overview with one row for each rotation, then for each part the values with their sources, the
     wavelengths of the pairs, and how many pairs never complete a turn within the lengths that the rotation is for.
+    Exits with 2 if every part is refused.
     """
     options: dict[str, Any] = {"sequence_length": sequence_length, "pairing": pairing, "factor": factor}
     explanations: dict[str, tuple[Explanation, ...] | str]
@@ -54,17 +55,17 @@ def inspect(
         explanations = {part or "text": explained(file, part=part, layer_type=layer_type, **options)}
     if as_json:
         echo_json([_record(one, name) for name, each in explanations.items() for one in _each(each)])
-        return
-    _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
-    show("")
-    for number, (name, each) in enumerate(explanations.items()):
-        if number:
+    else:
+        _show_overview(explanations, heads(file, pairing=pairing, factor=factor))
+        for name, each in explanations.items():
             show("")
-        if isinstance(each, str):
-            show(f"{name}: refused", bold=True)
-            show(each)
-        else:
-            _show(each, name, "" if [*explanations] == ["text"] else f"{name}, ")
+            if isinstance(each, str):
+                show(f"{name}: refused", bold=True)
+                show(each)
+            else:
+                _show(each, name, "" if [*explanations] == ["text"] else f"{name}, ")
+    if all(isinstance(each, str) for each in explanations.values()):
+        raise typer.Exit(2)
 
 
 def _each(explanations: tuple[Explanation, ...] | str) -> tuple[Explanation | str, ...]:

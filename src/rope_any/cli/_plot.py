@@ -13,6 +13,7 @@ import typer
 import rope_any as ra  # ra.plot is imported on first use: it needs NumPy, which --help does not
 from rope_any import _files
 from rope_any._checks import ArgumentValueError, Text, int32
+from rope_any._names import did_you_mean
 from rope_any._rope import Rope
 from rope_any.cli._common import AsJson, echo_json, status
 from rope_any.cli._configs import (
@@ -107,7 +108,7 @@ def _require_options(kind: str, files: list[Path], options: dict[str, Any], outp
     """Raise if the words of a plot command don't fit together."""
     if kind not in KINDS:
         got = Text("none") if Path(kind).exists() or not files else kind
-        raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", got)
+        raise ArgumentValueError("KIND", f"be one of {', '.join(KINDS)}, after CONFIG", got, did_you_mean(kind, KINDS))
     if not files:
         raise ArgumentValueError("CONFIG", f"be given before {kind}", Text("none"))
     for name in options:

@@ -67,6 +67,8 @@ def _targets(files: list[Path], output: Path, *, overwrite: bool) -> list[Path]:
     """Return the paths of the results; raise for more than two files, equal names, or a path that can't be written."""
     if len(files) > 2:
         raise ArgumentValueError("FILE", "be one array, or q and k", Text(f"{len(files)} files"))
+    if output.suffix == ".npy" and not output.is_dir():
+        raise ArgumentValueError("output", "be a folder", Text(f"{output.name}, the name of a file"))
     targets = [output / file.name for file in files]
     if len(set(targets)) < len(targets):
         msg = f"results would overwrite each other: both are called {targets[0].name}"

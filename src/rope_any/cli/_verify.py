@@ -13,6 +13,7 @@ import typer
 import rope_any as ra  # ra.testing is imported on first use: it needs NumPy, which --help does not
 from rope_any._arrays import INSTALLABLE, Array, installed
 from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError
+from rope_any._names import did_you_mean
 from rope_any._pairing import as_pairing
 from rope_any.cli._common import AsJson, PairingName, echo_json, status
 from rope_any.cli._configs import Factor, Length, PartOf
@@ -181,7 +182,7 @@ def _like(library: str, dtype: str) -> Array:
     import numpy as np
 
     if library not in TITLES:
-        raise ArgumentValueError("library", f"be one of {', '.join(TITLES)}", library)
+        raise ArgumentValueError("library", f"be one of {', '.join(TITLES)}", library, did_you_mean(library, TITLES))
     lib = installed(TITLES[library])
     devices = {} if lib is None else lib.devices()
     if lib is None or not devices:
@@ -196,5 +197,5 @@ def _case(name: str) -> "Case":
     """Return the test vector of a name; raise if there is none."""
     known = ra.testing.cases()
     if name not in known:
-        raise ArgumentValueError("case", f"be one of {', '.join(known)}", name)
+        raise ArgumentValueError("case", f"be one of {', '.join(known)}", name, did_you_mean(name, known))
     return known[name]

@@ -412,6 +412,13 @@ def _why_invalid(lib: Library, y: Any, x: Array) -> str | None:
     return f"returned {names[0]} for x of {names[1]}" if names[0].startswith("complex") else None
 
 
+_HINTS = {
+    "missing 1 required positional argument": "function(q, k, positions) needs keys=True, on the command line --keys",
+    "numpy.ndarray": "a function of torch needs like=torch.empty(0), on the command line --library torch",
+}
+"""What a function may need, by a part of the text of what it raised."""
+
+
 def _report(task: _Task, subject: _Subject) -> Report:
     """Run all comparisons and property tests, and return the report."""
     dtype, right = subject.lib.dtype_name(subject.like.dtype), task.right
@@ -438,7 +445,9 @@ def _report(task: _Task, subject: _Subject) -> Report:
     guess: tuple[str, ...] = ()
     right_numbers = all(error <= bound for error in errors.values())
     if not errors:
-        guess = (f"function(x, positions) must return the rotated x; it {next(iter(refusals.values()))}",)
+        why = next(iter(refusals.values()))
+        hints = (hint for pattern, hint in _HINTS.items() if pattern in why)
+        guess = (f"function(x, positions) must return the rotated x; it {why}", *hints)
     elif not right_numbers:
         guess = _other_axis(task, runs[0], bound) or _causes(right, runs, worst, bound, keys="keys" in subject.asked)
         guess = guess or _correct_range(task.runs, errors, bound)
