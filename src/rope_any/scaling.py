@@ -215,7 +215,7 @@ def yarn(
     Notes
     -----
     Peng et al., arXiv:2309.00071; the ramp is that of its authors' code and of transformers, its ends clipped to
-    ``[0, d - 1]``. transformers 5.23 ignores ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13
+    ``[0, d - 1]``. transformers 5.24 ignores ``truncate: false`` inside parameters by layer type; LitGPT 0.5.13
     reverses the ramp.
 
     Examples
