@@ -620,18 +620,15 @@ def modernize(config: object, /) -> dict[str, Any]:
     {'rope_type': 'default', 'rope_theta': 20000, 'partial_rotary_factor': 0.5}
     """
     whole = load(config)
-    if is_gguf(whole):
-        raise ArgumentValueError("config", "be that of transformers", Text("the metadata of a GGUF file"))
-    if (form := form_of(whole)) is not None:
+    form = "the metadata of a GGUF file" if is_gguf(whole) else form_of(whole)
+    if form is not None:
         raise ArgumentValueError("config", "be that of transformers", Text(form))
     one = _parts.choose_part(
         _parts.part_readers(whole, pairing="half"), None
     )  # the pairing of an unknown model does not matter here
     part, groups = one.part._replace(pairing=None), one.layers()
     if not one.is_text:
-        raise ArgumentValueError(
-            "config", "be that of a model of text in transformers", Text(f"that of {part.model_type}")
-        )
+        raise ArgumentValueError("config", "be that of a text model", Text(f"that of {part.model_type}"))
     if without_rotary(part) is not None:
         return whole
     found = by_label(groups)
