@@ -227,7 +227,7 @@ def test_errors_name_the_wrong_size(function, name, wrong):
     ("wrong", "kind", "message"),
     [
         (np.zeros(3), TypeError, "positions must be integers; got an array of float64"),
-        (np.zeros(3, bool), TypeError, "positions must be integers or real numbers; got an array of bool"),
+        (np.zeros(3, bool), TypeError, "positions must be integers, float32 or float64; got an array of bool"),
         ("abc", TypeError, "positions must be an array, or come with `like`"),
         ([1, 2], TypeError, "positions must be an array, or come with `like`"),
     ],

@@ -266,7 +266,7 @@ WRONG = {
         ValueError,
         "axes and heads must make at most 1048576",
     ),
-    "golden, rows": (lambda: axes.golden((F, F), 2, heads=1), TypeError, "frequencies must be a real number"),
+    "golden, rows": (lambda: axes.golden((F, F), 2, heads=1), TypeError, r"frequencies\[0\] must be a real number"),
     "mixed, odd": (lambda: axes.mixed(6, heads=1, rng=RNG), ValueError, "rotary_dim must be a multiple of 4 .* got 6"),
     "mixed, no head": (lambda: axes.mixed(8, heads=0, rng=RNG), ValueError, "heads must be from 1 to .* got 0"),
     "mixed, base": (lambda: axes.mixed(8, heads=1, rng=RNG, base=0), ValueError, "base must be positive"),

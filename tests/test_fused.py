@@ -692,7 +692,7 @@ def test_fused_tables_are_exact_for_many_phases(put, rng):
 
 def test_fused_tables_are_exact_for_real_positions(put, rng):
     p = np.concatenate([rng.uniform(-(2**24), 2**24, 40), rng.uniform(-9, 9, 40), [0.5, -0.5, 0.0]])
-    for dtype, given in (("float64", p), ("float32", p.astype("f4")), ("float16", (p % 100).astype("f2"))):
+    for dtype, given in (("float64", p), ("float32", p.astype("f4"))):
         table = ra.cos_sin(put(given), F, fused=True, dtype="float32")
         assert error(table, oracle.cos_sin(given.astype(np.float64), F)) <= 4e-8, dtype
     far = put(np.asarray([2.0**40 + 0.5, -(2.0**53), 1e300, 3.0]))

@@ -113,7 +113,8 @@ SHAPES = "positions must be (seq,) or (batch, ..., seq) for {}, with tokens alon
 LONGER = "q must not be longer than k; got {} queries for {} keys; {}"
 SEPARATE = "rotate each by apply() if they are two sequences"
 HOST = "positions must be an array, an int, a range or a sequence of finite numbers; got {}; {}"
-TABLE = "give Table(cos, sin) for cosines and sines, or one array for several"
+ARRAYS = "positions must be one array; got a {} arrays; {}"
+TABLE = "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
 LIKE = "positions must be an array, or come with `like`, an array; got {}; give like=q, the array to rotate"
 NO_LIKE = (
     "like must be an array (NumPy, CuPy, PyTorch, JAX, ...); got NoneType; "
@@ -206,19 +207,113 @@ MISTAKES = {
             "give only the tokens of x: positions[a:b], or cos[a:b] and sin[a:b] of a table",
         ),
     ),
-    "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), HOST.format("ndarray", TABLE)),
-    "a list [cos, sin]": (lambda: ROPE.apply(Q, [COS, SIN]), HOST.format("ndarray", TABLE)),
+    "a pair (cos, sin)": (lambda: ROPE(Q, K, (COS, SIN)), ARRAYS.format("tuple of 2", TABLE)),
+    "a list [cos, sin]": (lambda: ROPE.apply(Q, [COS, SIN]), ARRAYS.format("list of 2", TABLE)),
+    "a list of two tables": (
+        lambda: ROPE(Q, K, [ra.Table(COS, SIN)] * 2),
+        ARRAYS.format("Table of 2", "write a tuple of two tables, of q and of k"),
+    ),
+    "far positions": (
+        lambda: ROPE.table(at.self_extend(range(10), group=4, window=2, like=Q), like=Q),
+        ARRAYS.format("Far of 2", "make a table of each: table(p.queries), table(p.keys)"),
+    ),
+    "a list of numbers in arrays": (
+        lambda: ROPE(Q, K, [*np.arange(10)[:, None]][:3]),
+        ARRAYS.format("list of 3", "stack(p) makes one array of numbers"),
+    ),
+    "angles for positions": (
+        lambda: ROPE(Q, K, np.ones((10, 4))),
+        shapes("q", (2, 8, 10, 8), 2, (10, 4), "give from_angles(p) of angles, Table(cos, sin) of cosines and sines"),
+    ),
+    "values too": (
+        lambda: ROPE(Q, K, K),
+        shapes("q", (2, 8, 10, 8), 2, K.shape, "rope(q, k) rotates two arrays; values are not rotated"),
+    ),
+    "grid positions for one axis": (
+        lambda: ROPE.apply(Q, at.grid(2, 5, like=Q)),
+        shapes(
+            "x", Q.shape, 2, (10, 2), "for 2 axes give the Rope a row of frequencies for each, as axes.axial() does"
+        ),
+    ),
+    "an image that is not flattened": (
+        lambda: ROPE.apply(Q[:, :, None, :6].reshape(2, 8, 2, 3, 8), range(6)),
+        shapes("x", (2, 8, 2, 3, 8), 3, (6,), "reshape x to (..., 6, 8): the points of a grid are along one axis"),
+    ),
+    "positions of the queries": (
+        lambda: ROPE(Q[:, :, :3], K, np.arange(3)),
+        shapes(
+            "k",
+            K.shape,
+            2,
+            (3,),
+            "give a position for each token of k; q takes the last ones; "
+            "positions.unrotated() adds those of class tokens",
+        ),
+    ),
+    "the table of one position": (
+        lambda: ROPE(Q, K, ROPE.table(10, like=Q)),
+        shapes("q", Q.shape, 2, (), "write table(range(length)), or table([p]) for one token"),
+    ),
+    "table(q) for like=q": (
+        lambda: ROPE.table(Q),
+        "positions must come before `like`; got an array to rotate; write table(positions, like=x)",
+    ),
+    "positions in float16": (
+        lambda: ROPE(Q, K, np.arange(10).astype("f2")),
+        (
+            "positions must be integers, float32 or float64; got an array of float16; "
+            "float16 rounds integers beyond 2048: make positions as integers"
+        ),
+    ),
+    "a grid by its shape": (
+        lambda: at.grid((2, 3), like=Q),
+        "positions must be one argument for each axis; got tuple (2, 3); write grid(*sizes)",
+    ),
+    "lengths for cumulative lengths": (
+        lambda: at.packed([4, 6], like=Q),
+        "cumulative_lengths must start at 0 and not fall; got [4, 6]; write [0, 4, 10] if these are lengths",
+    ),
+    "a mask added to scores": (
+        lambda: at.padded(np.zeros((2, 3))),
+        "mask must be booleans or integers; got an array of float64; write mask == 0 if it is added to scores",
+    ),
+    "sections of features": (
+        lambda: ra.axes.chunked(F, [4, 4]),
+        (
+            "sections must be positive and sum to the number of pairs, 4; got [4, 4]; "
+            "halve them: they count pairs, not features"
+        ),
+    ),
+    "features on another axis": (
+        lambda: ROPE.apply(Q[:, :, :6].swapaxes(2, 3)),
+        (
+            "x must have the 8 features of 4 pairs from `start`=0; got 6 features; "
+            "write swapaxes(x, 2, -1) if the features are along axis 2"
+        ),
+    ),
+    "a position for k": (
+        lambda: ROPE(Q, 5),
+        "k must be an array; got int; write apply(q, positions) if k are positions",
+    ),
+    "q and k in a tuple": (
+        lambda: ROPE((Q, K), 5),
+        "q must be one array; got tuple; write rope(q, k, positions)",
+    ),
+    "frequencies after positions": (
+        lambda: ra.cos_sin(F, np.arange(3)),
+        "frequencies must be floating-point; got integers; cos_sin takes the positions before the frequencies",
+    ),
     "freqs_cis": (
         lambda: ROPE(Q, K, np.ones((10, 4), "c8")),
         (
-            "positions must be integers or real numbers; got an array of complex64; "
+            "positions must be integers, float32 or float64; got an array of complex64; "
             "give Table(z.real, z.imag) for complex cos + i sin"
         ),
     ),
     "an attention mask": (
         lambda: ROPE(Q, K, np.ones((2, 10), bool)),
         (
-            "positions must be integers or real numbers; got an array of bool; "
+            "positions must be integers, float32 or float64; got an array of bool; "
             "positions.padded(mask) counts the tokens of a mask"
         ),
     ),
@@ -228,7 +323,7 @@ MISTAKES = {
     ),
     "positions (seq, 1)": (
         lambda: ROPE(Q, K, np.arange(10)[:, None]),
-        shapes("q", (2, 8, 10, 8), 2, (10, 1), "give p[..., 0], without the last axis"),
+        shapes("q", (2, 8, 10, 8), 2, (10, 1), "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table"),
     ),
     "positions instead of k": (
         lambda: ROPE(Q, np.arange(10)),
@@ -255,7 +350,8 @@ MISTAKES = {
         lambda: AXES.apply(Q, np.zeros((3, 2, 10), int)),
         (
             "positions must end in an axis of length 3, one for each row of frequencies; got shape (3, 2, 10); "
-            "moveaxis(p, 0, -1) puts the axis of 3 last"
+            "stack([p] * 3, axis=-1) repeats p on all axes; "
+            "moveaxis(p, 0, -1) moves its first axis, if that has the 3 axes of positions"
         ),
     ),
     "one axis for three": (
@@ -313,7 +409,7 @@ MISTAKES = {
     ),
     "cos_sin of a Rope": (
         lambda: ra.cos_sin(np.arange(3), ROPE),
-        TUPLE.format("Rope", "give rope.table(positions), or rope.frequencies"),
+        TUPLE.format("Rope", "give rope.frequencies"),
     ),
     "cos_sin the wrong way round": (
         lambda: ra.cos_sin(F, range(4)),
@@ -345,14 +441,15 @@ MISTAKES = {
         lambda: ra.rotate(Q, REPEATED, REPEATED, pairing="half"),
         (
             "x must have the 16 features of 8 pairs from `start`=0; got 8 features; "
-            "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+            "if it has each angle twice, give cos[..., :4] of equal halves, cos[..., ::2] of equal neighbours"
         ),
     ),
     "a Table of transformers": (
         lambda: ROPE(Q, K, ra.Table(REPEATED, REPEATED)),
         (
             "positions must be of shape (..., 4) if they are a table; got (10, 8); "
-            "if the table has each angle twice, as in transformers, give cos[..., :4] and sin[..., :4]"
+            "if it has each angle twice, give cos[..., :4] of equal halves, cos[..., ::2] of equal neighbours; "
+            "else make it by the table() of this Rope"
         ),
     ),
     "a table of another Rope": (
@@ -400,7 +497,7 @@ MISTAKES = {
     ),
     "seq_axis an array": (
         lambda: ROPE(Q, K, seq_axis=np.asarray([1])),
-        f"seq_axis must be an integer; got ndarray array([1]); {STATIC.format('int')}",
+        "seq_axis must be an integer; got ndarray array([1])",
     ),
     "inverse 1": (lambda: ROPE.apply(Q, inverse=1), "inverse must be True or False; got int 1; write True"),
     "one array for out": (
@@ -470,7 +567,7 @@ def test_mixed_libraries_and_devices_in_torch_get_the_code_to_write():
         ),
         (
             lambda: ra.Rope([torch.tensor(1.0)], pairing="half"),
-            f"frequencies must be a real number; got Tensor tensor(1.); {STATIC.format('float')}",
+            f"frequencies[0] must be a real number; got Tensor tensor(1.); {STATIC.format('float')}",
         ),
         (
             lambda: ROPE.apply(q.to(torch.float8_e4m3fn)),

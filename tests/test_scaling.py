@@ -382,7 +382,7 @@ WRONG = {
     ),
     "length 0": (lambda: scaling.dynamic_ntk(F, 2.0, length=0, trained_length=1), ValueError, "length .* got 0"),
     "an array": (lambda: scaling.linear(np.asarray(F), 2.0), TypeError, "frequencies must be"),
-    "rows": (lambda: scaling.linear((F, F), 2.0), TypeError, "frequencies must be a real number; got tuple"),
+    "rows": (lambda: scaling.linear((F, F), 2.0), TypeError, r"frequencies\[0\] must be a real number; got tuple"),
     "ramp reversed": (
         lambda: scaling.llama3(F, 8.0, original_length=8192, low_freq_factor=4.0, high_freq_factor=1.0),
         ValueError,

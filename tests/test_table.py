@@ -153,12 +153,19 @@ def test_positions_can_have_every_integer_dtype(lib):
 
 
 def test_positions_of_every_real_dtype_are_used_exactly(lib):
-    for dtype in lib.dtypes:
+    for dtype in {"float32", "float64"} & {*lib.dtypes}:
         p = lib([0.1, 250.5, -3.25], dtype)
         exact = oracle.cos_sin(lib.get(p).astype(np.float64), F)
         table = ra.cos_sin(p, F)
         assert table.cos.dtype == lib.dtype("float64" if dtype == "float64" else "float32")
         assert error(lib, table, exact) <= 2.5e-7, dtype
+
+
+def test_half_precision_positions_are_refused(lib):
+    for dtype in {"float16", "bfloat16"} & {*lib.dtypes}:
+        for call in (lambda p: ra.cos_sin(p, F), ra.Rope(F, pairing="half").table, ra.positions.unrotated):
+            with pytest.raises(TypeError, match=f"must be integers, float32 or float64; got an array of {dtype}"):
+                call(lib([0.0, 1.0], dtype))
 
 
 def test_nan_positions_give_nan():

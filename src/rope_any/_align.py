@@ -1,6 +1,7 @@
 """Match positions and tables to the axes of x: find the axis of the tokens, add axes for broadcasting."""
 
 from collections.abc import Callable
+from math import prod
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -31,11 +32,7 @@ def tokens_of(lib: Library, name: str, x: Array, seq_axis: int) -> Tokens:
     """
     if not -x.ndim <= seq_axis < x.ndim or seq_axis in (-1, x.ndim - 1):
         got = Text(f"{brief(seq_axis)} for shape {tuple(x.shape)}")
-        one = (
-            "write apply(q, positions) if k are positions"
-            if name == "k"
-            else f"write {name}[None, :] if it is one token"
-        )
+        one = APPLY if name == "k" else f"write {name}[None, :] if it is one token"
         hints = {0: "", 1: one, 2: "write -2 for (seq, head_dim)"}
         hint = hints.get(x.ndim, "write -2 for (..., heads, seq, head_dim), -3 for (..., seq, heads, head_dim)")
         raise ArgumentValueError("seq_axis", f"be an axis of {name} other than its last", got, hint)
@@ -180,10 +177,13 @@ def query_tail(values: Array, queries: int, keys: int, /, *, axis: int) -> Array
 
 # --- hints of errors: what to write instead ---------------------------------------------------------------------------
 
+APPLY = "write apply(q, positions) if k are positions"
+"""The hint for a k that is no array of tokens."""
+
 
 def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
     """Return what to write instead of positions of shape `given` that don't fit; "" if unknown."""
-    (_, name, x, seq, count), ndim = tokens, tokens.x.ndim
+    (_, _, x, seq, count), ndim = tokens, tokens.x.ndim
     others = [axis for axis in range(ndim - 2, -1, -1) if axis != seq and given and given[-1] == x.shape[axis] != 1]
     fitting = [axis for axis in others if _axes_if_fits(x.shape, axis, given)]
     hints = [f"`seq_axis`={axis - ndim} if the tokens are along axis {axis}" for axis in fitting[:1]]
@@ -192,11 +192,26 @@ def _positions_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
         hints.insert(0 if ndim > 3 else 1, starts)
     if hints:
         return "give " + ", or ".join(hints)
-    if len(given) > 1 and given[-1] == 1 and _axes_if_fits(x.shape, seq, given[:-1]):
-        return "give p[..., 0], without the last axis"
-    if given and isinstance(count, int) and isinstance(given[-1], int) and given[-1] > count > 0:
-        return f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table"
-    return ""
+    return _shape_hint(tokens, given) if given else "write table(range(length)), or table([p]) for one token"
+
+
+def _shape_hint(tokens: Tokens, given: tuple[int, ...]) -> str:
+    """Return what to write instead of positions of a shape that fits no axis of x, by what they probably are."""
+    (_, name, x, seq, count), (*first, last), features = tokens, given, tokens.x.shape[-1]
+    is_longer = count is not None and last > count  # False for unknown lengths (nan)
+    all_points = any(prod(x.shape[axis : seq + 1]) == last for axis in range(seq))
+    has_more_axes = bool(first) and _axes_if_fits(x.shape, seq, tuple(first)) is not None
+    keys = "; q takes the last ones" if name == "k" else ""
+    hints = {
+        "give p[..., 0], or cos[..., 0, :] and sin[..., 0, :] of a table": has_more_axes and last == 1,
+        "rope(q, k) rotates two arrays; values are not rotated": len(given) == x.ndim and last == features,
+        "give from_angles(p) of angles, Table(cos, sin) of cosines and sines": bool(first) and 2 * last == features,
+        f"for {last} axes give the Rope a row of frequencies for each, as axes.axial() does": has_more_axes,
+        f"reshape {name} to (..., {last}, {features}): the points of a grid are along one axis": all_points,
+        f"give only the tokens of {name}: positions[a:b], or cos[a:b] and sin[a:b] of a table": is_longer,
+        f"give a position for each token of {name}{keys}; positions.unrotated() adds those of class tokens": True,
+    }
+    return next(hint for hint, applies in hints.items() if applies)
 
 
 def seq_axis_hint(q: Tokens, k: Tokens) -> str:

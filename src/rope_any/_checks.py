@@ -157,8 +157,9 @@ def attention_factor(value: object) -> float:
 
 def _value_hint(value: object, kind: type) -> str:
     """Return how to write a wrong value as a bool, an int or a float, as the hint of an error; "" if unknown."""
-    if hasattr(type(value), "shape"):  # an array, maybe a traced one
-        return f"write {kind.__name__}(array), or make it a static argument of the compiled function"
+    if hasattr(type(value), "shape"):  # an array, maybe a traced one; one with axes has no single value
+        hint = f"write {kind.__name__}(array), or make it a static argument of the compiled function"
+        return hint * (getattr(value, "ndim", 0) == 0)
     if kind is bool:
         return f"write {bool(value)}" if isinstance(value, int | float) and value in (0, 1) else ""
     if isinstance(value, bool) or not isinstance(value, str | float):

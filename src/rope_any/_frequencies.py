@@ -104,7 +104,9 @@ def as_row(values: object) -> Row:
 
     Raises if it is of another type (an array) or empty, or if one is no number up to 65536 in magnitude.
     """
-    row = tuple(real("frequencies", value) for value in _sequence(values))
+    row = tuple(
+        value if type(value) is float else real(f"frequencies[{i}]", value) for i, value in enumerate(_sequence(values))
+    )
     for f in row:
         if not abs(f) <= _LARGEST:
             raise ArgumentValueError("frequencies", "be at most 65536 radians per position, and finite", f)
@@ -164,11 +166,14 @@ def _frequencies_hint(values: object) -> str:
     if hasattr(values, "shape"):
         return LEARNED
     if type(values).__name__ == "Rope":  # this module can't import it
-        return "give rope.table(positions), or rope.frequencies"
+        return "give rope.frequencies"
     if isinstance(values, int) and 2 <= values <= MAX_FEATURES:
         return f"write frequencies({values}) for {values} features"
-    return "cos_sin takes the positions before the frequencies" if isinstance(values, range) else ""
+    return POSITIONS_FIRST if isinstance(values, range) else ""
 
+
+POSITIONS_FIRST = "cos_sin takes the positions before the frequencies"
+"""The hint of an error about frequencies that are positions."""
 
 LEARNED = (
     "write tuple(frequencies.tolist()) if they are fixed; if they are learned, "

@@ -12,10 +12,12 @@ Pairing: TypeAlias = Literal["half", "interleaved"]
 _MEMBER_AXIS = {"half": -2, "interleaved": -1}
 
 _OTHER_NAMES = {
-    "half": "half neox gptneox isneoxstyle rotatehalf halves splithalf halfsplit llamahf huggingface hf transformers",
-    "interleaved": "interleaved interleave gptj rotateeverytwo adjacent meta llamameta traditional complex roformer",
+    "half": "half neox gptneox isneox halves splithalf halfsplit split blocked contiguous noninterleaved llamahf "
+    "huggingface hf transformers",
+    "interleaved": "interleaved interleave gptj everytwo adjacent consecutive evenodd norm normal meta llamameta "
+    "traditional complex roformer",
 }
-"""Names of a pairing in other libraries, reduced to lower-case letters."""
+"""Names of a pairing in other libraries, in lower-case letters, without "rotate" before and "style" after them."""
 
 
 def as_pairing(value: object, name: str = "pairing") -> Pairing:
@@ -29,6 +31,7 @@ def _pairing_hint(value: object) -> str:
     if isinstance(value, bool):
         return 'is_neox_style=True of vLLM is "half", interleaved=True of flash-attention is "interleaved"'
     letters = "".join(c for c in str(value).lower() if c.isalpha()) if isinstance(value, str) else ""
+    letters = letters.removeprefix("rotate").removesuffix("style")
     if letters == "llama":
         return 'Llama is "half" in a checkpoint of transformers, "interleaved" as Meta published it'
     return next((f'write "{own}"' for own, names in _OTHER_NAMES.items() if letters in names.split()), "")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
-from rope_any._arrays import FLOATING, Array, Library, _sharding, is_array, library
+from rope_any._arrays import Array, Library, _sharding, is_array, library
 from rope_any._checks import ArgumentTypeError, ArgumentValueError, Text, brief, integer, require_known
 
 Positions: TypeAlias = Array | int | range | Sequence[Any]
@@ -52,8 +52,8 @@ def by_axis(positions: Array, axes: int | None, /, *, name: str = "positions") -
     if not shape or shape[-1] != axes:
         wanted = f"end in an axis of length {axes}, one for each row of frequencies"
         hint = f"stack([p] * {axes}, axis=-1) repeats p on all axes"
-        if shape and shape[0] == axes:
-            hint = f"moveaxis(p, 0, -1) puts the axis of {axes} last"
+        if len(shape) > 1 and shape[0] == axes:
+            hint += f"; moveaxis(p, 0, -1) moves its first axis, if that has the {axes} axes of positions"
         raise ArgumentValueError(name, wanted, Text(f"shape {shape}"), hint)
     return [positions[..., axis] for axis in range(axes)]
 
@@ -163,7 +163,7 @@ def read_positions(
     Return positions as an array, and a rest or None; arrays and `SplitPositions` are returned unchanged.
 
     Host numbers become int64, or float64 if they are real, if `wide`; else int32, with the float32 rest of real
-    ones; all on the device of `home`. Raises for an array of neither integers nor a dtype of FLOATING, and host
+    ones; all on the device of `home`. Raises for an array of another dtype than integers, float32 and float64, and host
     values that are not finite or too large.
     """
     if isinstance(positions, SplitPositions):
@@ -171,12 +171,19 @@ def read_positions(
     if positions is not home and not is_array(positions):
         return _from_host(lib, home, positions, wide=wide, name=name)
     dtype = lib.dtype_name(positions.dtype)
-    if not lib.is_integer(positions) and dtype not in FLOATING:
-        hint = "positions.padded(mask) counts the tokens of a mask" if dtype == "bool" else ""
+    if not lib.is_integer(positions) and dtype not in ("float32", "float64"):
+        hint = _DTYPE_HINTS.get(dtype, "")
         if dtype.startswith("complex"):  # Llama's freqs_cis
             hint = "give Table(z.real, z.imag) for complex cos + i sin"
-        raise ArgumentTypeError(name, "be integers or real numbers", Text(f"an array of {dtype}"), hint)
+        raise ArgumentTypeError(name, "be integers, float32 or float64", Text(f"an array of {dtype}"), hint)
     return positions, None
+
+
+_DTYPE_HINTS = {
+    "bool": "positions.padded(mask) counts the tokens of a mask",
+    "float16": "float16 rounds integers beyond 2048: make positions as integers",
+    "bfloat16": "bfloat16 rounds integers beyond 256: make positions as integers",
+}
 
 
 def _from_host(
@@ -217,6 +224,9 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
     if isinstance(positions, Sequence) and not isinstance(positions, str | bytes):
         if not deepest:
             raise ArgumentValueError(name, _WANTED, Text("sequences nested more than 64 deep"))
+        if isinstance(positions, tuple | list) and positions and is_array(positions[0]):
+            got = Text(f"a {type(positions).__name__} of {len(positions)} arrays")
+            raise ArgumentTypeError(name, "be one array", got, _arrays_hint(positions))
         parts = [([number], ()) if _is_plain(number) else _leaves(number, name, deepest - 1) for number in positions]
         shapes = {shape for _, shape in parts}
         if len(shapes) > 1:
@@ -232,12 +242,22 @@ def _leaves(positions: Any, name: str, deepest: int = 64) -> tuple[list[float], 
 
 def _number_hint(position: object) -> str:
     """Return the hint of an error for a value that is no position: what to write instead, or "" if unknown."""
-    if is_array(position):
-        return "give Table(cos, sin) for cosines and sines, or one array for several"
     if isinstance(position, Real) and not isinstance(position, bool) and position - position == 0:  # it is finite
         return f"write int({brief(position)}) for a start, [{brief(position)}] for one token"
     is_quoted = isinstance(position, str) and len(position) <= 20 and position.isdecimal()
     return f"write {position} without quotes" if is_quoted else ""
+
+
+def _arrays_hint(arrays: Sequence[Any]) -> str:
+    """Return the hint of an error for several arrays as positions: what to write instead."""
+    fields = getattr(arrays, "_fields", ())
+    if fields == ("cos", "sin"):
+        return "write a tuple of two tables, of q and of k"
+    if fields:  # such as those of `positions.Far`
+        return f"make a table of each: {', '.join(f'table(p.{field})' for field in fields)}"
+    if len(arrays) == 2 and all(getattr(one, "ndim", 0) for one in arrays):
+        return "give Table(cos, sin) for cosines and sines, a pair of tables for positions of q and of k"
+    return "stack(p) makes one array of numbers"
 
 
 def _is_plain(number: object) -> bool:

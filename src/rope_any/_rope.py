@@ -5,6 +5,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from rope_any._align import (
+    APPLY,
     Tokens,
     broadcaster,
     expand_positions,
@@ -124,17 +125,17 @@ class Rope:
             raise ArgumentValueError("start", "not be negative", start)
         frequencies = as_frequencies(self.frequencies)
         prepared, blocks = prepare(frequencies), integer("blocks", self.blocks)
-        pairs, key = prepared.pairs, (prepared.axes, prepared.heads, self.attention_factor == 1)
+        pairs, factor = prepared.pairs, attention_factor(self.attention_factor)
         if blocks < 1 or pairs % blocks:
             raise ArgumentValueError("blocks", f"be positive and divide the number of pairs, {pairs}", blocks)
         fields = {
             "frequencies": frequencies,
             "pairing": as_pairing(self.pairing),
-            "attention_factor": attention_factor(self.attention_factor),
+            "attention_factor": factor,
             "start": start,
             "blocks": blocks,
             "_prepared": prepared,
-            "_plan_key": (self.pairing, start, blocks, pairs, *key),
+            "_plan_key": (self.pairing, start, blocks, pairs, prepared.axes, prepared.heads, factor == 1),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -349,6 +350,9 @@ class Rope:
             if lib is not None:
                 count = max(positions.stop - positions.start, 0)
                 return consecutive_table(lib, positions.start, count, self._prepared, factor, fused=fused)
+        if getattr(positions, "ndim", 0) > 2 and self._are_features(positions):
+            got = Text("an array to rotate")
+            raise ArgumentValueError("positions", "come before `like`", got, "write table(positions, like=x)")
         made = table(positions, self._prepared, attention_factor=factor, dtype=dtype, like=like, fused=fused)
         if key is not None and is_consecutive_table(made, positions, self._prepared, fused=fused):
             keep_plan(key, find(like))
@@ -496,13 +500,18 @@ class Rope:
         plan = plan_of(rotation, dict(zip(names, xs, strict=True)), each_table, outs, broadcasters)
         return decided._replace(run=plan), tables
 
+    def _are_features(self, positions: Any) -> bool:
+        """Whether positions, of a Rope with one axis, look like queries: a real array as wide as the rotary slice."""
+        wide = self._prepared.axes is None and positions.shape[-1] == 2 * self._prepared.pairs
+        return wide and is_array(positions) and not library(positions=positions).is_integer(positions)
+
     def _check_given(self, lib: Library, given: Table) -> None:
         """Raise unless cos and sin are floating-point arrays of one shape, with as many pairs as this Rope."""
         check_table(lib, *given)
         if given.cos.shape[-1] != (pairs := self._prepared.pairs):
             wanted = f"be of shape (..., {pairs}) if they are a table"
-            hint = doubled_table_hint(given, pairs) or "make it by the table() of this Rope"
-            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape), hint)
+            hints = doubled_table_hint(given, pairs), "make it by the table() of this Rope"
+            raise ArgumentValueError("positions", wanted, tuple(given.cos.shape), "; else ".join(filter(None, hints)))
 
     def _tables(
         self,
@@ -642,6 +651,11 @@ def _one_library(
 ) -> Library:
     """Return the library of all arrays of a call; raise if they cannot be used together."""
     named = dict(zip(names, xs, strict=True))
+    for name, x in named.items():
+        if name == "k" and not is_array(x):
+            raise ArgumentTypeError(name, "be an array", Text(type(x).__name__), APPLY)
+        if isinstance(x, tuple | list) and any(map(is_array, x)):
+            raise ArgumentTypeError(name, "be one array", Text(type(x).__name__), "write rope(q, k, positions)")
     written = {f"the out of {name}" if len(outs) > 1 else "out": out for name, out in zip(names, outs, strict=True)}
     lib = library(
         **named, **{name: out for name, out in written.items() if out is not None}, **_named_arrays(positions)

@@ -114,6 +114,9 @@ def require_rotatable(
     if pairs == 0 or start < 0 or start + 2 * pairs > features:
         wanted = f"have the {2 * pairs} features of {pairs} pairs from `start`={start}"
         hint = doubled_table_hint(table, (features - start) // 2) if is_given else ""
+        if 2 * pairs in x.shape[:-1] and not start:
+            axis = max(axis for axis, n in enumerate(x.shape[:-1]) if n == 2 * pairs)
+            hint = f"write swapaxes({name}, {axis}, -1) if the features are along axis {axis}"
         hint = hint or _fewer_pairs_hint(features - start)
         raise ArgumentValueError(name, wanted, Text(f"{features} features"), hint)
     if not lib.is_sharded(x) and (lib.is_sharded(cos) or lib.is_sharded(sin)):

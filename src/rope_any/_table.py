@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, cast
 from rope_any._arrays import Array, HostMemory, Library, _sharding, is_array, library
 from rope_any._arrays._compilers import compiled_or_eager, warn_fallback
 from rope_any._caches import cached, constants
-from rope_any._checks import NOTHING, ArgumentValueError, Text, flag
+from rope_any._checks import NOTHING, ArgumentTypeError, ArgumentValueError, Text, flag
 from rope_any._checks import attention_factor as checked_factor
-from rope_any._frequencies import Frequencies, PreparedFrequencies, as_frequencies, prepare
+from rope_any._frequencies import POSITIONS_FIRST, Frequencies, PreparedFrequencies, as_frequencies, prepare
 from rope_any._positions import (
     Positions,
     SplitPositions,
@@ -62,7 +62,7 @@ def doubled_table_hint(table: Table, pairs: int) -> str:
     """Return how to halve a table with each angle twice, as the hint of an error; "" if its width is not doubled."""
     if table.cos.shape[-1] != 2 * pairs:
         return ""
-    return f"if the table has each angle twice, as in transformers, give cos[..., :{pairs}] and sin[..., :{pairs}]"
+    return f"if it has each angle twice, give cos[..., :{pairs}] of equal halves, cos[..., ::2] of equal neighbours"
 
 
 def check_table(lib: Library, cos: Array, sin: Array) -> None:
@@ -593,6 +593,8 @@ def _from_learned(lib: Library, whole: Array, part: Array | None, frequencies: A
     have one to three axes, none of length 0; or if they are of heads and the positions have fewer than two axes.
     """
     xp = lib.xp
+    if lib.is_integer(frequencies):
+        raise ArgumentTypeError("frequencies", "be floating-point", Text("integers"), POSITIONS_FIRST)
     lib.require_floating("frequencies", frequencies)
     if frequencies.ndim not in (1, 2, 3) or 0 in frequencies.shape:
         wanted = "have shape (pairs,), (axes, pairs) or (heads, axes, pairs)"

@@ -350,5 +350,6 @@ def _sections(sections: Sequence[int], pairs: int) -> list[int]:
         raise ArgumentTypeError("sections", "be a sequence of integers", sections)
     sizes = [integer("sections", size) for size in sections]
     if min(sizes, default=0) < 1 or sum(sizes) != pairs:
-        raise ArgumentValueError("sections", f"be positive and sum to the number of pairs, {pairs}", sizes)
+        hint = "halve them: they count pairs, not features" if sum(sizes) == 2 * pairs else ""
+        raise ArgumentValueError("sections", f"be positive and sum to the number of pairs, {pairs}", sizes, hint)
     return sizes

@@ -7,7 +7,7 @@ They return an array for `cos_sin` and `Rope`, and read no values of arrays: the
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
@@ -180,7 +180,8 @@ def _total(name: str, ends: list[int], length: int | None) -> int:
     The cumulative lengths have the name `name` in errors; `length` may be greater than the last of them.
     """
     if ends[0] != 0 or any(end < before for before, end in pairwise(ends)):
-        raise ArgumentValueError(name, "start at 0 and not fall", ends)
+        hint = f"write {[0, *accumulate(ends)]} if these are lengths" if min(ends) > 0 else ""
+        raise ArgumentValueError(name, "start at 0 and not fall", ends, hint)
     if length is None:
         return ends[-1]
     if (n := int32("length", length)) < ends[-1]:
@@ -278,7 +279,9 @@ def padded(mask: Array, /) -> Array:
     """
     lib = library(mask=mask)
     if lib.dtype_name(mask.dtype) != "bool":
-        lib.require_integer("mask", mask)
+        if not lib.is_integer(mask):
+            got, hint = Text(f"an array of {lib.dtype_name(mask.dtype)}"), "write mask == 0 if it is added to scores"
+            raise ArgumentTypeError("mask", "be booleans or integers", got, hint)
         mask = mask != 0
     if mask.ndim == 0:
         raise ArgumentValueError("mask", "have shape (..., seq)", ())
@@ -493,6 +496,8 @@ def grid(
     """
     home = like if like is not None else next(filter(is_array, positions), None)
     require_array("like", home)
+    if len(positions) == 1 and isinstance(positions[0], tuple) and len(positions[0]) > 1:
+        raise ArgumentTypeError("positions", "be one argument for each axis", positions[0], "write grid(*sizes)")
     lib, axes = library(like=home), [_along(points, like=home) for points in positions]
     if not axes:
         raise ArgumentValueError("positions", "have at least one axis", Text("none"))
@@ -1011,7 +1016,8 @@ def _place_spans(
     offsets from the time, and the largest time counts.
     """
     if not isinstance(spans, tuple | list):
-        raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans)
+        hint = "config.positions(config, token_ids=ids, grids=grids) reads the ids of the tokens"
+        raise ArgumentTypeError("spans", "be a sequence of text lengths and of (frames, rows, columns)", spans, hint)
     if not spans:
         raise ArgumentValueError("spans", "have at least one", Text("none"))
     step, width = (real(name, n) and positive(name, n) for name, n in (("diagonal", diagonal), ("chunk", chunk)))
